@@ -139,6 +139,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
 def _measure(
     console: Console, findings: Findings, models: OpeningOptions, work: Work, *, quick: bool
 ) -> None:
+    from localspec import paths as places
     from localspec.doctor import checkup
     from localspec.loading.beside import measure_stock
     from localspec.pairing import recommendations
@@ -160,3 +161,8 @@ def _measure(
     found = findings.measurements
     if draft is not None and found.trusted is not None and not found.partial:
         recommendations.store(target, draft, found.trusted, options)
+        if not recommendations.of_target(target, options):
+            why = f"The result cannot be kept in {places.cache_folder()}"
+            console.notice(
+                f"{why}, so '-d auto' does not know it. Set LOCALSPEC_HOME to change it."
+            )

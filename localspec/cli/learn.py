@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import table
-from localspec.cli.working import working
+from localspec.cli.working import Work, working
 from localspec.errors import DatastoreError, UsageError
 from localspec.paths import expanded
 from localspec.text import gigabytes, printable
@@ -99,7 +99,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
             for one in conversations():
                 if said := [m.content for m in one.messages.values() if m.content]:
                     read[CONVERSATION + one.id] = iter(said)
-        texts = {name: _tokens(vocabulary, each, work.tell) for name, each in read.items()}
+        texts = {name: _tokens(vocabulary, each, work) for name, each in read.items()}
         work.tell("sorting")
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
@@ -125,9 +125,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     return 0
 
 
-def _tokens(
-    vocabulary: Vocabulary, texts: Iterator[str], tell: Callable[[str], None]
-) -> list[Sequence[int]]:
+def _tokens(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Sequence[int]]:
     import numpy as np
 
     found: list[Any] = []
@@ -136,7 +134,7 @@ def _tokens(
         tokens = vocabulary.tokenize(text, special=False, add_bos=False)
         found.append(np.array(tokens, np.int32))
         total += len(tokens)
-        tell(f"{len(found):,} texts, {total:,} tokens")
+        work.tell(f"{len(found):,} texts, {total:,} tokens")
     return found
 
 

@@ -14,7 +14,7 @@ import typer
 from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, lost
-from localspec.cli.verbs import VerbGroup
+from localspec.cli.verbs import VERBS, VerbGroup
 from localspec.cli.working import ENDS, handling
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
@@ -121,9 +121,12 @@ def _tell_misuse(console: Console, error: typer.TyperException) -> None:
     where = NAME if context is None else context.command_path
     extra = sentence.removeprefix("Got unexpected extra argument(s) (")
     if context is not None and extra != sentence:
-        sentence = f"Unexpected argument: {extra.rstrip(')')}"
+        extra = extra.rstrip(")")
+        sentence = f"Unexpected argument: {extra}"
         names = {each.name for each in context.command.params}
-        if "model" in names:
+        if (verb := extra.partition(" ")[0]) in VERBS:
+            sentence += f". Type the command first, as in '{NAME} {verb} -m REF'"
+        elif "model" in names:
             also = "put a prompt in quotes" if "prompt" in names else "a context length with --ctx"
             sentence += f". Name a model with -m, and {also}"
     end = "" if sentence.endswith("?") else "."

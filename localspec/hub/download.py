@@ -294,7 +294,7 @@ def _require_room(folder: Path, repository: str, files: list[RemoteFile]) -> Non
             needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
-    if needed and needed + _SPARE > free:
+    if needed and (needed := needed + _SPARE) > free:
         raise LocalspecError(
             f"There is no room: {gigabytes(needed)} are needed, and {place} has "
             f"{gigabytes(free)} left. Make room, or set HF_HUB_CACHE to another disk."

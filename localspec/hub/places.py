@@ -28,8 +28,11 @@ MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
 """Levels below a cache or a folder that the user named, and below the current one."""
-OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
-"""ollama's models on Linux when it runs as a service."""
+OLLAMA_SERVICES = tuple(
+    Path(folder) / "models"
+    for folder in ("/usr/share/ollama/.ollama", "/var/lib/ollama", "/var/snap/ollama/common")
+)
+"""ollama's models on Linux when it runs as a service: its own, of distributions, and as a snap."""
 
 _MOST_MANIFEST = 1 << 20
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -98,15 +101,21 @@ def _lmstudio_roots() -> list[Path]:
     """Folders with publisher/repository/name."""
     home = Path.home()
     pointer = _read(home / ".lmstudio-home-pointer", 4096).strip()
-    roots = [Path(pointer) / "models"] if pointer else []
-    return [*roots, home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
+    homes = [Path(pointer)] if pointer else []
+    homes += [home / ".lmstudio", home / ".cache" / "lm-studio"]
+    roots = [each / "models" for each in homes]
+    for each in homes:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            settings = json.loads(_read(each / "settings.json", _MOST_MANIFEST))
+            roots.append(Path(settings["downloadsFolder"]))
+    return roots
 
 
 def _ollama() -> Iterator[ModelPlace]:
     """Manifests host/user/model/tag name blobs/sha256-…"""
     named = os.environ.get("OLLAMA_MODELS")
     roots = [Path(named)] if named else []
-    for root in (*roots, Path.home() / ".ollama" / "models", OLLAMA_SERVICE):
+    for root in (*roots, Path.home() / ".ollama" / "models", *OLLAMA_SERVICES):
         for path in _files(root / "manifests", DEEP):
             blob = _blob(path)
             parts = path.relative_to(root / "manifests").parts

@@ -177,6 +177,12 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
         assert engine.draft_path != draft
 
 
+def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
+    monkeypatch.setattr(recommendations.outcomes, "write", lambda _: None)
+    assert "The result cannot be kept in" in cli("doctor", "--quick").err
+
+
 def test_figures_of_a_busy_machine_are_not_kept() -> None:
     assert _calibration(steady=False).trusted is None
     assert _calibration(kinds=()).trusted is None

@@ -161,11 +161,14 @@ def test_lm_studios_and_llama_cpps_folders(home: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("LLAMA_CACHE", str(home / "empty"))
     (home / ".lmstudio-home-pointer").write_text(str(home / "moved"))
     (home / "moved" / "models").mkdir(parents=True)
+    big = json.dumps({"downloadsFolder": str(home / "big")})
+    (home / "moved" / "settings.json").write_text(big)
+    (home / ".lmstudio" / "settings.json").write_text("[")
+    (home / "big").mkdir()
+    tiny_llama(home / "big" / "p.gguf", seed=4)
     tiny_llama(home / "moved" / "models" / "o.gguf", seed=3)
     assert [model.name for model in found()] == [
-        "o.gguf",
-        "pub/repo/m-Q8_0.gguf",
-        "pub/old/n.gguf",
+        *("o.gguf", "pub/repo/m-Q8_0.gguf", "pub/old/n.gguf", "p.gguf")
     ]
 
 

@@ -29,6 +29,6 @@ def move_to(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setenv("HOME", str(home))
     patch.setenv("USERPROFILE", str(home))
     patch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    patch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
+    patch.setattr(places, "OLLAMA_SERVICES", (tmp_path / "service",))
     patch.chdir(here)
     return here
