@@ -25,7 +25,7 @@ _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
 _START = re.compile(r"(?m)^[ \t]*start[ \t]*:")
 _THOUGHT = """
 start: thought space answer
-space: /\\s*/
+space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LONGEST = 50_000

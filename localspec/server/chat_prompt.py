@@ -102,14 +102,20 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
         tools = ToolChoice()  # a grammar leaves no room for a call in our words
     chat, images = marked_chat(engine, replace(chat, tools=tools))
 
+    model, last = engine.model, chat.messages[-1]
+    source = (model.tool_template if tools.tools else model.chat_template) or ""
+    guided = bool(tools.tools) and (tools.must or formed or not knows)
+    opens, _, final = engine.prompts.begun_marks
+    # Where it was asked to think, it begins so: nothing but the answer may come otherwise.
+    asked = (guided or constrained) and chat.variables.get("thinking") is True and reasons(source)
+    asked = asked and not final and chat.begins is not False and last["role"] != "assistant"
+
     def tokens() -> tuple[str, Tokens]:
         text = chat_text(engine, chat)
+        text += opens if asked and not ends_thinking(text, last) else ""
         return text, engine.prompts.rendered(text, images, CONTROL if tools.tools else ())
 
     text, prompt = await asyncio.to_thread(tokens)
-    model = engine.model
-    source = (model.tool_template if tools.tools else model.chat_template) or ""
-    guided = bool(tools.tools) and (tools.must or formed or not knows)
     if tools.must:
         ask = ask.having(stop=())  # they are for text, and there is none
     elif guided and not formed:  # they are for the response, within JSON
@@ -119,10 +125,8 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     if guided:
         schema = await asyncio.to_thread(schema_of_calls, tools, chat.schema)
         ask = ask.having(json_schema=schema)
-    thinking = ends_thinking(text, chat.messages[-1])
+    thinking = ends_thinking(text, last)
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
-
-    opens, _, final = engine.prompts.begun_marks
     begun = bool(final) and str.rfind(text, opens) > str.rfind(text, "<|end|>")
 
     def reader() -> Reader:

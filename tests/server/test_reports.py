@@ -113,9 +113,15 @@ def test_stop_strings_do_not_end_a_thought(families: Running) -> None:
 def test_what_an_answer_has_to_match_counts_behind_its_thought(
     families: Running, asked: dict[str, Any]
 ) -> None:
-    found = message(chat(families, "qwen3.5", **asked))
-    assert len(found["reasoning_content"]) > 20
-    assert not found["content"]
+    for model, wish in (
+        ("qwen3.5", {}),
+        ("qwen3", {"think": True}),
+        ("seed-oss", {"think": "low"}),
+    ):
+        found = message(chat(families, model, **asked, **wish))
+        assert len(found["reasoning_content"]) > 20
+        assert not found["content"]
+    assert "reasoning_content" not in message(chat(families, "qwen3", **asked))
 
 
 @pytest.mark.parametrize(
