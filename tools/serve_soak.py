@@ -1,11 +1,11 @@
 """Thousands of requests by many clients at once: nothing leaks, no answer reaches another client.
 
-    python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000] [--json FILE]
+    python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000]
 
 The server is `localspec serve` with the embedded pair, four answers at a time, a queue of 16. A
 grammar demands of each answer a mark of its own, and nothing else. One in ten is left at a random
 moment; one in twenty is malformed and has to be refused. Clients that get 429 check Retry-After and
-ask again. After each slice all slots have to be free, and memory is printed.
+ask again. After each slice all slots have to be free; memory, descriptors and threads are printed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -54,7 +53,6 @@ def main() -> int:
     options.add_argument("--clients", type=int, default=32)
     options.add_argument("--slice", type=int, default=1000)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--json", type=Path, help="append a line for each slice")
     said = options.parse_args()
     totals: Counter[str] = Counter()
     port = free_port()
@@ -62,16 +60,12 @@ def main() -> int:
         process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
         child.wait_until_healthy(f"http://{address}", PATIENCE)
         soak(address, 200, said.clients, random.Random(-1), process)  # what is made once
-        before = process.memory_info().rss
-        print(f"memory before: {before / 1e6:.1f} MB", flush=True)
+        print(f"before: {json.dumps(held(process))}", flush=True)
         for number in range(-(-said.requests // said.slice)):
             rng = random.Random(f"{said.seed}/{number}")
             found = soak(address, said.slice, said.clients, rng, process)
             totals.update(found)
             print(json.dumps(found), flush=True)
-            if said.json is not None:
-                with said.json.open("a") as file:
-                    file.write(json.dumps({"before": before, **found}) + "\n")
     bad = totals["wrong"] + totals["failed"] + totals["without_retry_after"]
     full = totals["queue_full"]
     print(f"{totals['requests']} requests, {bad} not as they should be, {full} × 429")
@@ -103,8 +97,13 @@ def soak(
             counts.update(found)
     seconds = round(time.monotonic() - started)
     require_free(address)
-    memory = process.memory_info().rss
-    return {"requests": count, **counts, "seconds": seconds, "memory": memory}
+    return {"requests": count, **counts, "seconds": seconds, **held(process)}
+
+
+def held(process: psutil.Process) -> dict[str, int]:
+    """What the server holds: bytes of memory, descriptors, threads."""
+    memory, files = process.memory_info().rss, process.num_fds()
+    return {"memory": memory, "descriptors": files, "threads": process.num_threads()}
 
 
 def require_free(address: str) -> None:

@@ -81,6 +81,10 @@ SERVER = {
         "Show the state of every slot at /slots, without texts. Default --slots.",
     ),
     "ui": _server("--ui/--no-ui", "Serve the page at /. Default --ui."),
+    "api_prefix": _server(
+        "--api-prefix PREFIX",
+        "Also answer below this path, for a proxy that passes it on, such as /llm.",
+    ),
     "thinking": _server(
         "--think/--no-think",
         "Let reasoning models think, unless a request decides. Default --think.",
@@ -113,9 +117,6 @@ PARALLEL = {
         f"{o.default(ModelOptions, 'parallel')}",
     )
 }
-
-_BODY_WITH_IMAGES = 64 << 20
-"""Largest request in bytes, with images."""
 
 
 @o.takes(
@@ -296,8 +297,6 @@ def _options(params: dict[str, Any]) -> ServerOptions:
     for name in ("cors", "allowed_hosts"):
         if name in values:
             values[name] = tuple(values[name])
-    if params["mmproj"] is not None:
-        values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
     return ServerOptions(**values)

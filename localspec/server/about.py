@@ -59,6 +59,7 @@ def _described(host: ModelHost) -> dict[str, Any]:
     if engine is not None:
         draft = None if engine.draft is None else engine.draft.path.stem
         meta |= {"n_ctx": engine.context_length, "draft": draft}
+        about |= {"max_model_len": engine.context_length}  # vLLM's name of it
     return {**about, "meta": meta}
 
 

@@ -73,9 +73,7 @@ class Activity:
         self._forget()
         seconds = sum(seconds for _, _, seconds in self._recent)
         later = sum(tokens for _, tokens, seconds in self._recent if seconds)
-        return {
-            "tokens_per_second": later / seconds if seconds else 0.0,
-        }
+        return {"tokens_per_second": later / seconds if seconds else 0.0}
 
     def _forget(self) -> None:
         limit = time.monotonic() - _RECENT

@@ -20,6 +20,7 @@ from localspec.server.openai import chat, completions, responses
 from localspec.server.reply import ClientGone, Reply, json_response
 from localspec.server.service import Common, Service
 from localspec.server.wire import Record
+from localspec.text import printable
 
 Handler = Callable[..., Awaitable[Any]]
 """Takes the service, and the body as `wanted`; returns a reply, a response, or a value for JSON."""
@@ -31,17 +32,12 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/health", about.health),
     ("GET", "/v1/health", about.health),
     ("GET", "/v1/models", about.models),
-    ("GET", "/models", about.models),
     ("GET", "/v1/models/{name:path}", about.model),
     ("POST", "/v1/chat/completions", chat.chat_completions),
-    ("POST", "/chat/completions", chat.chat_completions),
     ("POST", "/v1/chat/completions/input_tokens", chat.input_tokens),
-    ("POST", "/chat/completions/input_tokens", chat.input_tokens),
     ("POST", "/v1/completions", completions.completions),
     ("POST", "/v1/responses", responses.responses),
-    ("POST", "/responses", responses.responses),
     ("POST", "/v1/responses/input_tokens", responses.input_tokens),
-    ("POST", "/responses/input_tokens", responses.input_tokens),
     ("POST", "/v1/embeddings", embeddings.openai),
     ("POST", "/embeddings", embeddings.llama_cpp),
     ("POST", "/embedding", embeddings.llama_cpp),
@@ -70,10 +66,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
 
 _RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
 NOT_OFFERED = {
-    "/rerank": _RANKING,
-    "/v1/rerank": _RANKING,
-    "/reranking": _RANKING,
-    "/v1/reranking": _RANKING,
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"), _RANKING),
     "/lora-adapters": "Adapters are not supported. Merge them into the model.",
     "/props": "Settings cannot be changed while the server runs. Send them with each request.",
     "/v1/audio/transcriptions": "The model reads text only.",
@@ -124,7 +117,8 @@ def failure(path: str, error: ApiError) -> Response:
 
 def build(common: Common) -> ASGIApp:
     async def not_found(request: Request, error: Exception) -> Response:
-        refused = ApiError(404, "There is no such endpoint. See docs/serve.md.")
+        path = printable(request.url.path, 100)
+        refused = ApiError(404, f"There is no endpoint {path}. See docs/serve.md.")
         if headers := getattr(error, "headers", None):
             refused = ApiError(405, f"{request.method} is not supported. Use {headers['Allow']}.")
         response = failure(request.url.path, refused)
@@ -135,9 +129,11 @@ def build(common: Common) -> ASGIApp:
         path = request.url.path
         return failure(path, ApiError(501, NOT_OFFERED[path]))
 
+    # Those below /v1 are there without it as well, except where llama.cpp has others.
+    short = [(method, path.removeprefix("/v1"), handler) for method, path, handler in ENDPOINTS]
     routes = [
         Route(path, Application(common, handler), methods=[method])
-        for method, path, handler in ENDPOINTS
+        for method, path, handler in (*ENDPOINTS, *short)
     ]
     routes += [Route(path, not_offered, methods=["POST", "DELETE", "GET"]) for path in NOT_OFFERED]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})

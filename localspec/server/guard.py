@@ -25,6 +25,8 @@ from localspec.text import printable
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # before the path, as for a proxy
 _PRIVATE = "Access-Control-Allow-Private-Network"
 OPEN = frozenset(["/", "/health", "/v1/health"])
+_RESERVED = (".localhost", ".internal")
+"""Ends of names that no public name server may answer for; Docker's containers use one of them."""
 
 
 class Guard:
@@ -35,6 +37,7 @@ class Guard:
         local = f"{own.partition('.')[0]}.local"
         names = "localhost", own, local, *options.hosts, *options.allowed_hosts
         self._names = {name.lower() for name in names}
+        self._prefix = f"/{options.api_prefix.strip('/')}".rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +50,10 @@ class Guard:
             hosts.append(absolute[1])
         names = scope["path"][absolute.end() if absolute else 0 :].split("/")
         # Clients join a base address and a path with two slashes, or end with one.
-        scope = {**scope, "path": "/" + "/".join(filter(None, names))}
+        path = "/" + "/".join(filter(None, names))
+        if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have taken it off
+            path = path.removeprefix(self._prefix) or "/"
+        scope = {**scope, "path": path}
         self._common.requests += 1
 
         async def sending(message: Message) -> None:
@@ -74,6 +80,9 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers, hosts: list[str]) -> Response | None:
         try:
+            if len(self._common.connections) > self._options.connections:
+                why = f"More than {self._options.connections} connections are open. Close some."
+                raise ApiError(503, why, code="too_many_connections", retry_after=1)
             size = len(scope["raw_path"]) + len(scope["query_string"])
             size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if size > self._options.headers:
@@ -95,7 +104,8 @@ class Guard:
     def _require_host(self, header: str) -> None:
         host = _host_of(header)
         # Only names can be made to point elsewhere.
-        if host is None or not (host in self._names or address_of(host)):
+        known = host is not None and (host in self._names or host.endswith(_RESERVED))
+        if not known and (host is None or address_of(host) is None):
             why = (
                 "This server does not go by that name. Use its address, or allow the name with "
                 "--allowed-host."
@@ -116,8 +126,9 @@ class Guard:
         if key is None:
             return
         kind, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
+        # Some clients send both, one of them with another provider's key.
+        given = [token.strip() if kind.lower() == "bearer" else "", headers.get("x-api-key", "")]
+        if not any(hmac.compare_digest(one.encode(), key.encode()) for one in given):
             why = "The API key is missing or wrong. Send it as 'Authorization: Bearer KEY'."
             raise ApiError(401, why, code="invalid_api_key")
 

@@ -108,9 +108,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
 
 async def generate(service: Service, wanted: GenerateRequest) -> Any:
     """Answer a prompt, through the template unless it is raw."""
-    if wanted.suffix:
-        raise ApiError(400, "suffix is not supported here. Use /infill.")
-    if not wanted.prompt:
+    if not (wanted.prompt or wanted.suffix):
         return await _without_prompt(service, wanted, "response")
     engine = await service.open(wanted.model)
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
@@ -123,7 +121,10 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
     if wanted.system:
         messages.insert(0, Message(role="system", content=wanted.system))
     asked = wanted.as_chat(messages)
-    if wanted.raw or engine.model.chat_template is None:
+    if wanted.suffix:
+        filled = asked.between(engine, wanted.prompt, wanted.suffix)
+        ask = asked.ask(service, engine, filled)
+    elif wanted.raw or engine.model.chat_template is None:
         if wanted.images:
             raise ApiError(400, "Images need the model's chat template. Leave raw out.")
         ask = asked.ask(service, engine, wanted.prompt)
@@ -166,7 +167,7 @@ class OllamaReply(Reply):
     def __init__(self, answers: Answers, wanted: OllamaRequest, member: str) -> None:
         super().__init__(answers, streamed=wanted.stream is not False)
         self._member, self._wanted = member, wanted
-        self._continues = isinstance(wanted, GenerateRequest) and not wanted.raw
+        self._continues = isinstance(wanted, GenerateRequest) and not (wanted.raw or wanted.suffix)
 
     def events_of(self, part: Part) -> Iterable[Event]:
         piece, calls = part.piece, self.answer.calls
@@ -266,13 +267,16 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "thinking": reasons(engine.model.chat_template),
         "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys(),
     }
-    parameters = settings_of(service.defaults)
+    parameters = {"num_ctx": engine.context_length, **settings_of(service.defaults)}
+    about = await asyncio.to_thread(_model_info, engine.model.path)
+    # Clients take it for what a request may have.
+    about[f"{about.get('general.architecture')}.context_length"] = engine.context_length
     return {
         "modelfile": "",
         "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
         "template": engine.model.chat_template or "",
         "details": _details(service.host),
-        "model_info": await asyncio.to_thread(_model_info, engine.model.path),
+        "model_info": about,
         "capabilities": [name for name, offered in can.items() if offered],
         "modified_at": _modified(engine.model.path),
     }

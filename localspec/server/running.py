@@ -201,12 +201,12 @@ async def _serve(
         access_log=False,
         server_header=False,
         h11_max_incomplete_event_size=options.headers,
-        limit_concurrency=options.connections,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=max(1, round(options.drain)),
         timeout_keep_alive=30,
     )
     server = _Server(config, common.draining)
+    common.connections = server.server_state.connections
     starting = asyncio.ensure_future(_start(common.models, server))
     try:
         await server.serve(sockets=listeners)

@@ -30,6 +30,7 @@ class ServerOptions:
     slot_save_path: Path | None = None
     slots: bool = True
     ui: bool = True
+    api_prefix: str = ""
     thinking: bool = True
     log_prompts: bool = False
     body: int = 4 << 20
@@ -47,6 +48,11 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if not all(host and host.isprintable() for host in self.hosts):
             raise UsageError("host is empty or no name. Give an address, such as 127.0.0.1.")
+        for option, names in (("host", self.hosts), ("allowed-host", self.allowed_hosts)):
+            for name in names:
+                if set(name) & set("/]*") or name.count(":") == 1:
+                    why = "Give a name or an address alone, without a port."
+                    raise UsageError(f"{option} is '{name}'. {why}")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
         if self.max_queue < 0:

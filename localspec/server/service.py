@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -32,12 +32,13 @@ FINGERPRINT = f"b-localspec-{__version__}"
 @dataclass(slots=True)
 class Common:
     """What all requests to a server share, and how many there were; `draining` is set once it is
-    to stop."""
+    to stop; `connections`: those that are open."""
 
     options: ServerOptions
     defaults: SamplingParams
     models: Models
     draining: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: Collection[object] = ()
     requests: int = 0
     refused: int = 0
 

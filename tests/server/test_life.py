@@ -46,6 +46,9 @@ def test_a_port_that_is_taken() -> None:
         (("--host", "0.0.0.0"), "--api-key"),
         (("--host", "127.0.0.1,0.0.0.0"), "--api-key"),
         (("--host", "127.0.0.1,"), "host is empty"),
+        (("--host", "127.0.0.1:8080"), "host is '127.0.0.1:8080'. Give a name or an address alone"),
+        (("--host", "http://127.0.0.1"), "host is 'http://127.0.0.1'"),
+        (("--allowed-host", "*"), "allowed-host is '*'"),
         (("--port", "70000"), "port is 70000"),
         (("--api-key", ""), "api-key is empty"),
         (("--cors", "nonsense"), "cors is 'nonsense'"),
@@ -96,6 +99,17 @@ def test_at_several_addresses(tmp_path: Path) -> None:
             with socket.create_connection((host, server.port), 5) as connection:
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_more_connections_than_it_takes_are_refused_in_words() -> None:
+    with serving_program("start(Offer(opener=lambda _: load()), connections=4)") as server:
+        taken = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        reply = server.get("/v1/models")
+        for one in taken:
+            one.close()
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert "More than 4 connections are open" in reply.json["error"]["message"]
+        wait_until(lambda: server.get("/v1/models").status == 200, "they are closed")
 
 
 SLOW = """

@@ -132,9 +132,11 @@ def test_a_bias_in_llama_cpps_way(server: Running) -> None:
 
 
 def test_a_model_without_tokens_for_it_does_not_fill_in(server: Running) -> None:
-    reply = server.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
-    assert reply.status == 501
-    assert reply.json["error"]["type"] == "not_supported_error"
+    suffix = {"prompt": "a", "suffix": "b"}
+    asked = {"/infill": {"input_suffix": "b"}, "/v1/completions": suffix, "/api/generate": suffix}
+    for path, body in asked.items():
+        reply = server.post(path, body)
+        assert (reply.status, b"no tokens for filling" in reply.body) == (501, True)
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +162,15 @@ def test_filling_in(coder: Running) -> None:
     long = {**body, "input_prefix": "a = 1\n" * 500, "input_suffix": "b = 2\n" * 500}
     answer = coder.post("/infill", long).json
     assert answer["tokens_evaluated"] < 256
+    same = {"temperature": 0, "stream": False, "prompt": "a = ", "suffix": "\nb = a"}
+    few = {"input_prefix": same["prompt"], "input_suffix": same["suffix"], "n_predict": 4}
+    answer = coder.post("/infill", {**same, **few, "prompt": ""}).json
+    told = coder.post("/v1/completions", {**same, "max_tokens": 4, "echo": True}).json
+    assert told["choices"][0]["text"] == "a = " + answer["content"]
+    assert told["usage"]["prompt_tokens"] == answer["tokens_evaluated"]
+    told = coder.post("/api/generate", {**same, "options": {"num_predict": 4, "temperature": 0}})
+    assert told.json["response"] == answer["content"]
+    assert "insert" in coder.post("/api/show", {}).json["capabilities"]
     for extra in ({}, {"filename": "ok"}, {"filename": 1, "text": "x"}):
         assert coder.post("/infill", {**body, "input_extra": [extra]}).status == 400
 

@@ -73,7 +73,8 @@ def test_what_there_is(server: Running) -> None:
     assert shown["capabilities"] == ["completion"]
     about = shown["model_info"]
     assert about["general.architecture"] == "llama"
-    assert isinstance(about["llama.context_length"], int)
+    assert about["llama.context_length"] == 1024  # the server's, not the model's
+    assert "num_ctx 1024\n" in shown["parameters"]
     assert about["tokenizer.ggml.tokens"] is None
     assert server.get("/api/version").json["version"]
 

@@ -194,6 +194,10 @@ def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> Non
     assert "".join(told.tokens or []) == echoed.choices[0].text
     streamed = client.completions.create(model="any", prompt=text, max_tokens=5, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == one.choices[0].text
+    few: Any = {"model": "any", "prompt": text, "max_tokens": 1}
+    for given in (False, True):  # as for chat completions
+        logprobs = client.completions.create(**few, logprobs=given).choices[0].logprobs
+        assert (logprobs is not None) == given
 
 
 def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine) -> None:

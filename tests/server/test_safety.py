@@ -85,6 +85,8 @@ def test_the_key_in_either_header(server: Running) -> None:
     assert server.get("/props").status == 200
     other = {"Authorization": "", "X-Api-Key": server.key or ""}
     assert server.get("/props", headers=other).status == 200
+    both = {"Authorization": "Bearer of-another", "X-Api-Key": server.key or ""}  # as Claude Code
+    assert server.get("/props", headers=both).status == 200
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
@@ -153,9 +155,9 @@ def test_the_servers_own_page(server: Running) -> None:
 
 open_server = module_server(
     *("-c", "2048", "-t", "1", "--drafter", "none", "--max-queue", "1", "-v"),
-    *("--cors", "http://page.example", "--allowed-host", "box.example"),
+    *("--cors", "http://page.example", "--allowed-host", "box.example", "--api-prefix", "/llm"),
 )
-"""Without a key, for one page and one more name; a short queue."""
+"""Without a key, for one page and one more name, also below a path; a short queue."""
 
 
 def test_a_page_that_is_allowed(open_server: Running) -> None:
@@ -181,8 +183,12 @@ def test_a_page_that_is_allowed(open_server: Running) -> None:
 
 
 def test_a_name_that_is_allowed(open_server: Running) -> None:
-    assert get(open_server, "box.example") == 200
+    assert get(open_server, "box.example") == get(open_server, "host.docker.internal") == 200
     assert get(open_server, "fox.example") == 403
+    paths = ("/llm/v1/models", "/llm", "/models", "/llmv1/models", "/v1/v1/models")
+    found = [open_server.get(path) for path in paths]
+    assert [reply.status for reply in found] == [200, 200, 200, 404, 404]
+    assert b"There is no endpoint /v1/v1/models" in found[-1].body
 
 
 def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:

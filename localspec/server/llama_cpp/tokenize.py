@@ -114,23 +114,17 @@ def settings_of(sampling: SamplingParams) -> dict[str, Any]:
 
 
 _OFF: dict[str, Any] = {
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "top_n_sigma": -1.0,
-    "xtc_probability": 0.0,
+    **dict.fromkeys(("dynatemp_range", "xtc_probability", "dry_multiplier"), 0.0),
+    **dict.fromkeys(("dynatemp_exponent", "typical_p"), 1.0),
+    **dict.fromkeys(("top_n_sigma", "adaptive_target"), -1.0),
+    **dict.fromkeys(("mirostat", "n_keep", "min_keep"), 0),
     "xtc_threshold": 0.1,
-    "typical_p": 1.0,
-    "dry_multiplier": 0.0,
     "dry_base": 1.75,
     "dry_allowed_length": 2,
     "dry_penalty_last_n": -1,
-    "mirostat": 0,
     "mirostat_tau": 5.0,
     "mirostat_eta": 0.1,
-    "adaptive_target": -1.0,
     "adaptive_decay": 0.9,
-    "n_keep": 0,
-    "min_keep": 0,
     "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
     "lora": [],
 }

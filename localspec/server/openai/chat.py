@@ -74,6 +74,10 @@ _OFF: dict[str, tuple[Any, ...]] = {
 """Samplers and the like that localspec does not have; values that change nothing, besides 0."""
 
 
+_LONGEST = 128
+"""Tokens of what is filled in that room is left for, where the request sets no limit."""
+_SNIPPET = "\n\n--- snippet ---\n\n"
+_Named = Sequence[tuple[str, str]]
 _COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
 """llama.cpp has another name besides."""
 
@@ -109,6 +113,41 @@ class AnswerFields(Sampling):
             if (value := getattr(self, name)) is not None:
                 return name, value
         return "max_tokens", self.max_tokens
+
+    def between(
+        self, engine: Engine, prefix: str, suffix: str, begun: str = "", others: _Named = ()
+    ) -> Tokens:
+        """A prompt for what is between two texts, in the model's own tokens for that, after other
+        files. Of a text that is too long the part nearest to the gap is kept, three quarters
+        prefix, one suffix. `begun`: how the answer begins. An ApiError without such tokens."""
+        vocabulary = engine.model.vocabulary
+        marks = vocabulary.filling()
+        if not {"pre", "suf", "mid"} <= marks.keys():
+            why = "This model has no tokens for filling in the middle. Use a code model that has."
+            raise ApiError(501, why)
+
+        def tokens(text: str) -> list[int]:
+            return vocabulary.tokenize(text, special=False, add_bos=False)
+
+        answer = max(0, self.limit[1] or 0) or _LONGEST
+        room = max(16, engine.context_length - min(answer, engine.context_length // 2) - 8)
+        before, behind = tokens(prefix), tokens(suffix)
+        start = tokens(begun)[-room // 4 :]
+        behind = behind[: max(0, room // 4 - len(start))]
+        before = before[max(0, len(before) - (room * 3 // 4)) :] + start
+        context: list[int] = []
+        for name, text in others:
+            named = [marks["sep"], *tokens(f"{name}\n")] if "sep" in marks else tokens(_SNIPPET)
+            context += named + tokens(text)
+        if context and "rep" in marks:
+            context = [marks["rep"], *tokens("myproject\n"), *context]
+        if context and "sep" in marks:
+            context += [marks["sep"], *tokens("filename\n")]
+        left = room - len(before) - len(behind)
+        context = context[max(0, len(context) - left) :] if left > 0 else []
+        bos = [vocabulary.bos] if vocabulary.adds_bos and vocabulary.bos >= 0 else []
+        filled = [marks["pre"], *before, marks["suf"], *behind, marks["mid"]]
+        return Tokens([*bos, *context, *filled])
 
     def ask(
         self, service: Service, engine: Engine, prompt: str | Tokens = "", *, silent: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
@@ -61,24 +61,30 @@ class RawFields(AnswerFields):
         return Tokens(tokens_of(prompt, engine, special=self.parse_special, add_bos=True))
 
 
+# Clients of chat completions send whether there are to be any.
+_Alternatives = BeforeValidator(lambda n: (int(n) or None) if isinstance(n, bool) else n)
+
+
 class CompletionRequest(RawFields):
     prompt: Prompts
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: Annotated[int | None, Field(ge=0, le=20), _Alternatives] = None
     echo: bool | None = None
     suffix: str | None = None
 
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     engine = await service.open(wanted.model)
-    if wanted.suffix:
-        raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
     prompts, each = wanted.prompts(wanted.prompt, engine), wanted.n or 1
     if not prompts:
         raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
     if len(prompts) * each > MOST_CHOICES:
         raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
     silent = bool(wanted.echo) and wanted.limit[1] == 0
-    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in prompts]
+    whole = prompts
+    if wanted.suffix:
+        texts = [_text_of(prompt, engine) for prompt in prompts]
+        whole = [wanted.between(engine, one, wanted.suffix) for one in texts]
+    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in whole]
     asks = [
         ask.nth(number).having(logprobs=wanted.logprobs) for ask in found for number in range(each)
     ]
@@ -95,16 +101,18 @@ class Echo:
     logprobs: dict[str, list[Any]] | None = None
 
 
+def _text_of(prompt: str | Tokens, engine: Engine) -> str:
+    if isinstance(prompt, str):
+        return str(plain(prompt))
+    return text_of_tokens(prompt, engine, special=False)
+
+
 async def _echo(
     service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
 ) -> Echo:
     """Alternatives to each token are as many as asked; None for the text alone. An ApiError where
     the queue is full, a LocalspecError where the prompt leaves no room for an answer."""
-    text = (
-        str(plain(prompt))
-        if isinstance(prompt, str)
-        else text_of_tokens(prompt, engine, special=False)
-    )
+    text = _text_of(prompt, engine)
     if alternatives is None:
         return Echo(text)
     tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
