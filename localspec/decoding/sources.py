@@ -93,8 +93,7 @@ class LookupSource(Source, ABC):
 
 
 class Drafted(Protocol):
-    """A draft in the making, as passes of a model see it. Candidates are numbers, parents before
-    children; ROOT stands for the committed text."""
+    """A draft in the making, as passes of a model see it."""
 
     @property
     def session(self) -> Session: ...
@@ -104,33 +103,27 @@ class Drafted(Protocol):
         """Longest path, in tokens."""
         ...
 
-    def token(self, node: int) -> int: ...
-
-    def parent(self, node: int) -> int: ...
-
-    def path(self, node: int) -> list[int]:
-        """Tokens from the committed text down to a candidate, its own included."""
-        ...
-
-    def primes(self, node: int, unread: int) -> list[int]:
-        """Expected tokens to read along behind a candidate, in the pass over the `unread` tokens
-        before them (staged drafting: Spector & Ré 2023, section 3.2)."""
+    def primes(self, unread: int) -> list[int]:
+        """Expected tokens to read along, in the pass over the `unread` tokens before them (staged
+        drafting: Spector & Ré 2023, section 3.2)."""
         ...
 
     def read(self, size: int) -> None: ...
 
 
 class DraftPasses(Protocol):
-    def knows(self, draft: Drafted, node: int) -> bool:
-        """Whether the row behind one of the latest candidates needs no other pass."""
+    """What the passes of one draft gave. A `path` has the tokens behind the committed text."""
+
+    def knows(self, path: list[int]) -> bool:
+        """Whether the row behind one of the latest paths needs no other pass."""
         ...
 
-    def read(self, draft: Drafted, node: int) -> None:
-        """One pass for the row behind a candidate whose parent's is known. Without room for it that
-        stays unknown."""
+    def read(self, draft: Drafted, path: list[int]) -> None:
+        """One pass for the row behind a path; the one behind all but its last token is known.
+        Without room for it that stays unknown."""
         ...
 
-    def row(self, node: int) -> Row: ...
+    def row(self, path: list[int]) -> Row: ...
 
 
 class ModelSource(Source, ABC):

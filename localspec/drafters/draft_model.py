@@ -15,7 +15,7 @@ from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import TokenTree
 
 SINKS = 4
 """Tokens at the beginning that stay."""
@@ -212,48 +212,42 @@ class ChainPasses:
         self._model = model
         self._rows: Rows | None = None if ahead is None else ahead.rows
         self._expected = [] if ahead is None else ahead.expected
-        self._at = ROOT  # the candidate behind which they begin
+        self._at: list[int] = []  # the path behind which they begin
         self._read = -1  # tokens of the cache behind that one, where nothing was read along
 
-    def knows(self, draft: Drafted, node: int) -> bool:
-        if self._rows is None or node == self._at:
+    def knows(self, path: list[int]) -> bool:
+        if self._rows is None or path == self._at:
             return self._rows is not None
-        expected = self._expected
-        if not expected or draft.parent(node) != self._at or draft.token(node) != expected[0]:
+        if path != [*self._at, *self._expected[:1]]:
             return False
-        self._rows, self._expected, self._at = self._rows[1:], expected[1:], node
+        self._rows, self._expected, self._at = self._rows[1:], self._expected[1:], path
         return True
 
-    def read(self, draft: Drafted, node: int) -> None:
+    def read(self, draft: Drafted, path: list[int]) -> None:
         model, cache = self._model, self._model.cache
-        if self._read == len(cache.tokens) and draft.parent(node) == self._at:
-            unread = [draft.token(node)]
+        if self._read == len(cache.tokens) and path[:-1] == self._at:
+            unread = path[-1:]
         else:
-            path, context = draft.path(node), model.to_read(draft.session.context)
+            context = model.to_read(draft.session.context)
             cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
             held = len(cache.tokens)
             unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
-        primes = _primes(model, draft, node, size) if model.reads_along else []
+        primes: list[int] = []
+        if model.reads_along:
+            room = model.room(draft.session.context) - len(path)
+            primes = draft.primes(size)[: max(0, room)]
         self._rows = model.read([*unread, *primes], 1 + len(primes))
         if not primes:
             cache.checkpoint()
         self._read = -1 if primes else len(cache.tokens)
         draft.read(size + len(primes))
-        self._expected, self._at = primes, node
+        self._expected, self._at = primes, path
 
-    def row(self, node: int) -> Row:
+    def row(self, path: list[int]) -> Row:
         assert self._rows is not None
         row: Row = self._rows[0]
         return row
-
-
-def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[int]:
-    primes = draft.primes(node, unread)
-    if primes:
-        room = model.room(draft.session.context) - len(draft.path(node))
-        primes = primes[: max(0, room)]
-    return primes
 
 
 def _excerpt(text: Sequence[int], left_out: int) -> Sequence[int]:

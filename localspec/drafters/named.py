@@ -11,7 +11,7 @@ from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan
 from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
 from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import TokenTree
 from localspec.drafters.lookahead import LookaheadSource
 from localspec.errors import UsageError
 
@@ -141,7 +141,7 @@ class NamedDrafter(Drafter):
 
     def _look_up(self, source: LookupSource, depth: int, width: int) -> None:
         tree, tip = self._tree, self._tree.tip()
-        place = self._place(source, tip)
+        place = self._place(source, tree.path_tokens(tip))
         chains = [_firm(source, place, depth)]
         if width > 1 and chains[0]:
             chains += (
@@ -160,16 +160,17 @@ class NamedDrafter(Drafter):
         if self._staged.then is None:  # a cascade counts under its own name
             credit = self._staged.name + credit[len(source.name) :]
         node = tree.tip()
-        path = [] if node == ROOT else tree.path_tokens(node)
-        sampler, passes = DraftSampler(session, path, greedy=source.greedy), source.start(self)
+        self._path = tree.path_tokens(node)
+        sampler = DraftSampler(session, self._path, greedy=source.greedy)
+        passes = source.start(self)
         chosen = sampler.greedy and width == 1
         least, likelihood = max(plan.min_confidence, plan.min_likelihood), 1.0
-        for _ in range(min(depth, source.room(session.context) - len(path))):
+        for _ in range(min(depth, source.room(session.context) - len(self._path))):
             if not sampler.open:
                 break
-            if not passes.knows(self, node):
-                passes.read(self, node)
-            row = passes.row(node)
+            if not passes.knows(self._path):
+                passes.read(self, self._path)
+            row = passes.row(self._path)
             if least:
                 # Before a token is drawn: to drop it because of what it is would bias the text.
                 best = confidence(row)
@@ -182,34 +183,26 @@ class NamedDrafter(Drafter):
                 break
             above, (token, q) = node, found[0]
             node = tree.add(token, above, credit, q)
+            self._path = [*self._path, token]
             for sibling, q_sibling in found[1:]:
                 tree.add(sibling, above, credit, q_sibling)
             sampler.advance(token)
 
     # The draft, as passes of a model see it.
 
-    def token(self, node: int) -> int:
-        return self._tree.tokens[node]
-
-    def parent(self, node: int) -> int:
-        return self._tree.parents[node]
-
-    def path(self, node: int) -> list[int]:
-        return self._tree.path_tokens(node)
-
-    def primes(self, node: int, unread: int) -> list[int]:
+    def primes(self, unread: int) -> list[int]:
         primer = self._staged.primer
         if primer is None:
             return []
-        left = self.depth - len(self._tree.path(node)) - 1
-        return _firm(primer, self._place(primer, node), min(MOST_PRIMES, left))
+        left = self.depth - len(self._path) - 1
+        return _firm(primer, self._place(primer, self._path), min(MOST_PRIMES, left))
 
     def read(self, size: int) -> None:
         pass
 
-    def _place(self, source: LookupSource, node: int) -> Any:
+    def _place(self, source: LookupSource, path: Sequence[int]) -> Any:
         place = source.place(self.session)
-        for token in self._tree.path_tokens(node):
+        for token in path:
             place = source.follow(place, token)
         return place
 

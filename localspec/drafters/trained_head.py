@@ -108,20 +108,17 @@ class _Depths:
 
     def __init__(self, head: DepthHead) -> None:
         self._head = head
-        self._depths: dict[int, int] = {}
 
-    def knows(self, draft: Drafted, node: int) -> bool:
-        depth = self._depths[node] = len(draft.path(node))
-        return self._head.has(depth)
+    def knows(self, path: list[int]) -> bool:
+        return self._head.has(len(path))
 
-    def read(self, draft: Drafted, node: int) -> None:
-        depth = self._depths[node]
-        if depth < self._head.room(draft.session.context):
-            self._head.at(depth)
+    def read(self, draft: Drafted, path: list[int]) -> None:
+        if len(path) < self._head.room(draft.session.context):
+            self._head.at(len(path))
             draft.read(1)
 
-    def row(self, node: int) -> Row:
-        return self._head.at(self._depths[node])
+    def row(self, path: list[int]) -> Row:
+        return self._head.at(len(path))
 
 
 class EagleHead(FedHead):

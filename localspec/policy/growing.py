@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler, RankedLogits
-from localspec.decoding.sampling import DEAD_ENDS
+from localspec.decoding.sampling import DEAD_ENDS, Row
 from localspec.decoding.session import Session
-from localspec.decoding.sources import DraftPasses, Prediction
-from localspec.decoding.tree import ROOT
+from localspec.decoding.sources import Prediction
 from localspec.policy.acceptance_estimator import logit
 from localspec.policy.asking import Asking
-from localspec.policy.candidates import Candidates, Looked
+from localspec.policy.candidates import Candidate, Candidates, Looked
 from localspec.policy.worth import Worth
 
 PRIMES, FAINT = 7, 0.05
@@ -35,6 +35,8 @@ class Growing(Candidates):
         sizes: tokens that each pass of the asked source read.
     """
 
+    _asked: Asking
+
     def __init__(
         self,
         session: Session,
@@ -49,60 +51,59 @@ class Growing(Candidates):
         self.branching = leaves > 1
         self.sizes: list[int] = []
         self._looked = looked
-        self._asked: Asking | None = None
-        self._places: dict[int, list[Any]] = {}
-        self._hints: dict[int, tuple[Looked, Prediction] | None] = {}
-        self._offered: list[int] = []  # candidates of the latest level
-        self._tip = ROOT  # end of the branch that the model source thinks likeliest
+        self._tip = self.root  # end of the branch that the model source thinks likeliest
 
     # What is asked of the sources.
 
     def look_up(self) -> None:
         """Everything that the lookup sources expect."""
         for looked in self._looked:
-            self._hang(looked, ROOT, looked.expected)
+            self._hang(looked, self.root, looked.expected)
         if not self.branching or not self.candidates:
             return
-        for looked, place in zip(self._looked, self._at(ROOT), strict=True):
+        for looked, place in zip(self._looked, self._places(self.root), strict=True):
             for token, chance in looked.source.others(place, ALTERNATIVES):
-                if self._child(ROOT, token) is None:
-                    self._add(token, ROOT, looked.source.name, None, (), chance)
+                if self._child(self.root, token) is None:
+                    self._add(token, self.root, looked.source.name, None, (), chance)
 
     def ask(self, asked: Asking) -> None:
         """Grow the tree where the text is likeliest to go, while asking the model source is worth
         it."""
         self._asked, source = asked, asked.source
         most = min(self.depth, source.room(self.session.context))
-        ends = [ROOT] if most > 0 else []
-        self._samplers = {ROOT: DraftSampler(self.session, (), greedy=source.greedy)}
+        ends = [self.root] if most > 0 else []
+        self.root.sampler = DraftSampler(self.session, (), greedy=source.greedy)
         passes = source.start(self)
         while ends:
-            if not passes.knows(self, ends[0]):
-                if ends[0] != ROOT and not self._goes_on(ends[0]):
+            self._tip = ends[0]
+            path = self._tip.path()
+            if not passes.knows(path):
+                if path and not self._goes_on(self._tip):
                     break
-                passes.read(self, ends[0])
-            self._offered = []
+                passes.read(self, path)
+            offered: list[Candidate] = []
             for node in ends:
-                if passes.knows(self, node):
-                    self._offer(node, passes)
-            ends = self._likeliest(self._offered, most)
-            if self._offered:
-                self._tip = ends[0] if ends else self._offered[0]
-        self._go_on(self.depth - self._depth_of(self._tip))
+                path = node.path()
+                if passes.knows(path):
+                    offered += self._offer(node, passes.row(path))
+            ends = [one for one in offered if one.depth < most and one.reach > 0.0]
+            ends.sort(key=attrgetter("reach"), reverse=True)
+            if offered and not ends:
+                self._tip = offered[0]
+        self._go_on(self.depth - self._tip.depth)
 
     # What passes of the model see.
 
-    def primes(self, node: int, unread: int) -> list[int]:
-        assert self._asked is not None
-        found, seconds = self._hint(node), self._asked.seconds
-        if found is None:
+    def primes(self, unread: int) -> list[int]:
+        hint, seconds = self._hint(self._tip), self._asked.seconds
+        if hint is None:
             return []
-        looked, most = found[0], min(self.depth - self._depth_of(node) - 1, PRIMES)
+        looked, most = hint[0], min(self.depth - self._tip.depth - 1, PRIMES)
         alone, one = seconds(unread), self._asked.one
         tokens: list[int] = []
         saved = best = 0.0
         reach, count = 1.0, 0
-        for prediction in islice(self._expected(node, looked), max(0, most)):
+        for prediction in islice(self._expected(self._tip, looked), max(0, most)):
             tokens.append(prediction.token)
             reach *= looked.estimator.predict(prediction.features)
             if reach < FAINT:
@@ -114,130 +115,108 @@ class Growing(Candidates):
         return tokens[:count]
 
     def read(self, size: int) -> None:
-        assert self._asked is not None
         self.sizes.append(size)
         self._worth.spend(self._asked.seconds(size))
 
     # What the model says.
 
-    def _offer(self, node: int, passes: DraftPasses) -> None:
+    def _offer(self, node: Candidate, row: Row) -> list[Candidate]:
         """Add what the model would say after a candidate."""
-        assert self._asked is not None
         sampler = self._sampler(node)
         if not sampler.open:
-            return
-        row, hinted, estimator = passes.row(node), self._hint(node), self._asked.first
+            return []
         try:
             logits = sampler.ranked(row, 3 if self.branching else 1)
         except DEAD_ENDS:
-            return
-        features = features_of(logits, None if hinted is None else hinted[1])
+            return []
+        hint, estimator = self._hint(node), self._asked.first
+        features = features_of(logits, None if hint is None else hint[1])
+        chance = estimator.predict(features)
         token, proposal = logits.tokens[0], None
         if self.drawn:
-            if not self._worth_drawing(node, features):
-                return
+            if not self._worth_drawing(node, chance):
+                return []
             token, proposal = sampler.candidates(row, 1)[0]
-        chance, ends = estimator.predict(features), self.session.ends(token)
         credit = self._asked.source.credit
-        self._offered.append(
-            self._add(
-                token, node, credit, estimator, features, chance, proposal, ends=ends, first=True
-            )
-        )
-        if self.branching and not self.drawn:
-            self._siblings(node, logits)
+        first = self._add(token, node, credit, estimator, features, chance, proposal, first=True)
+        if self.drawn or not self.branching:
+            return [first]
+        return [first, *self._siblings(node, logits)]
 
-    def _worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
-        """Whether a token with these features should follow; asked before it is drawn."""
-        assert self._asked is not None
-        if not self._worth.affords(0.0, self._depth_of(node) + 1):
+    def _worth_drawing(self, node: Candidate, chance: float) -> bool:
+        """Whether a token with this chance should follow; asked before it is drawn."""
+        if not self._worth.affords(0.0, node.depth + 1):
             return False
-        reach = self._asked.first.predict(features) * self._reach(node)
+        reach = chance * node.reach
         stop = self._worth.of(self._reaches)
         if self._worth.of(self._reaches, (reach,)) > stop:
             return True
         return self._grows(stop, (reach,), reach, node)
 
-    def _sampler(self, node: int) -> DraftSampler:
+    def _sampler(self, node: Candidate) -> DraftSampler:
         """What may be said after a candidate."""
-        found = self._samplers.get(node)
-        if found is None:
-            found = self._sampler(self.parent(node)).forked(self.token(node))
-            self._samplers[node] = found
-        return found
+        if node.sampler is None:
+            assert node.parent is not None
+            node.sampler = self._sampler(node.parent).forked(node.token)
+        return node.sampler
 
-    def _siblings(self, node: int, logits: RankedLogits) -> None:
+    def _siblings(self, node: Candidate, logits: RankedLogits) -> Iterator[Candidate]:
         """The second and third choices, and what was looked up if it is another one."""
-        assert self._asked is not None
-        hinted, estimator = self._hint(node), self._asked.second
-        expected = -1 if hinted is None else hinted[1].token
+        hint, estimator = self._hint(node), self._asked.second
+        expected = -1 if hint is None else hint[1].token
         for token, features in further_choices(logits, expected):
             source = self._asked.source.credit
-            if hinted is not None and token not in logits.tokens:
-                source = hinted[0].source.name
-            chance, ends = estimator.predict(features), self.session.ends(token)
-            number = self._add(token, node, source, estimator, features, chance, ends=ends)
-            self._offered.append(number)
-            if token == expected and node == ROOT and hinted is not None:
-                self._hang(hinted[0], number, hinted[0].expected[1:])
+            if hint is not None and token not in logits.tokens:
+                source = hint[0].source.name
+            one = self._add(token, node, source, estimator, features, estimator.predict(features))
+            yield one
+            if token == expected and node is self.root and hint is not None:
+                self._hang(hint[0], one, hint[0].expected[1:])
 
     def _go_on(self, room: int) -> None:
         """What the lookup sources expect after the end of the likeliest branch."""
-        if room < 1 or self._reach(self._tip) == 0.0:
+        if room < 1 or self._tip.reach == 0.0:
             return
-        hinted = self._hint(self._tip)
-        if hinted is not None:
-            self._hang(hinted[0], self._tip, islice(self._expected(self._tip, hinted[0]), room))
-
-    def _likeliest(self, nodes: Sequence[int], most: int) -> list[int]:
-        """Those that the text may go on after, within so many levels, likeliest first."""
-        every = self.candidates
-        found = [n for n in nodes if every[n].depth < most and every[n].reach > 0.0]
-        found.sort(key=lambda node: every[node].reach, reverse=True)
-        return found
+        hint = self._hint(self._tip)
+        if hint is not None:
+            self._hang(hint[0], self._tip, islice(self._expected(self._tip, hint[0]), room))
 
     # Where the lookup sources are.
 
-    def _at(self, node: int) -> list[Any]:
-        """The place of each lookup source after a candidate."""
-        found = self._places.get(node)
-        if found is None:
-            if node == ROOT:
-                found = [looked.source.place(self.session) for looked in self._looked]
+    def _places(self, node: Candidate) -> list[Any]:
+        """The place of each lookup source after a candidate; finds its hint as well."""
+        if node.places is None:
+            if node.parent is None:
+                node.places = [each.source.place(self.session) for each in self._looked]
             else:
-                above, token = self._at(self.parent(node)), self.token(node)
-                places = zip(self._looked, above, strict=True)
-                found = [looked.source.follow(place, token) for looked, place in places]
-            self._places[node] = found
-        return found
+                above = zip(self._looked, self._places(node.parent), strict=True)
+                node.places = [each.source.follow(place, node.token) for each, place in above]
+            for looked, place in zip(self._looked, node.places, strict=True):
+                found = next(looked.source.expected(place), None)
+                if found is not None and (node.hint is None or found.weight > node.hint[1].weight):
+                    node.hint = looked, found
+        return node.places
 
-    def _expected(self, node: int, looked: Looked) -> Iterator[Prediction]:
-        place = self._at(node)[self._looked.index(looked)]
+    def _expected(self, node: Candidate, looked: Looked) -> Iterator[Prediction]:
+        place = self._places(node)[self._looked.index(looked)]
         return looked.source.expected(place)
 
-    def _hint(self, node: int) -> tuple[Looked, Prediction] | None:
+    def _hint(self, node: Candidate) -> tuple[Looked, Prediction] | None:
         """What is expected most firmly after a candidate, and by whom."""
-        if node not in self._hints:
-            best: tuple[Looked, Prediction] | None = None
-            for looked, place in zip(self._looked, self._at(node), strict=True):
-                prediction = next(looked.source.expected(place), None)
-                if prediction is not None and (best is None or prediction.weight > best[1].weight):
-                    best = looked, prediction
-            self._hints[node] = best
-        return self._hints[node]
+        self._places(node)
+        return node.hint
 
     # What more of them are worth.
 
-    def _goes_on(self, node: int) -> bool:
+    def _goes_on(self, node: Candidate) -> bool:
         """Whether passes after a candidate are worth more than what there is."""
-        return self._grows(self._worth.of(self._reaches), (), self._reach(node), node)
+        return self._grows(self._worth.of(self._reaches), (), node.reach, node)
 
-    def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
-        assert self._asked is not None
-        depth, one, worth = self._depth_of(node), self._asked.one, self._worth
-        if not worth.affords(one, depth + len(known) + 1):
+    def _grows(self, now: float, known: tuple[float, ...], reach: float, node: Candidate) -> bool:
+        one, worth = self._asked.one, self._worth
+        if not worth.affords(one, node.depth + len(known) + 1):
             return False
-        room, onward = self.depth - depth, self._asked.onward
+        room, onward = self.depth - node.depth, self._asked.onward
         return worth.grows(now, self._reaches, known, reach, onward, one, room)
 
 

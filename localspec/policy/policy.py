@@ -17,11 +17,10 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
-from localspec.decoding.tree import ROOT
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.asking import Asking
-from localspec.policy.candidates import Looked
+from localspec.policy.candidates import Candidate, Looked
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
@@ -323,13 +322,12 @@ class Policy(Drafter):
 
     def _learn_from_candidates(self, growing: Growing, step: Step) -> None:
         """What the target said about the candidates along the accepted path, verified or not."""
-        parent: int | None = ROOT
+        parent: Candidate | None = growing.root
         for depth, token in enumerate(step.tokens, 1):
             if parent is None or parent not in growing.children:
                 break
             siblings, parent = growing.children[parent], None
-            for number in siblings:
-                one = growing.candidates[number]
+            for one in siblings:
                 if depth > 1 and one.first and self._asking is not None:
                     self._asking.onward += Asking.ONWARD_RATE * (one.chance - self._asking.onward)
                 if parent is not None:
@@ -340,7 +338,7 @@ class Policy(Drafter):
                 if one.estimator is not None:
                     one.estimator.learn(one.features, right)
                 if right:
-                    parent = number
+                    parent = one
 
 
 def _check(looked: Looked, tokens: Sequence[int]) -> None:

@@ -72,7 +72,10 @@ class ChatApp(Host):
         Binding("ctrl+s", "command('set')", "Settings", show=False),
         Binding("f2", "command('why')", "Why this speed", show=False),
         Binding("question_mark", "keys", "Keys", show=False),
-        Binding("ctrl+c", "interrupt", "Copy, stop, or leave", show=False, priority=True),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("ctrl+l", "redraw", "Draw the screen again", show=False),
+        Binding("ctrl+c", "interrupt", "Copy, stop, clear, or leave", show=False, priority=True),
         # In the input it takes back what was written, as long as there is something.
         Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         Binding("ctrl+q", "quit", "Quit", priority=True),
@@ -250,16 +253,21 @@ class ChatApp(Host):
             self.uncover()
 
     def action_interrupt(self) -> None:
-        """Copy the selection, else end a dialog, an answer, or, the second time, the chat."""
+        """Copy the selection, else end a dialog, an answer, or what is being written, which Up
+        brings back, or, the second time, the chat."""
         selected = self.screen.get_selected_text()
         if not selected and isinstance(self.focused, TextArea):
             selected = self.focused.selected_text
         if selected:
             self.copy(selected)
+            self.screen.clear_selection()
         elif isinstance(self.screen, ModalScreen):
             self.screen.dismiss(None)
         elif self._runs():
             self.conversing.stop()
+        elif self.prompt.text:
+            self.prompt.accepted(self.prompt.text)
+            self.composer.leave_edit()
         elif monotonic() - self._interrupted < TWICE:
             self.exit(return_code=Cancelled.exit_code)
         else:
@@ -268,6 +276,14 @@ class ChatApp(Host):
 
     def _runs(self) -> bool:
         return self.conversation_display.doing is not None or self.conversing.running is not None
+
+    def action_page(self, step: int) -> None:
+        transcript = self.transcript
+        (transcript.action_page_up if step < 0 else transcript.action_page_down)()
+
+    def action_redraw(self) -> None:
+        """What another program has written over the screen goes."""
+        self.refresh()
 
     def action_new(self) -> None:
         self.show(self.new_conversation())

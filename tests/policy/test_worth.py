@@ -33,22 +33,17 @@ def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) 
     """Random candidates; what is left for a sibling is what its elders leave."""
     growing = Growing(session_of([0]), (), worth, depth=MOST, leaves=leaves, drawn=False)
     for token in range(count):
-        parent = int(rng.integers(ROOT, token))
+        parent = [growing.root, *growing.candidates][int(rng.integers(0, token + 1))]
         growing._add(token, parent, "any", None, (), float(rng.uniform(0.05, 0.95)))
     return growing
 
 
-def reaches(growing: Growing) -> list[float]:
-    return [candidate.reach for candidate in growing.candidates]
-
-
-def closed_sets(growing: Growing) -> Iterator[list[int]]:
-    """Every choice of candidates that holds the parent of each."""
-    count = len(growing.candidates)
-    for chosen in product((False, True), repeat=count):
-        kept = [number for number in range(count) if chosen[number]]
-        if all(growing.candidates[number].parent in (ROOT, *kept) for number in kept):
-            yield kept
+def closed_sets(growing: Growing) -> Iterator[list[float]]:
+    """The path probabilities of every choice of candidates that holds the parent of each."""
+    for chosen in product((False, True), repeat=len(growing.candidates)):
+        kept = [one for one, keep in zip(growing.candidates, chosen, strict=True) if keep]
+        if all(one.parent in (growing.root, *kept) for one in kept):
+            yield [one.reach for one in kept]
 
 
 def value(worth: Worth, of: Sequence[float]) -> float:
@@ -60,8 +55,8 @@ def kept(growing: Growing, tree: TokenTree) -> list[int]:
     """Candidates of the tree; the token of each is its number. None without its parent."""
     for node, token in enumerate(tree.tokens):
         parent = tree.parents[node]
-        above = ROOT if parent == ROOT else tree.tokens[parent]
-        assert above == growing.candidates[token].parent
+        above = growing.root if parent == ROOT else growing.candidates[tree.tokens[parent]]
+        assert above is growing.candidates[token].parent
     return list(tree.tokens)
 
 
@@ -76,7 +71,7 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
         worth = worth_of(seconds, rate=rate, spare=spare)
         worth.spend(spent)
         growing = grown(worth, rng, 7)
-        every = reaches(growing)
+        every = [one.reach for one in growing.candidates]
 
         def covered(
             count: int, seconds: list[float] = seconds, most: float = spare - spent
@@ -84,7 +79,7 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
             return not count or seconds[count + 1] - seconds[1] <= most
 
         sets = [chosen for chosen in closed_sets(growing) if covered(len(chosen))]
-        best = max(value(worth, [every[n] for n in chosen]) for chosen in sets)
+        best = max(value(worth, chosen) for chosen in sets)
         found = kept(growing, growing.selected(None))
         assert covered(len(found))
         assert value(worth, [every[n] for n in found]) == pytest.approx(best, abs=1e-9)
@@ -97,9 +92,10 @@ def test_as_many_are_verified_as_are_granted(granted: int) -> None:
     """Where several answers share a pass: the likeliest, and each with its parent."""
     for seed in range(50):
         growing = grown(worth_of(shaped("flat")), np.random.default_rng([seed, 13]), 6)
-        assert growing.bid().reaches == sorted(reaches(growing), reverse=True)
+        every = [one.reach for one in growing.candidates]
+        assert growing.bid().reaches == sorted(every, reverse=True)
         found = kept(growing, growing.selected(granted))
-        assert sorted(found) == sorted(np.argsort(reaches(growing))[::-1][:granted].tolist())
+        assert sorted(found) == sorted(np.argsort(every)[::-1][:granted].tolist())
 
 
 @pytest.mark.parametrize("firm", [False, True])

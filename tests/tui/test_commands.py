@@ -19,6 +19,7 @@ from localspec.tui.session.commands import (
     [
         ("/help", "help", ""),
         ("/HELP", "help", ""),
+        ("/bye", "quit", ""),
         ("/model a b", "model", "a b"),
         ("/set  temperature 0.5 ", "set", "temperature 0.5"),
         ("/system Be brief.\nAnd kind.", "system", "Be brief.\nAnd kind."),

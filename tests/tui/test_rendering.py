@@ -10,13 +10,16 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual.selection import Selection
 from textual.strip import Strip
 
+from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
-from localspec.tui.rendering.message_lines import token_lines
+from localspec.tui.rendering.message_column import MessageColumn
+from localspec.tui.rendering.message_lines import MessageLines, Showing, token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from tests.support.clock import Clock
@@ -101,6 +104,29 @@ def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
     code = "```\nx\n```"
     growing.render(code, 40, PALETTE)
     assert drawn(growing.render(code, 40, light)) == drawn(MarkdownLines().render(code, 40, light))
+
+
+def test_where_links_lead_and_formulas_are_written_out() -> None:
+    text = r"[a](http://b) <http://c> ![d](e) \(x_1 * \{y_2\}\) \*"
+    (line,) = MarkdownLines().render(text, 70, PALETTE)
+    assert line.text.strip() == r"a (http://b) http://c d (e) \(x_1 * \{y_2\}\) *"
+
+
+def test_selected_text_has_the_lines_of_the_text() -> None:
+    words = "one two three four five six seven"
+    text = (
+        f"{words}\n\n- {words}\n\n      if x:\n          {words}\n\n> {words}\n\n---\n\n{'x' * 70}"
+    )
+    column, showing = MessageColumn(), Showing(PALETTE)
+    column.show([(Message("1", None, "user", f"{words}\n  end", 0.0), (1, 1))])
+    column.items += [MessageLines(Message("2", "1", "assistant", text, 0.0))]
+    column.estimate(24)
+    for number in (0, 1):
+        column.measure(number, 24, showing)
+    lines = column.text(Selection(None, None), 24, showing).split("\n")
+    code = [f" • {words}", "if x:", f"    {words}"]
+    assert lines[1:4] == [words, "  end", ""]
+    assert lines[5:] == [words, "", *code, "", f"▌ {words}", "", "-" * 22, "", "x" * 70, ""]
 
 
 def test_code_blocks() -> None:

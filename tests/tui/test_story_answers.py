@@ -79,10 +79,14 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
         await shown.type("begun")
         prompt = shown.app.prompt
         seen = []
-        for key in ("up", "up", "up", "down", "down"):
+        for key in ("up", "x", "up", "up", "down", "down"):
             await shown.press(key)
             seen.append(prompt.text)
-        assert seen == ["second", "first", "first", "second", "begun"]
+        assert seen == ["second", "secondx", "first", "first", "secondx", "begun"]
+        prompt.put(long := "a line of several rows " * 20)
+        await shown.press("up")
+        assert prompt.text == long  # the row above
+        assert prompt.cursor_location[1] < len(long)
 
 
 async def test_escape_stops_and_keeps_the_partial_answer() -> None:

@@ -125,6 +125,20 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         await shown.answered()
 
 
+async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
+    async with chat() as shown:
+        await shown.type("two words")
+        await shown.press("alt+b", "ctrl+d")
+        assert shown.app.prompt.text == "two ords"
+        await shown.press("ctrl+c")
+        assert shown.app.prompt.text == ""
+        assert not shown.told
+        await shown.press("up")
+        assert shown.app.prompt.text == "two ords"
+        await shown.press("ctrl+c", "ctrl+d")
+        assert shown.app.return_code == 0
+
+
 async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
     async with answering("one two three", 1, size=(140, 40)) as (shown, _):
         await shown.press("ctrl+q")

@@ -111,8 +111,7 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
         transcript = shown.app.transcript
         await shown.until(lambda: transcript.max_scroll_y > 24)
         assert transcript.following
-        for _ in range(4):
-            await shown.pilot._post_mouse_events([events.MouseScrollUp], transcript, button=0)
+        await shown.pilot._post_mouse_events([events.MouseScrollUp], transcript, button=0)
         await shown.until(lambda: not transcript.following, "scrolled up")
         top = above(shown)
         hold.release()
@@ -125,6 +124,20 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
         assert transcript.following
         await shown.press("home")
         await shown.until(lambda: "You" in shown.text)
+        shown.app.prompt.focus()
+        await shown.press("pagedown")
+        assert "Paragraph 8 " in above(shown)[0]
+
+
+async def test_what_is_read_stays_in_view_when_the_width_changes() -> None:
+    words = " ".join(f"word{number}" for number in range(1000))
+    async with chat(Scripted(words), size=(80, 24)) as shown:
+        await shown.send("count")
+        await shown.press("pageup", "pageup", "pageup")
+        first = above(shown)[0].split()[0]
+        for width in (50, 80):
+            await shown.resize(width, 24)
+            assert f" {first} " in " ".join(above(shown)[:2])
 
 
 async def test_selected_text_is_copied_with_ctrl_c() -> None:

@@ -242,6 +242,7 @@ class ConversationDisplay:
         now = monotonic()
         if (
             figures is not None
+            and figures.tokens  # until then it is being read
             and self._host.conversing.comes_here
             and now - self._figured >= FIGURES_EVERY
         ):

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -26,6 +28,7 @@ from localspec.tui.rendering.strips import strip_of
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
 """May define where `[a name]` leads."""
+_FORMULA = re.compile(r"\\\(.{1,2000}?\\\)|\\\[.{1,2000}?\\\]|\$\$.{1,2000}?\$\$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,40 @@ def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
 def _parser() -> MarkdownIt:
     # Tags are shown as they are: a model that writes <think> means a reader to see it. Links
     # without brackets need a further package, and terminals find those by themselves.
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.inline.ruler.before("escape", "formula", _formula)
+    parser.core.ruler.push("addresses", _addresses)
+    return parser
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """A formula is shown as it is: its backslashes and underscores are not Markdown's."""
+    found = _FORMULA.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.pending += found.group()
+    state.pos = found.end()
+    return True
+
+
+def _addresses(state: StateCore) -> None:
+    """Write out where links and images lead, which many terminals do not show."""
+    for token in state.tokens:
+        shown: list[Token] = []
+        for child in token.children or ():
+            if child.type == "link_open":
+                to, begun = str(child.attrs["href"]), len(shown)
+            elif child.type == "image":
+                image = f"{child.content or 'image'} ({child.attrs['src']})"
+                child = Token("text", "", 0, content=image)
+            shown.append(child)
+            if child.type == "link_close":
+                text = "".join(each.content for each in shown[begun:])
+                if to.removeprefix("mailto:") != text:
+                    shown.append(Token("text", "", 0, content=f" ({to})"))
+        if shown:
+            token.children = shown
 
 
 @lru_cache(maxsize=2)

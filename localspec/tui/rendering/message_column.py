@@ -10,8 +10,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.tui.rendering.message_lines import MessageLines, Showing
-from localspec.tui.rendering.strips import INDENT
+from localspec.tui.rendering.message_lines import MARGIN, MessageLines, Showing
+from localspec.tui.rendering.strips import margin
 
 Place = tuple[int, int]
 """(number, count) of a message among its siblings."""
@@ -77,19 +77,24 @@ class MessageColumn:
         return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
 
     def text(self, selection: Selection, width: int, showing: Showing) -> str:
-        """The selected text, as on the screen."""
+        """The selected text, in lines as it has them, not the screen."""
         last = self.total - 1
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:
             last = min(last, selection.end.y)
-        lines = []
+        ends = {
+            n: self.items[n].ends(width, showing) for n in range(self.at(first), self.at(last) + 1)
+        }
+        found, before = "", "\n"
         for line in range(first, last + 1):
+            number = self.at(line)
             strip, _ = self.strip(line, width, showing)
-            text = "" if strip is None else strip.text
-            span = selection.get_span(line)
-            if span is not None:
-                start, end = span
-                text = text[start : None if end == -1 else end]
-            # The margin is ours, not the text's.
-            lines.append(text.rstrip().removeprefix(" " * INDENT))
-        return "\n".join(lines)
+            start, end = selection.get_span(line) or (0, -1)
+            text = ""
+            if strip is not None:
+                text = strip.text[max(start, margin(strip)) : None if end == -1 else end].rstrip()
+            found += text if before == "\n" else text.lstrip(MARGIN)
+            row = line - self.start(number)
+            before = ends[number][row] if row < len(ends[number]) else "\n"
+            found += before if line < last else ""
+        return found

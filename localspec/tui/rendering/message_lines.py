@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -23,6 +23,12 @@ from localspec.tui.rendering.strips import INDENT, strip_of, wrapped
 
 if TYPE_CHECKING:
     from localspec.tui.rendering.markdown_lines import MarkdownLines
+
+
+MARGIN = " ▌"
+"""What may be left of a line's text: blanks, and the bars of quotes."""
+_UNBROKEN = 4_000
+"""Cells of a line in which most paragraphs are not broken."""
 
 
 def token_lines(
@@ -122,6 +128,34 @@ class MessageLines:
         lines = lines or sum(max(1, math.ceil(len(line) / room)) for line in text.splitlines())
         return 2 + lines + (self.message.role == "assistant")
 
+    def letters_above(self, row: int) -> int:
+        """Letters and digits above a line, as it was drawn last."""
+        return sum(map(_letters, self._strips[:row]))
+
+    def row_after(self, letters: int) -> int:
+        """The line of what follows so many letters and digits."""
+        until = enumerate(accumulate(map(_letters, self._strips)))
+        return next((row for row, count in until if count > letters), 0)
+
+    def ends(self, width: int, showing: Showing) -> list[str]:
+        """What the text has at the end of each line: a line feed or, where only the width breaks
+        it, a blank or nothing. Cells of tables keep to their lines."""
+        wide = MessageLines(self.message, self.place).strips(_UNBROKEN, showing)
+        lines, at = [strip.text.strip(MARGIN) for strip in wide], 0
+        found: list[str] = []
+        rest = ""
+        for part in (strip.text.strip(MARGIN) for strip in self.strips(width, showing)):
+            after = rest.lstrip()
+            if part and after.startswith(part):  # it goes on
+                found[-1] = rest[: len(rest) - len(after)]
+            else:
+                same = (n for n in range(at, len(lines)) if lines[n].startswith(part))
+                number = next(same, None)
+                after, at = (part, at) if number is None else (lines[number], number + 1)
+            rest = after[len(part) :]
+            found.append("\n")
+        return found
+
     def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
         yield self._head(width, showing.palette)
         yield from self._body(width, showing)
@@ -205,6 +239,10 @@ def prepare(palette: Palette) -> None:
     from localspec.tui.rendering.markdown_lines import MarkdownLines
 
     MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, palette)
+
+
+def _letters(strip: Strip) -> int:
+    return sum(map(str.isalnum, strip.text))
 
 
 def _when(seconds: float) -> str:

@@ -23,6 +23,18 @@ def strip_of(segments: Iterable[Segment], width: int) -> Strip:
     return Strip([_MARGIN, *parts]).simplify().adjust_cell_length(width + INDENT)
 
 
+def margin(strip: Strip) -> int:
+    """Characters left of a line's text: of code all up to the blank on its ground."""
+    at = 0
+    for segment in strip:
+        if segment.text[:1] == " " and segment.style and segment.style.bgcolor is not None:
+            return at + 1
+        if segment.text.strip():
+            break
+        at += len(segment.text)
+    return INDENT
+
+
 def wrapped(text: Text, width: int, palette: Palette) -> list[Strip]:
     """A text in lines of at most `width` cells."""
     console = palette.console

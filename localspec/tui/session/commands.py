@@ -52,7 +52,10 @@ COMMANDS = (
     Command("stop", "", "stop the answer"),
     Command("quit", "", "leave"),
 )
-BY_NAME = {command.name: command for command in COMMANDS}
+_NAMES = {command.name: command for command in COMMANDS}
+_ELSEWHERE = {"exit": "quit", "bye": "quit", "clear": "new", "?": "help"}
+BY_NAME = _NAMES | {name: _NAMES[ours] for name, ours in _ELSEWHERE.items()}
+"""Also by their names in other chats."""
 FIXED: Mapping[str, Sequence[str]] = {
     "settings": SETTINGS,
     "branches": ("next", "previous"),

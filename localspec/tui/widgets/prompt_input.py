@@ -74,6 +74,10 @@ class PromptInput(TextArea):
         Binding("up", "up", "Message before", show=False),
         Binding("down", "down", "Message after", show=False),
         Binding("tab", "complete", "Complete, or next panel", show=False),
+        Binding("alt+left,alt+b", "cursor_word_left", show=False),
+        Binding("alt+right,alt+f", "cursor_word_right", show=False),
+        Binding("alt+d", "delete_word_right", show=False),
+        Binding("ctrl+d", "leave", "Leave, where nothing is written", show=False),
     ]
 
     @dataclass
@@ -100,8 +104,8 @@ class PromptInput(TextArea):
             placeholder="Write a message; / for commands, ? for keys",
         )
         self._sent: list[str] = []
-        self._at: int | None = None
-        self._begun = ""
+        self._at = 0  # the one that is shown; behind the last what is being written
+        self._changed: dict[int, str] = {}
         self._completions = completions
         self._completed = ""
 
@@ -110,12 +114,14 @@ class PromptInput(TextArea):
             return self.completing
         if action == "resume":
             return self.resumable and not self.text and not self.attached
+        if action in ("cursor_page_up", "cursor_page_down"):  # these are the conversation's
+            return False
         return super().check_action(action, parameters)
 
     def remember(self, texts: Sequence[str]) -> None:
         """Texts sent before, oldest first."""
         self._sent = [text for text in texts if text.strip()]
-        self._at = None
+        self._at, self._changed = len(self._sent), {}
 
     def put(self, text: str) -> None:
         self.text = text
@@ -139,7 +145,7 @@ class PromptInput(TextArea):
         """The text was sent: clear it, and remember it."""
         if text.strip() and self._sent[-1:] != [text]:
             self._sent.append(text)
-        self._at = None
+        self._at, self._changed = len(self._sent), {}
         if self.text == text:
             self.text = ""
 
@@ -159,30 +165,36 @@ class PromptInput(TextArea):
         else:
             self.screen.focus_next()
 
+    def action_leave(self) -> None:
+        if self.text:
+            self.action_delete_right()
+        else:
+            self.app.exit()
+
     def action_up(self) -> None:
         if self.completing:
             self._completions.action_cursor_up()
-        elif self.cursor_location[0] == 0 and self._sent and self._at != 0:
-            if self._at is None:
-                self._begun = self.text
-            self._at = (len(self._sent) if self._at is None else self._at) - 1
-            self.put(self._sent[self._at])
+        elif self.navigator.is_first_wrapped_line(self.cursor_location):
+            self._recall(-1)
         else:
             self.action_cursor_up()
 
     def action_down(self) -> None:
-        last = self.cursor_location[0] == self.document.line_count - 1
         if self.completing:
             self._completions.action_cursor_down()
-        elif last and self._at is not None:
-            self._at += 1
-            if self._at < len(self._sent):
-                self.put(self._sent[self._at])
-            else:
-                self._at = None
-                self.put(self._begun)
+        elif self.navigator.is_last_wrapped_line(self.cursor_location):
+            self._recall(1)
         else:
             self.action_cursor_down()
+
+    def _recall(self, step: int) -> None:
+        """Show a text sent before or after; changes of this one stay until one is sent."""
+        texts, at = [*self._sent, ""], self._at + step
+        if 0 <= at < len(texts):
+            self._changed[self._at], self._at = self.text, at
+            self.put(self._changed.get(at, texts[at]))
+        else:
+            (self.action_cursor_up if step < 0 else self.action_cursor_down)()
 
     @on(TextArea.Changed)
     def _complete(self) -> None:

@@ -260,6 +260,7 @@ class Transcript(ScrollView, can_focus=True):
     def at_rest(self) -> None:
         """Nothing grows any more: remove the room below the end."""
         if self._room:
+            self._room = 0
             self._settle()
 
     def _fit(self) -> None:
@@ -286,10 +287,10 @@ class Transcript(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) == round(new_value):
             return
-        page = self.scrollable_content_region.height
-        at_end = round(new_value) >= self._column.total - page
-        self.following = at_end
-        if not at_end:
+        # Upwards the room counts: who scrolls up a little wants to read, not to be moved.
+        room = self._room if new_value < old_value else 0
+        self.following = round(new_value) >= self._column.total + room - self._page
+        if not self.following:
             self._settle()
 
     def watch_tokens(self) -> None:
@@ -318,16 +319,21 @@ class Transcript(ScrollView, can_focus=True):
         self.post_message(self.Resized())
 
     def _redraw(self) -> None:
-        """All heights may have changed; the line at the top stays there."""
+        """All heights may have changed; the text at the top stays there."""
         if not self._column.items:
             self.refresh()
             return
-        number = self._column.at(self.scroll_offset.y)
-        following = self.following
+        top, following = self.scroll_offset.y, self.following
+        number = self._column.at(top)
+        item = self._column.items[number]
+        item.strips(self._width, self._showing_now())  # as it was, which a paint may have changed
+        read = item.letters_above(top - self._column.start(number))
         self._estimate_all()
         if not following:
             self.following = False
-            self._scroll(self._column.start(min(number, len(self._column.items) - 1)))
+            self._measure(number)
+            self._fit()
+            self._scroll(self._column.start(number) + item.row_after(read))
             self._settle()
 
     def action_select(self, step: int) -> None:
