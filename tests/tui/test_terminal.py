@@ -160,6 +160,19 @@ def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
         assert terminal.ended() == 0
 
 
+def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
+    program, copied = tmp_path / "xclip", tmp_path / "copied"
+    program.write_text(f"#!/bin/sh\nexec cat > {copied}\n")
+    program.chmod(0o755)
+    here = {"PATH": f"{tmp_path}:/usr/bin:/bin", "DISPLAY": ":0", "TMUX": ""}
+    with chat(home=tmp_path, **here) as terminal:
+        terminal.until("Write a message")
+        terminal.type("/copy conversation")
+        terminal.until("/copy conversation")
+        terminal.type("\r")
+        terminal.until(lambda: copied.exists() and "# New conversation" in copied.read_text())
+
+
 def test_keys_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.0)
     parser, keys = PasteParser(), []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import App
@@ -17,6 +18,7 @@ from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
+from localspec.tui.session.clipboard import fill
 from localspec.tui.session.conversing import Conversing, Rest
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
@@ -110,6 +112,8 @@ class Host(App[None]):
 
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)
+        if not self.is_headless:
+            self.run_worker(partial(fill, text), thread=True, group="copy")
         self.tell(f"Copied {len(text):,} characters.")
 
     def save_preferences(self) -> None:
