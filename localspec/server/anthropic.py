@@ -120,13 +120,11 @@ class MessagesRequest(Conversation, Sampling):
 
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
-    found, shown = list[Message](), list[Block]()
-    for block in blocks:
-        if block.type == "tool_result":
-            images = [part for part in block.content or () if part.type == "image"]
-            said = _text([part for part in block.content or () if part.type != "image"])
-            found.append(Message(role="tool", content=said, tool_call_id=block.tool_use_id))
-            shown += images  # which only users show
+    found = [
+        Message(role="tool", content=_content(block.content or ()), tool_call_id=block.tool_use_id)
+        for block in blocks
+        if block.type == "tool_result"
+    ]
     calls = [
         ToolCall(
             id=block.id, function=FunctionCall(name=block.name or "", arguments=block.input or {})
@@ -135,7 +133,6 @@ def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
         if block.type == "tool_use"
     ]
     rest = [block for block in blocks if block.type not in ("tool_use", "tool_result")]
-    rest = [*shown, *rest]
     if rest or calls or not found:
         thoughts = [block.thinking or "" for block in rest if block.type == "thinking"]
         thought = "\n".join(thoughts) or None

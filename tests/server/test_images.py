@@ -12,7 +12,7 @@ import pytest
 
 import localspec
 from localspec import Engine, SamplingParams
-from tests.server.bodies import CHAT, assistant, counted, user
+from tests.server.bodies import CHAT, assistant, called, counted, user
 from tests.server.process import Running, serving
 from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
@@ -146,6 +146,18 @@ def test_an_image_that_a_tool_gives_is_seen(seeing: Running) -> None:
     text = {"type": "text", "text": TEXT}
     image = {"type": "image", "source": {"type": "base64", "data": encoded(png(1))}}
     assert tokens(text, image) >= tokens(text) + POSITIONS
+    call, result = assistant(None, tool_calls=[called("look", id="a")]), {"role": "tool"}
+    image = {"type": "image_url", "image_url": linked(png(1))}
+    for later in ([], [user("So?")], [assistant("A fox."), user("So?")]):
+        turns = [[user(TEXT), call, {**result, "content": said}, *later] for said in ([image], "")]
+        many, few = (counted(seeing, f"{CHAT}/input_tokens", messages=one) for one in turns)
+        assert many >= few + POSITIONS
+    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "a"}
+    image = {"type": "input_image", "image_url": linked(png(1))}
+    turns = [[user(TEXT), call, {**result, "output": said}] for said in ([image], "")]
+    many, few = (counted(seeing, f"{RESPONSES}/input_tokens", input=one) for one in turns)
+    assert many >= few + POSITIONS
 
 
 def test_ollamas_images_come_first_and_in_order(seeing: Running, reference: Engine) -> None:

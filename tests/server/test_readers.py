@@ -57,73 +57,40 @@ def call(name: str, *arguments: str) -> list[Piece]:
     return [CallBegins(name), *map(CallArguments, arguments)]
 
 
-thinking = partial(Thinking, Plain(), open=False)
-granite = lambda: Thinking(Unwrapped(Plain()), open=False)  # noqa: E731
 any_format = partial(CallReader, TOOLS)
-caller = lambda: Thinking(any_format(), open=True, calls=["<tool_call>"])  # noqa: E731
 call_or_response = partial(CallOrResponse, TOOLS)
-CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
-    (Plain, "As it is <tool_call>", [Text("As it is <tool_call>")]),
-    (thinking, "<think>thought\nHm\n</think>Yes", [Thought("Hm"), Text("Yes")]),
-    (partial(Thinking, Plain(), open=True), "<think>\nHm</think>Yes", [Thought("Hm"), Text("Yes")]),
-    (granite, "<think>Hm</think>\n<response>\na </response>\n</response>",
-     [Thought("Hm"), Text("a </response>")]),
-    (granite, "a </response>", [Text("a </response>")]),
-    (
-        Channels,
-        "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary<|message|>"
-        "First.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json"
-        '<|message|>{"n": 1}<|call|>',
-        [Thought("Hm"), Text("First."), *call("f", '{"n": 1}')],
-    ),
-    (Channels, ' to=functions.f<|channel|>commentary json<|message|>{"n": 1}',
-     call("f", '{"n": 1}')),
-    (Channels, "<|channel|>final<|message|>a <|x|> b<|return|>", [Text("a <|x|> b")]),
-    (Channels, '{"a": 1}', [Text('{"a": 1}')]),
-    (partial(Channels, calls=False), '<|channel|>commentary to=functions.f<|message|>{"n": 1}',
-     [Text('{"n": 1}')]),
-    (partial(CallReader, {}, begun=">>>"), "all\nYes", [Text("Yes")]),
-    (Channels, "<|channel|>ana", []),
-    (lambda: Channels(any_format()),
-     '<|channel|>final<|message|>See: <tool_call>{"name": "f", "arguments": {}}</tool_call>',
-     [Text("See: "), *call("f", "{}")]),
-    (Channels, "<|channel|>commentary to=assistant<|message|>Yes", [Text("Yes")]),
-    (call_or_response, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',
-     [Text('He said "hi" é😀\n!')]),
-    (call_or_response, '{ "name": "f", "arguments": {"a": 1.5}}', call("f", '{"a": 1.5}')),
-    (call_or_response, '[{"name": "f", "arguments": {}}]', call("f", "{}")),
-    (thinking, "<think>\nhm </thin hm\n</think>\n\nYes </think>",
-     [Thought("hm </thin hm"), Text("Yes </think>")]),
-    (thinking, "Hello <think>", [Text("Hello <think>")]),
-    (thinking, "<thin", [Text("<thin")]),
-    (thinking, "<think>a</think>\n<think>b</think>\n\nYes", [Thought("ab"), Text("Yes")]),
-    (lambda: Thinking(any_format(), open=True),
-     'I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
-     [Thought('I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'), *call("f", "{}")]),
-    (caller, 'I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
-     [Thought("I call."), *call("f", "{}")]),
-    (caller, "a <tool_call> b</think>c", [Thought("a <tool_call> b"), Text("c")]),
-    (thinking, "\n</think>\n\nYes", [Text("Yes")]),
-    (thinking, "<think>never ends", [Thought("never ends")]),
-    (thinking, "<think>\n\n</think>\n\nthought\nless", [Text("thought\nless")]),
-    (partial(Thinking, Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),
-]  # fmt: skip
+READERS: dict[str, Callable[[], Reader]] = {
+    "plain": Plain,
+    "calls": any_format,
+    "response": call_or_response,
+    "functionary": partial(CallReader, {}, begun=">>>"),
+    "thinking": partial(Thinking, Plain(), open=False),
+    "open": partial(Thinking, Plain(), open=True),
+    "granite": lambda: Thinking(Unwrapped(Plain()), open=False),
+    "caller": lambda: Thinking(any_format(), open=True, calls=["<tool_call>"]),
+    "called in thoughts": lambda: Thinking(any_format(), open=True),
+    "channels": Channels,
+    "no calls": partial(Channels, calls=False),
+    "called in channels": lambda: Channels(any_format()),
+}
 
 
-def case_of(line: str) -> tuple[Callable[[], Reader], str, list[Piece]]:
-    text, *told = json.loads(line)
-    pieces = ([Text(one)] if isinstance(one, str) else call(*one) for one in told)
-    return any_format, text, [piece for some in pieces for piece in some]
+def pieces_of(told: Any) -> list[Piece]:
+    if isinstance(told, list):
+        return call(*told)
+    return [Text(told) if isinstance(told, str) else Thought(told["thought"])]
 
 
-CASES += map(case_of, (DATA / "calls.jsonl").read_text(encoding="utf-8").splitlines())
+LINES = (DATA / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+CASES = [(name, text, told) for name, text, *told in map(json.loads, LINES)]
 
 
-@pytest.mark.parametrize(("make", "text", "expected"), CASES)
-def test_what_is_found(make: Callable[[], Reader], text: str, expected: list[Piece]) -> None:
+@pytest.mark.parametrize(("reader", "text", "told"), CASES)
+def test_what_is_found(reader: str, text: str, told: list[Any]) -> None:
+    expected = [piece for one in told for piece in pieces_of(one)]
     for size in (1, 2, 3, 5, 1000):
         parts = [text[at : at + size] for at in range(0, len(text), size)]
-        assert read(make, parts) == expected, size
+        assert read(READERS[reader], parts) == expected, size
 
 
 JSON = st.recursive(

@@ -95,12 +95,23 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
 
 
 def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """As templates know them; for images see `localspec.llama.pictures.marked`."""
+    """As templates know them; for images see `localspec.llama.pictures.marked`. Those in results
+    of calls go to the user's next message: only users show any."""
     found: list[dict[str, Any]] = []
+    shown: list[ContentPart] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
         content = message.shown
         parts = content if isinstance(content, list) else []
+        if sees_images and role == "tool" and parts:
+            shown += [part for part in parts if part.type in IMAGES]
+            content = [part for part in parts if part.type not in IMAGES]
+        elif shown:
+            if role == "user":
+                parts = [*shown, *(parts or [ContentPart(type="text", text=text_of(content))])]
+            else:
+                found.append({"role": "user", "content": _with_images(shown)})
+            shown = []
         if sees_images and role == "user" and any(part.type in IMAGES for part in parts):
             found.append({"role": role, "content": _with_images(parts)})
             continue
@@ -120,7 +131,7 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
         if thought := named or thoughts:
             one["reasoning_content"] = thought
         found.append(one)
-    return found
+    return [*found, {"role": "user", "content": _with_images(shown)}] if shown else found
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
