@@ -16,7 +16,7 @@ from localspec.prompting.pieces import Plain, Reader
 from localspec.server.failures import ApiError, logger
 from localspec.server.tool_readers import FUNCTIONARY, CallOrResponse, CallReader
 
-MOST_TOOLS = 128
+MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SEVERAL = 8
 """Most calls in one answer: a small model would never stop."""

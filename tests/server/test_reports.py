@@ -319,6 +319,8 @@ def test_where_it_may_it_answers_freely(families: Running) -> None:
     found = message(chat(families, "qwen3", tools=[WEATHER]))
     assert found["content"] + found.get("reasoning_content", "")
     assert "tool_calls" not in found
+    many = [function(f"tool_{number}") for number in range(600)]  # as of several MCP servers
+    assert counted(families, f"{CHAT}/input_tokens", model="qwen3", messages=ASK, tools=many)
     for model in ("qwen3", "llama2"):
         can = families.post("/api/show", {"model": model}).json["capabilities"]
         assert ("tools" in can) == (model == "qwen3")
