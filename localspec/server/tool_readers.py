@@ -66,13 +66,19 @@ _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-_WORDS = re.compile(
-    r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)|(["'])((?:(?!\2)[^\\]|\\.|\\\Z)*)(\2?)"""
-    r"|[][(){}]|\b[TFNtfn]\w*|,\s*(?=[]}]|\Z)",
-    re.DOTALL,
+_PLAIN_WORDS, _WORDS = (
+    re.compile(
+        r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)"""
+        rf"""|(["'])((?:(?!\2)[^\\]|\\.|\\\Z|{inner})*)(\2?)"""
+        r"|[][(){}]|\b[TFNtfn]\w*|,\s*(?=[]}]|\Z)",
+        re.DOTALL,
+    )
+    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
 )
 """Strings of JSON and Python, brackets, commas before these, and what may be True, False or None in
-either."""
+either. The second has strings with quotes in them, as models write code in JSON."""
+_OPEN_END = re.compile(r"[\"']\s*\Z")
+"""What may be within a string yet."""
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _OF_PYTHON = {other: one for one, other in _LITERALS.items()}
 _ESCAPES = re.compile(
@@ -183,6 +189,7 @@ def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     said = _as_json(text[start:end])
     if end is None:
         _partial(said, True)
+        said = _OPEN_END.sub("", said)
     return [(found["name"], said)], end
 
 
@@ -212,13 +219,13 @@ def _bare(found: re.Match[str]) -> str:
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), told once complete."""
-    start, end = found.end(), _closing(text, found.end())
+    start, end = found.end(), _closing(text, found.end(), _PLAIN_WORDS)
     if end is None:
         return [], None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            said = _WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
+            said = _PLAIN_WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
             calls = ast.parse(said, mode="eval").body
         return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
     except _UNREADABLE:
@@ -413,7 +420,7 @@ def _arguments(call: str, *, complete: bool) -> str:
         return "{}" if complete else ""
     start, end = match.end(), _end(call, match.end())
     if call[start] not in '"n':  # "n" of null
-        return call[start:end]
+        return call[start:end] if complete else _OPEN_END.sub("", call[start:end])
     if end is None:
         return ""
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
@@ -455,10 +462,10 @@ def _end(text: str, start: int) -> int | None:
         return None
 
 
-def _closing(text: str, start: int) -> int | None:
+def _closing(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int | None:
     """Where the brackets that open there are closed; None where they are not."""
     depth = 0
-    for word in _WORDS.finditer(text, start):
+    for word in words.finditer(text, start):
         depth += (word[0] in "([{") - (word[0] in ")]}")
         if depth == 0 and word[0] in ")]}":
             return word.end()
