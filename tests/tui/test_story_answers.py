@@ -32,9 +32,11 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
     async with chat() as shown:
         shown.burst("quickly typed")
         shown.app.post_message(events.Key("enter", "\r"))
+        shown.burst("next")
         await shown.until(lambda: shown.script.asked)
         await shown.answered()
         assert shown.script.asked[0].last == "quickly typed"
+        assert shown.app.prompt.text == "next"
 
 
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:

@@ -208,13 +208,16 @@ async def test_a_model_of_the_catalogue_is_downloaded_with_its_draft(room: Room)
         assert shown.script.loaded[-1] == wanted
 
 
-async def test_a_download_can_be_stopped(room: Room) -> None:
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_a_download_can_be_stopped(room: Room, key: str) -> None:
     room.pulling = Hold()
     async with chat() as shown:
         await shown.command("/model lynx-7b")
         await shown.until(lambda: "5.0 MB of 10.0 MB" in shown.text)
-        await shown.press("escape")
+        await shown.press(key)
         await shown.until(lambda: not isinstance(shown.app.screen, DownloadScreen))
+        room.pulling.release()
+        await shown.settle()
         assert room.pulled == []
         assert len(shown.script.loaded) == 1
 

@@ -60,6 +60,10 @@ class DownloadScreen(Dialog[bool]):
         else:
             self.dismiss(True)
 
+    def on_unmount(self) -> None:
+        """By Ctrl+C, or with the chat: the thread may not go on, which its end would wait for."""
+        self._cancelled = True
+
     def _progress(self, progress: PullProgress) -> None:
         """Called in the thread that downloads."""
         if self._cancelled:

@@ -142,12 +142,12 @@ class PromptInput(TextArea):
     action_take = action_resume = action_send
 
     def accepted(self, text: str) -> None:
-        """The text was sent: clear it, and remember it."""
+        """The text was sent: remember it, and leave what was typed meanwhile."""
         if text.strip() and self._sent[-1:] != [text]:
             self._sent.append(text)
         self._at, self._changed = len(self._sent), {}
-        if self.text == text:
-            self.text = ""
+        if self.text.startswith(text):
+            self.put(self.text.removeprefix(text))
 
     def action_undo(self) -> None:
         before = self.text
