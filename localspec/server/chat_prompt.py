@@ -22,6 +22,7 @@ from localspec.server.failures import ApiError
 from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
+_SILENT = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
 _RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
 """What an answer by `schema_of_calls` begins with, where it is no call."""
 
@@ -112,7 +113,9 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
 
     def tokens() -> tuple[str, Tokens]:
         text = chat_text(engine, chat)
-        text += opens if asked and not ends_thinking(text, last) else ""
+        if asked and not ends_thinking(text, last):  # and where the template knows of it
+            silent = replace(chat, variables={**chat.variables, **_SILENT})
+            text += opens if text != chat_text(engine, silent) else ""
         return text, engine.prompts.rendered(text, images, CONTROL if tools.tools else ())
 
     text, prompt = await asyncio.to_thread(tokens)

@@ -82,9 +82,8 @@ _OPEN_END = re.compile(r"[\"']\s*\Z")
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _OF_PYTHON = {other: one for one, other in _LITERALS.items()}
 _ESCAPES = re.compile(
-    r"""(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
-    r"""|(?:\\|(?=[\0-\x1f"]))(.)""",
-    re.DOTALL,
+    r"""(?s)(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
+    r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
 )
 """In a string: an escape of JSON, the beginning of one, what JSON escapes and what it does not."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -92,10 +91,8 @@ _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "obje
 _TYPES |= {"array": list, "null": type(None)}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
-_CLOSE, _END = (
-    "</(?:｜DSML｜)?(?:param|parameter|arg_value)>",
-    "</(?:｜DSML｜)?(?:function|invoke|tool_call)>",
-)
+_CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
+_END = "</(?:｜DSML｜)?(?:function|invoke|tool_call)>"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(rf"{_PARAMETER}(.*?){_CLOSE}(?=\s*(?:{_OPEN}|{_END}))", re.DOTALL)
 _CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)

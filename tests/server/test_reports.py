@@ -121,7 +121,8 @@ def test_what_an_answer_has_to_match_counts_behind_its_thought(
         found = message(chat(families, model, **asked, **wish))
         assert len(found["reasoning_content"]) > 20
         assert not found["content"]
-    assert "reasoning_content" not in message(chat(families, "qwen3", **asked))
+    for model, wish in (("qwen3", {}), ("ministral3", {"think": True})):
+        assert "reasoning_content" not in message(chat(families, model, **asked, **wish))
 
 
 @pytest.mark.parametrize(
