@@ -9,6 +9,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import events, on
 from textual.binding import Binding, BindingType
+from textual.document._document import Location
 from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
@@ -24,6 +25,11 @@ Known = Mapping[str, Callable[[], Iterable[str]]]
 _LONG_PASTE = 20_000
 """Characters from which a pasted text is attached: a line of the input is wrapped again for each
 key, and for each of its rows."""
+
+
+_JOINED = "\u200d\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+"""Parts of the emoji before them: a joiner, which joins what follows as well, and what changes
+its look."""
 
 
 class Completions(OptionList, can_focus=False):
@@ -164,6 +170,22 @@ class PromptInput(TextArea):
             self.action_send()
         else:
             self.screen.focus_next()
+
+    def get_cursor_left_location(self) -> Location:
+        return self._beside(super().get_cursor_left_location(), -1)
+
+    def get_cursor_right_location(self) -> Location:
+        return self._beside(super().get_cursor_right_location(), 1)
+
+    def _beside(self, location: Location, step: int) -> Location:
+        """Not within an emoji of several characters."""
+        row, column = location
+        line = self.document.get_line(row)
+        while 0 < column < len(line) and (
+            line[column] in _JOINED or line[column - 1] == _JOINED[0]
+        ):
+            column += step
+        return row, column
 
     def action_leave(self) -> None:
         if self.text:
