@@ -13,6 +13,9 @@ from time import monotonic
 from localspec.errors import Cancelled
 
 TRIAL = "localspec.llama.trial"
+# As -m does, but for the current folder, whose files may have any module's name.
+_MODULE = """import sys; sys.path[:] = filter(None, sys.path); import runpy
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
 _POLL = 0.1
 
 
@@ -61,7 +64,7 @@ def start(
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", module, *arguments]
+    return [sys.executable, "-c", _MODULE, module, *arguments]
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:

@@ -44,8 +44,7 @@ from localspec.text import printable
 
 LIMIT = 60.0
 """Seconds for a self-test, which takes two."""
-AGAIN = 3600.0
-"""Seconds after which one that hung is tried again: the machine may have been paused or busy."""
+AGAIN = 3600.0  # after which one that failed is tried again: the machine may have been paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +170,8 @@ def _start() -> KernelStatus:
     try:
         facts = facts_here()
         found = self_tests.of(facts)
-        hung = None if found is None else found.get("hung")
-        if found is None or (isinstance(hung, float) and abs(time.time() - hung) > AGAIN):
+        failed = None if found is None else found.get("failed")
+        if found is None or (isinstance(failed, float) and abs(time.time() - failed) > AGAIN):
             found = _tested()
             self_tests.keep(facts, found)
         if found.get("why_not") is not None:
@@ -235,16 +234,14 @@ def _tested() -> dict[str, Any]:
     try:
         code, output = child_process.run(child_process.TRIAL, "kernels", limit=LIMIT)
     except TimeoutError:
-        again = f"it is tried again in an hour, or at once without {self_tests.path}"
-        return {"why_not": f"their self-test hung; {again}", "hung": time.time()}
-    if code:
+        why = "hung"
+    else:
+        if code == 0:
+            return dict(json.loads(output))
         died = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return {
-            "why_not": f"their self-test crashed ({died}): the library may be damaged, "
-            "reinstall localspec"
-        }
-    found: dict[str, Any] = json.loads(output)
-    return found
+        why = f"crashed ({died}): the library may be damaged, reinstall localspec"
+    again = f"it is tried again in an hour, or at once without {self_tests.path}"
+    return {"why_not": f"their self-test {why}; {again}", "failed": time.time()}
 
 
 class _Stack(ctypes.Structure):

@@ -247,7 +247,7 @@ def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
     monkeypatch.setattr(kernels_file.self_tests, "keep", lambda *_: None)
     monkeypatch.setattr(decided, "_tested", lambda: {"why_not": "tried again"})
     for since, why in ((60.0, "it hung"), (4000.0, "tried again"), (-4000.0, "tried again")):
-        kept = {"why_not": "it hung", "hung": time.time() - since}
+        kept = {"why_not": "it hung", "failed": time.time() - since}
         monkeypatch.setattr(kernels_file.self_tests, "of", lambda _, kept=kept: kept)
         assert decided._start().why_not == why
 

@@ -52,6 +52,14 @@ def running(pid: int) -> bool:
         return False
 
 
+def test_files_of_the_current_folder_are_no_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "platform.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert child_process.run("platform", limit=60.0)[0] == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
 def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs(monkeypatch, HAS_A_CHILD)
