@@ -266,8 +266,8 @@ class ChatApp(Host):
         elif self._runs():
             self.conversing.stop()
         elif self.prompt.text:
-            self.prompt.accepted(self.prompt.text)
-            self.composer.leave_edit()
+            self.composer.put_away()
+            self.tell("Up brings the text back. Ctrl+C twice leaves.")
         elif monotonic() - self._interrupted < TWICE:
             self.exit(return_code=Cancelled.exit_code)
         else:

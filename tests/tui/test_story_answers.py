@@ -227,6 +227,10 @@ async def test_edit_and_resend_as_a_branch() -> None:
         await shown.command("/edit")
         assert shown.app.prompt.text == "capital of Italy"
         assert "editing: Enter sends it as a branch" in shown.text
+        await shown.press("x", "escape", "up")
+        assert shown.app.prompt.text == "capital of Italyx"
+        await shown.press("ctrl+c")
+        await shown.command("/edit")
         await shown.press(*["backspace"] * 5)
         await shown.type("France")
         await shown.gets("Paris.", "enter")

@@ -90,6 +90,7 @@ class Actions:
     def begin(self, command: Command) -> None:
         """From the palette: a command that needs an argument is put into the input."""
         if command.arguments and not command.arguments.startswith("["):
+            self._host.composer.put_away()
             self._host.prompt.put(f"/{command.name} ")
             self._host.prompt.focus()
         else:

@@ -58,9 +58,15 @@ class Composer(Vertical):
         self.prompt.focus()
         self._draw()
 
+    def put_away(self) -> None:
+        """Clear the text, which Up brings back, and leave an edit."""
+        self.prompt.accepted(self.prompt.text)
+        self.leave_edit()
+
     def leave_edit(self) -> None:
         if self.editing is not None:
             self.editing = None
+            self.prompt.accepted(self.prompt.text)
             self.prompt.put(self._put_aside)
             self._draw()
 
