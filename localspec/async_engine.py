@@ -14,7 +14,7 @@ from localspec.async_stream import AsyncStream
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import Cancelled, UsageError
-from localspec.keywords import AnswerKeywords, LoadKeywords, require_known
+from localspec.keywords import AnswerKeywords, LoadKeywords, advised
 from localspec.llama.options import ModelOptions
 from localspec.loading.draft import Reference
 from localspec.loading.load import load
@@ -70,6 +70,7 @@ class AsyncEngine:
         self._threads.shutdown()
         self.engine.close()
 
+    @advised
     def stream(
         self, prompt: Prompt | Sequence[int], **asked: Unpack[AnswerKeywords]
     ) -> AsyncStream:
@@ -83,8 +84,6 @@ class AsyncEngine:
             EngineBusy: by the first step, where this task already reads as many answers as the
                 engine gives at a time and would wait for itself.
         """
-
-        require_known(asked)
 
         async def opening(answer: AsyncStream) -> None:
             loop, progress = asyncio.get_running_loop(), asked.get("progress")

@@ -26,7 +26,8 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import require, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
-from localspec.errors import EngineBusy, SessionError, UsageError
+from localspec.errors import ContextOverflow, EngineBusy, SessionError, UsageError
+from localspec.keywords import AnswerKeywords, advised
 from localspec.llama.threads import Threads
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
@@ -47,7 +48,6 @@ from localspec.typed import fitted, typed
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
-    from localspec.keywords import AnswerKeywords
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
 
@@ -56,7 +56,8 @@ Result = TypeVar("Result")
 
 
 class Engine(Generating):
-    """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager.
+    """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager. One that
+    nobody holds is freed as well.
 
     Any thread may call it. It generates `parallel` answers side by side, others wait. Its KV caches
     stay filled between calls, so a prompt that begins like an earlier one decodes only what is new.
@@ -151,8 +152,12 @@ class Engine(Generating):
             raise
         if self._scheduler.orphaned:
             return  # another process computes with it, or Python ends
-        self._sessions.close()
         self._free()
+
+    def __del__(self) -> None:
+        if not vars(self).get("_closed", True) and self._owns_models:
+            self._closed = True
+            self._scheduler.leave(self._free)
 
     def __reduce__(self) -> str:
         raise UsageError(
@@ -160,6 +165,7 @@ class Engine(Generating):
         )
 
     def _free(self) -> None:
+        self._sessions.close()
         if self.profile.target:
             self._store.save(self.profile)
         if self._projector is not None:
@@ -188,6 +194,7 @@ class Engine(Generating):
     def vocabulary(self) -> str | None:
         return vocabulary_of(self._parts)
 
+    @advised
     @typed
     def stream(
         self,
@@ -358,6 +365,7 @@ class Engine(Generating):
         """See `localspec.decoding.likelihood.first_wrong`; prompt and answer have to fit the
         context."""
         text, then = self._checked(prompt), self._checked(answer)
+        self._checked([*text, *then])
         return self._over(text, lambda seat: first_wrong(seat.target, seat.limits, text, then))
 
     @typed
@@ -532,7 +540,15 @@ class Engine(Generating):
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """Tokens that the caller gives for a text."""
         self._check_open()
-        return self.model.vocabulary.checked(tokens)
+        found, most = self.model.vocabulary.checked(tokens), self.context_length
+        if len(found) > most:
+            raise ContextOverflow(
+                f"The text has {len(found)} tokens and the context holds {most}. Shorten it, or "
+                "open the model with a longer context (--ctx).",
+                needed=len(found),
+                available=most,
+            )
+        return found
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.

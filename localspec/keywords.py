@@ -7,7 +7,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypedDict, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.session import ContextShift
@@ -16,6 +17,8 @@ from localspec.llama.adapters import Said
 from localspec.llama.options import ModelOptions
 from localspec.typed import fitted
 
+Asked = ParamSpec("Asked")
+Result = TypeVar("Result")
 Record = TypeVar("Record", ModelOptions, Drafting)
 
 ELSEWHERE = {
@@ -38,6 +41,12 @@ ELSEWHERE = {
     "num_draft_tokens": "depth",
     "draft_model": "draft",
     "model_path": "model",
+}
+IN_ANSWERS_ELSEWHERE = {
+    **dict.fromkeys(("n_predict", "num_predict", "max_length"), "max_tokens"),
+    **dict.fromkeys(("stop_sequences", "stop_strings", "stop_words"), "stop"),
+    **dict.fromkeys(("response_format", "format", "schema"), "json_schema"),
+    "messages": "prompt",
 }
 """What other tools call them, where the spelling does not tell."""
 
@@ -130,12 +139,17 @@ def with_keywords(
     )
 
 
-def require_known(asked: AnswerKeywords) -> None:
-    """Raise TypeError for an unknown keyword of an answer."""
-    known = tuple(AnswerKeywords.__annotations__)
-    for name in asked:
-        if name not in known:
+def advised(stream: Callable[Asked, Result]) -> Callable[Asked, Result]:
+    """With a TypeError for an unknown keyword of an answer that says which was meant."""
+    known = ("prompt", *AnswerKeywords.__annotations__)
+
+    @wraps(stream)
+    def call(*args: Asked.args, **keywords: Asked.kwargs) -> Result:
+        for name in keywords.keys() - {*known}:
             raise TypeError(_unknown(name, known, "stream"))
+        return stream(*args, **keywords)
+
+    return call
 
 
 def _names(record: type[Any]) -> tuple[str, ...]:
@@ -148,6 +162,7 @@ def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
 
 
 def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
+    elsewhere = ELSEWHERE if function == "load" else IN_ANSWERS_ELSEWHERE
     wrong = f"{function}() got an unexpected keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (
@@ -155,6 +170,6 @@ def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
             f"engine.stream(…, sampling=SamplingParams({name}=…))."
         )
     near = get_close_matches(name, known, 1, cutoff=0.5)
-    meant = ELSEWHERE.get(name) or (near[0] if near else None)
+    meant = elsewhere.get(name) or (near[0] if near else None)
     advice = f"Did you mean {meant!r}?" if meant else f"It takes {', '.join(known)}."
     return f"{wrong} {advice}"

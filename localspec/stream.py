@@ -78,6 +78,7 @@ class Stream(Iterator[Chunk]):
         self._task: Task | None = None
         self._items: Any = None  # what the task puts
         self._cancelled = self._ended = False
+        self._reading = threading.RLock()  # by one thread at a time
         self._session = session
         self._assembler = assembler
         self._texts: list[str] = []
@@ -88,36 +89,37 @@ class Stream(Iterator[Chunk]):
         return self
 
     def __next__(self) -> Chunk:
-        if self._ended:
-            raise StopIteration
-        try:
-            if self._task is None:
-                self.begin()
-            if self._items is None:
-                assert self._task is not None
-                self._items = self._task.items()
-            step, text = next(self._items)
-        except StopIteration:
-            self._finish_reason = self._session.finish
-        except Cancelled:
-            self._finish_reason = "cancelled"
-        except BaseException:
+        with self._reading:
+            if self._ended:
+                raise StopIteration
+            try:
+                if self._task is None:
+                    self.begin()
+                if self._items is None:
+                    assert self._task is not None
+                    self._items = self._task.items()
+                step, text = next(self._items)
+            except StopIteration:
+                self._finish_reason = self._session.finish
+            except Cancelled:
+                self._finish_reason = "cancelled"
+            except BaseException:
+                self._end()
+                raise
+            else:
+                self._length += len(step.tokens)
+                self.stats.add(step)
+                self._texts.append(text)
+                return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
             self._end()
-            raise
-        else:
-            self._length += len(step.tokens)
-            self.stats.add(step)
-            self._texts.append(text)
-            return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
-        self._end()
-        if self._finish_reason == "length":
-            self._explain_length()
-        self._assembler.finish()
-        rest = self._assembler.take()
-        if not rest:
-            raise StopIteration
-        self._texts.append(rest)
-        return Chunk(rest, (), (), None)
+            if self._finish_reason == "length":
+                self._explain_length()
+            self._assembler.finish()
+            rest = self._assembler.take()
+            if not rest:
+                raise StopIteration
+            self._texts.append(rest)
+            return Chunk(rest, (), (), None)
 
     def __del__(self) -> None:
         if self.runs:
@@ -188,9 +190,8 @@ class Stream(Iterator[Chunk]):
             self._cancel(self._task)
 
     def close(self) -> None:
-        """Stop here; the same as leaving the iteration."""
-        if not self._ended and self._items is not None:
-            self._items.close()
+        """Stop here; the same as leaving the iteration. From any thread."""
+        self._cancelled = True
         if self._finish_reason is None:
             self._finish_reason = "cancelled"
         if not self._ended:

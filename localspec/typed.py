@@ -40,7 +40,10 @@ def typed(function: Callable[Asked, Result]) -> Callable[Asked, Result]:
 
     @wraps(function)
     def call(*args: Asked.args, **keywords: Asked.kwargs) -> Result:
-        bound, hints = parameters.bind(*args, **keywords), _hints(function)
+        try:
+            bound, hints = parameters.bind(*args, **keywords), _hints(function)
+        except TypeError:
+            return function(*args, **keywords)  # which names itself
         for name, value in bound.arguments.items():
             if name in hints:
                 bound.arguments[name] = fitted(name, value, hints[name])
@@ -72,7 +75,11 @@ def fitted(name: str, value: Any, kind: Any) -> Any:
         if base in bases and hasattr(value, method):
             with suppress(TypeError):
                 return operator.index(value) if base is int else float(value)
-    wanted = " or ".join(_WORDS.get(base, f"a {base.__name__}") for base in bases)
+    words = (
+        _WORDS.get(base, f"a{'n' * base.__name__.startswith('A')} {base.__name__}")
+        for base in bases
+    )
+    wanted = " or ".join(dict.fromkeys(words))
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
     raise WrongType(f"{name.replace('_', '-')} is {shown}. Give {wanted}.")

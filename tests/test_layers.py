@@ -134,7 +134,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
     "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
-    "async_engine": (215, 10),  # takes token ids of any sequence; is told after a fork
+    "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_471, 91),  # three peers, shapes
     "chat": (925, 58),
@@ -143,7 +143,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
     "drafters": (2_725, 70),  # the same; plans that options force
-    "engine": (544, 10),  # the same; token ids are checked before llama.cpp reads them
+    # Token ids, and their count, are checked before llama.cpp reads them.
+    "engine": (560, 10),  # what nobody holds is freed
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (151, 10),
@@ -153,39 +154,39 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "hub": (1_840, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
-    "keywords": (160, 10),
+    "keywords": (175, 11),  # names of other tools, in answers as well
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_851, 244),  # the tables of types, which the kernels share, come from gguf
+    "llama": (5_859, 245),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
-    "loading": (1_039, 28),  # Medusa heads are read here, where they are used, and not in gguf
+    "loading": (1_045, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_133, 73),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_792, 60),  # answers of Solar; generators are measured; lists are written out
+    "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (393, 15),
     "race": (285, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
-    "scheduling": (1_443, 22),  # the seats of three rooms; ends of Python, and forks
+    "scheduling": (1_454, 22),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (512, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     "server": (5_442, 186),  # fills in on all protocols, refuses connections and names in words
     "sessions": (578, 17),
     "settings": (158, 10),
-    "stream": (226, 10),  # no generator, which would keep a stream alive
+    "stream": (227, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
     "tui": (5_287, 107),
-    "typed": (78, 10),
+    "typed": (85, 10),  # functions name themselves
     "verify": (1_368, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (47, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_586, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tests": (43_664, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
     "tools": (3_437, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

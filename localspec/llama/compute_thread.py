@@ -57,6 +57,14 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     return future.result()
 
 
+def settle(seconds: float) -> None:
+    """Wait until what is queued is done, or so long."""
+    if _thread is not None:
+        done = threading.Event()
+        post(done.set)
+        done.wait(seconds)
+
+
 def when_idle(step: Callable[[], object]) -> None:
     """From now on, call this again and again while the thread is idle, until it returns nothing
     true. A call takes milliseconds at most, as what is queued meanwhile waits for it."""

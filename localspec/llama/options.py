@@ -129,7 +129,7 @@ class ModelOptions:
         if self.threads != AUTO and not (
             isinstance(self.threads, int) and 0 < self.threads <= MOST_THREADS
         ):
-            raise UsageError(f"threads is {self.threads}. Give 1 to {MOST_THREADS}, or {AUTO}.")
+            raise UsageError(f"threads is {self.threads!r}. Give 1 to {MOST_THREADS}, or {AUTO}.")
         if self.draft_threads is not None and not 0 < self.draft_threads <= MOST_THREADS:
             raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MOST_THREADS}.")
         offloaded = {"gpu-layers": self.gpu_layers, "draft-gpu-layers": self.draft_gpu_layers}

@@ -100,6 +100,12 @@ def load(
     with ExitStack() as opened:
         target_model = opened.enter_context(_open_target(path, chosen, options, reports[0]))
         target_model.name = resolution.name_of(model, path)
+        trained = target_model.trained_context
+        if options.context > trained:
+            notices.append(
+                f"The context of {options.context:,} tokens is longer than {trained:,}, for which "
+                f"{path.name} was trained. Answers beyond those may be worse."
+            )
         identity = cost_identity([target_model], options)
         largest = equal_passes(target_model, options, identity) if options.exact else None
         alone = _why_one_at_a_time(target_model, options, largest)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from localspec.errors import UsageError
+
 OPENS, CLOSES = "<think>", "</think>"
 """Around what a model thinks before it answers."""
 THOUGHTS = {
@@ -64,7 +66,13 @@ class Detokenizer:
         self._taken = 0
         self._thinks = thinks
         self._thought, self._closes = "", CLOSES
-        self._after, self._begun = re.compile(after) if after else None, ""
+        self._begun = ""
+        try:
+            self._after = re.compile(after) if after else None
+        except re.error as error:
+            raise UsageError(
+                f"stop-after is not a regular expression: {error}. Correct it."
+            ) from None
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
 from localspec.prompting.roles import ANSWERS, ROLES, Fitting
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
+from localspec.typed import fitted
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
@@ -133,8 +134,10 @@ def check_messages(messages: Sequence[Message]) -> None:
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise UsageError(f"Message {i} has no role. Write {{'role': 'user', 'content': …}}.")
-        if message.get("content") is None and not message.get("tool_calls"):
+        content = message.get("content")
+        if not (content or isinstance(content, str) or message.get("tool_calls")):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
+        fitted(f"content of message {i}", content, str | Iterable | None)
 
 
 def _marked(message: Message) -> dict[str, Any]:

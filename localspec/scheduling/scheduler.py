@@ -8,6 +8,7 @@ cancelled unwinds like any other code.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import weakref
@@ -33,6 +34,7 @@ def _end_tasks() -> None:
     _python_ends.set()
     for scheduler in [*_all]:
         scheduler.close(2.0)
+    compute_thread.settle(2.0)
 
 
 class Scheduler:
@@ -66,6 +68,7 @@ class Scheduler:
         self.waiting: deque[Task] = deque()
         self.ahead = AHEAD
         self._awake = False
+        self._process = os.getpid()
         # Held while it is told, or asked, who runs: else the next task might be interrupted.
         self._changing = threading.RLock()
         _all.add(self)
@@ -147,6 +150,12 @@ class Scheduler:
             self.cancel(task)
         for task in tasks:
             task.wait(seconds)
+
+    def leave(self, work: Callable[[], object]) -> None:
+        """Have its thread free what nobody holds any longer; nothing in a forked process, or while
+        Python ends. A finalizer may call it."""
+        if not _python_ends.is_set() and self._process == os.getpid():
+            compute_thread.post(work)
 
     def wake(self) -> None:
         """Have the scheduler look for something to do. From any thread."""

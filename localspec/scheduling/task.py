@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.sampling import Rows
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
 
@@ -178,6 +178,8 @@ class Task:
         return self.wants is Wait.READER and not self.read
 
     def end(self, error: BaseException | None) -> None:
+        if isinstance(error, Cancelled):
+            error.__traceback__ = None  # whose frames hold the engine
         self.error = error
         self._ended.set()
         self.put(_END)

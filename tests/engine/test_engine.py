@@ -29,6 +29,7 @@ from localspec import (
     SamplingParams,
     UsageError,
 )
+from localspec.llama import compute_thread
 from tests.support import ggufs
 from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.greedy import CLEAR
@@ -194,6 +195,27 @@ def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
     assert pair.context_length == 128
 
 
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_an_engine_that_nobody_holds_is_freed(parallel: int) -> None:
+    """By the thread that computes, at once and without the garbage collector."""
+    gc.disable()
+    try:
+        engine = localspec.load(options=ModelOptions(context=128), parallel=parallel)
+        models = [engine.model, engine.draft]
+        stream = engine.stream(FOX, max_tokens=60)
+        next(stream)
+        del engine
+        assert next(stream).text
+        del stream
+        compute_thread.settle(60)
+    finally:
+        gc.enable()
+    for model in models:
+        assert model is not None
+        with pytest.raises(UsageError, match="model is closed"):
+            assert model.handle
+
+
 def test_what_failed_counts_as_cancelled_once_it_is_closed(engine: Engine) -> None:
     def fails(done: int, of: int) -> None:
         raise ZeroDivisionError
@@ -269,6 +291,30 @@ def test_no_answer_outlives_its_thread(last: str) -> None:
         [sys.executable, "-c", BEGUN + last], capture_output=True, timeout=120, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"False\n", b"")
+
+
+def test_several_threads_may_read_one_answer(engine: Engine) -> None:
+    expected = said(engine, FOX, count=40)
+    stream = asked(engine, FOX, count=40)
+    parts = together([lambda: tokens_of(stream)] * 3)
+    assert sum(len(part) for part in parts if isinstance(part, list)) == len(expected)
+    assert stream.context[-len(expected) :] == expected
+
+
+def test_another_thread_may_close_an_answer_that_is_read(engine: Engine) -> None:
+    stream, reading = asked(engine, FOX, count=900, shift=ContextShift()), threading.Event()
+
+    def read() -> None:
+        for _ in stream:
+            reading.set()
+
+    def close() -> None:
+        reading.wait(60)
+        stream.close()
+
+    assert together([read, close]) == [None, None]
+    assert stream.finish_reason == "cancelled"
+    assert said(engine, FOX, count=3)
 
 
 def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
@@ -408,7 +454,8 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         ([], {}, "no messages"),
         ([{"content": "hi"}], {}, "no role"),
         ([{"role": "user"}], {}, "no content"),
-        (None, {}, "prompt is None"),
+        ([{"role": "user", "content": 5}], {}, "content of message 0 is 5. Give text or"),
+        (None, {}, r"prompt is None. Give text or a sequence\."),
         (b"Once", {}, "prompt is b'Once'"),
         ([1.5], {}, "no role"),
         ([1, 2**31], {}, "no token 2147483648"),
@@ -417,6 +464,7 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         (FOX, {"max_tokens": "4"}, "max-tokens is '4'. Give a whole number or None"),
         (FOX, {"stop": 5}, "stop is 5. Give text or a sequence or None"),
         (FOX, {"stop": [None]}, "stop is None. Give text"),
+        (FOX, {"stop_after": "("}, "stop-after is not a regular expression: missing"),
         (FOX, {"sampling": {"seed": 1}}, "Give a SamplingParams or None"),
         (FOX, {"json_schema": dict}, "Give text or a dictionary or None"),
         (FOX, {"reuse": "no"}, "reuse is 'no'. Give True or False"),

@@ -11,12 +11,14 @@ from localspec import Drafting, ModelOptions, UsageError
 from localspec.engine import Engine
 from localspec.keywords import (
     ELSEWHERE,
+    IN_ANSWERS_ELSEWHERE,
     AnswerKeywords,
     DraftingKeywords,
     ModelKeywords,
     with_keywords,
 )
 from localspec.loading.load import OWN
+from tests.engine.test_engine import of_any_type
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,21 @@ def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
 def test_a_wrong_name_is_told_the_right_one(name: str, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         localspec.load(**{name: 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, f"Did you mean '{meant}'") for name, meant in IN_ANSWERS_ELSEWHERE.items()),
+        ("max_new_tokens", "Did you mean 'max_tokens'"),
+        ("temperature", r"sampling=SamplingParams\(temperature=…\)"),
+        ("zzz", "It takes prompt, max_tokens"),
+    ],
+)
+def test_so_is_one_of_an_answer(tiny: Engine, name: str, words: str) -> None:
+    for ask in (of_any_type(tiny.stream), of_any_type(tiny.generate)):
+        with pytest.raises(TypeError, match=rf"stream\(\) got .*{name}'. .*{words}"):
+            ask("Once", **{name: 1})
 
 
 def test_values_are_checked_as_those_of_the_objects() -> None:

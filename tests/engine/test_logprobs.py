@@ -13,7 +13,7 @@ from localspec.decoding.distribution import Distribution
 from localspec.decoding.likelihood import _AT_ONCE
 from localspec.decoding.logprobs import TokenLogprob, told_as_sampled
 from localspec.decoding.sampling import Sampler
-from localspec.errors import Cancelled
+from localspec.errors import Cancelled, ContextOverflow
 from tests.support.asking import WAYS, asked
 
 
@@ -85,6 +85,18 @@ def test_every_token_but_the_first_is_told(tiny: Engine, length: int) -> None:
     assert [one.token for one in told] == tokens[1:]
     assert all(len(one.top) == 2 for one in told)
     assert [one.logprob for one in told] == pytest.approx(expected(tiny, tokens), abs=0.05)
+
+
+def test_a_text_has_to_fit_the_context(tiny: Engine) -> None:
+    most = tiny.context_length
+    assert len(tiny.likelihood([5] * most)) == most - 1
+    for judge in (
+        lambda: tiny.likelihood([5] * (most + 1)),
+        lambda: tiny.logits([5] * (most + 1)),
+        lambda: tiny.first_wrong([5] * most, [5]),
+    ):
+        with pytest.raises(ContextOverflow, match=f"has {most + 1} tokens and the context holds"):
+            judge()
 
 
 def test_it_leaves_the_engine_as_it_was(tiny: Engine) -> None:
