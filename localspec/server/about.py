@@ -92,9 +92,12 @@ async def slots(service: Service) -> Any:
 
 
 async def metrics(service: Service) -> Response:
+    """Those of the first model, or of the one that is asked for: counters never go back."""
     service.require_started()
-    engine = service.host.engine  # a model that makes only embeddings has none
-    lines = [*_llama_cpp(service), *([] if engine is None else _own(service, engine))]
+    host = service.common.models.find(service.request.query_params.get("model"))
+    lines = [*_llama_cpp(host)]
+    if host.engine is not None:  # one that makes only embeddings has none
+        lines += _own(service, host, host.engine)
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
@@ -102,8 +105,8 @@ Values = Sequence[tuple[Mapping[str, object], float]]
 _Metric = tuple[str, str, float | Values]
 
 
-def _llama_cpp(service: Service) -> Iterator[str]:
-    totals, gate = service.host.activity.totals, service.host.gate
+def _llama_cpp(host: ModelHost) -> Iterator[str]:
+    totals, gate = host.activity.totals, host.gate
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
     counters: list[_Metric] = [
@@ -139,8 +142,8 @@ def _llama_cpp(service: Service) -> Iterator[str]:
     yield from _metrics("llamacpp", "gauge", gauges)
 
 
-def _own(service: Service, engine: Engine) -> Iterator[str]:
-    totals, common = service.host.activity.totals, service.common
+def _own(service: Service, host: ModelHost, engine: Engine) -> Iterator[str]:
+    totals, common = host.activity.totals, service.common
     drafters = sorted(totals.by_drafter.items())
 
     def by_position(name: str) -> Values:

@@ -60,6 +60,9 @@ def test_a_model_is_loaded_when_it_is_asked_for(two: Running, draft_path: Path) 
     # By its reference, and the first one where nobody says which.
     assert two.post("/v1/completions", {**body, "model": str(draft_path)}).json["model"] == SMALL
     assert two.post("/v1/completions", body).json["model"] == LARGE
+    before = two.metric("llamacpp:tokens_predicted_total")  # the first one's
+    two.post("/v1/completions", {**body, "model": SMALL})
+    assert two.metric("llamacpp:tokens_predicted_total") == before > 0
     for name in (SMALL, LARGE):  # or by the address, as where there is no body
         assert two.get(f"/props?model={name}").json["model_alias"] == name
         assert two.post(f"/v1/completions?model={name}", body).json["model"] == name
