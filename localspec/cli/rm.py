@@ -1,14 +1,15 @@
-"""`localspec rm`: delete a model from the cache."""
+"""`localspec rm`: delete models from the cache."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.text import gigabytes, printable
+from localspec.text import gigabytes, listed, printable
 
 EXAMPLES = """\
 Examples:
@@ -18,10 +19,10 @@ Examples:
 _SHOWN = 10
 """Files listed before the question."""
 
-Reference = Annotated[
-    str,
+References = Annotated[
+    list[str],
     o.argument(
-        "REF",
+        "REF…",
         "user/repo:quant or a name from 'localspec models'; user/repo for all its cached "
         "files; or the path of a file in the cache.",
     ),
@@ -29,8 +30,8 @@ Reference = Annotated[
 
 
 @o.takes(o.YES, o.COMMON)
-def rm(context: typer.Context, reference: Reference) -> int:
-    """Delete a downloaded model.
+def rm(context: typer.Context, references: References) -> int:
+    """Delete downloaded models.
 
     Shows the files and asks first. Deletes only from the caches of localspec
     and Hugging Face.
@@ -38,17 +39,21 @@ def rm(context: typer.Context, reference: Reference) -> int:
     console: Console = context.obj
     from localspec.hub import removal
 
-    planned = removal.plan(reference)
-    shown = [printable(str(path), 1000) for path in planned.files[:_SHOWN]]
-    if len(planned.files) > _SHOWN:
-        shown.append(f"… and {len(planned.files) - _SHOWN} more")
-    question = f"Remove {planned.what}, {gigabytes(planned.freed)}?"
+    planned = [removal.plan(reference) for reference in dict.fromkeys(references)]
+    files = [path for one in planned for path in one.files]
+    what, freed = listed([one.what for one in planned]), sum(one.freed for one in planned)
+    shown = [printable(str(path), 1000) for path in files[:_SHOWN]]
+    if len(files) > _SHOWN:
+        shown.append(f"… and {len(files) - _SHOWN} more")
+    question = f"Remove {what}, {gigabytes(freed)}?"
     if not context.params["yes"] and not console.confirmed(shown, question):
         console.notice("Nothing was removed.")
         return 0
-    planned.execute()
+    for one in planned:
+        if any(map(os.path.lexists, one.files)):  # else it was a part of another
+            one.execute()
     if console.json:
-        console.answer_json({"removed": planned.files, "freed": planned.freed})
+        console.answer_json({"removed": files, "freed": freed})
     else:
-        console.notice(f"{planned.what} is removed; {gigabytes(planned.freed)} are free again.")
+        console.notice(f"Removed {what}; {gigabytes(freed)} are free again.")
     return 0

@@ -26,7 +26,7 @@ GROUPS = {
         "pull": "Download a model from Hugging Face.",
         "list": "List the models on this machine.",
         "show": "Show a model, the memory it needs, and drafts that fit it.",
-        "rm": "Delete a downloaded model.",
+        "rm": "Delete downloaded models.",
     },
     "Measure and check": {
         "doctor": "Check this machine and your models, and measure the gain.",

@@ -183,9 +183,12 @@ def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
     )
     assert cli("rm", "user/repo").err.endswith("Nothing was removed.\n")  # nobody types
     assert snapshot.exists()
-    result = cli("rm", "user/repo", "--yes", "--json")
-    assert result.json == {"removed": [str(snapshot / "m-Q4_K_M.gguf")], "freed": 23}
-    assert not snapshot.exists()
+    other = cached("user/other", "m-Q4_K_M.gguf")
+    assert cli("rm", "user/repo", "user/none", "--yes").code == 3
+    result = cli("rm", "user/repo", "user/other", "user/other:Q4_K_M", "--yes", "--json")
+    removed = [str(folder / "m-Q4_K_M.gguf") for folder in (snapshot, other, other)]
+    assert (result.json["removed"], result.err) == (removed, "")
+    assert not any(folder.exists() for folder in (snapshot, other))
 
 
 @pytest.mark.usefixtures("hub_environment")
