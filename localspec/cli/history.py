@@ -124,7 +124,7 @@ def search(context: typer.Context, query: Query) -> int:
     with opened() as store:
         found = [] if store is None else store.search(query, limit=context.params["limit"] or _MOST)
     if not found and not console.json:
-        console.notice("Nothing is found. Try fewer words, or the beginning of one.")
+        console.notice("Nothing was found. Try fewer words, or the beginning of one.")
         return 0
     records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
     rows = [

@@ -119,8 +119,8 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
             "sorting_seconds": round(done - tokenized, 3),
             "datastore_tokens": manifest.tokens,
         },
-        f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
-        f"{done - began:.1f} s. Models with this vocabulary now draft from them.",
+        f"Learned {tokens:,} tokens (texts: {count:,}) in {done - began:.1f} s. "
+        f"Models with the vocabulary of {manifest.model} now draft from them.",
     )
     return 0
 

@@ -103,7 +103,7 @@ def _print(console: Console, pulled: list[Pulled]) -> None:
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
     use = f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'."
     if PROJECTOR in pulled[0].path.name:
-        use = f"Open it beside its model with '--mmproj {pulled[0].path}'."
+        use = f"Open it together with its model: '--mmproj {pulled[0].path}'."
     console.notice(use)
 
 

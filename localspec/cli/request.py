@@ -127,7 +127,7 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
     if not files:
         return ()
     if params["mmproj"] is None:
-        raise UsageError("--image takes the model's projector. Name it with --mmproj FILE.")
+        raise UsageError("--image needs the model's projector. Name it with --mmproj FILE.")
     if params["raw"]:
         raise UsageError("--raw leaves no place for --image. Leave out one of them.")
     from localspec.llama.pictures import require_image

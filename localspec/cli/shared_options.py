@@ -148,7 +148,7 @@ ANSWER = {
     "system": _answer("--system TEXT", "Set the system message."),
     "max_tokens": _answer(
         "-n --max-tokens N",
-        "Generate at most N tokens; -1: until the context is full, as in a chat. Default 2048.",
+        "Generate at most N tokens; -1: until the context is full. Default 2048, in a chat -1.",
     ),
     "stop": _rare_answer(
         "--stop TEXT", "End the answer before this text ($'\\n': a line end). Repeatable."

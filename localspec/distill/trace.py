@@ -129,7 +129,7 @@ class Trace:
             if header not in (None, self.header):
                 raise TraceError(
                     f"{path} has the answers of another model ({self.header.target}). Remove it "
-                    "with localspec distill --forget, or name another trace."
+                    "with localspec distill --forget, or name another recording."
                 )
             self._read_rows()
         except BaseException:
@@ -228,8 +228,8 @@ class Trace:
             if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
                 raise _unwritten(self.path, str(error)) from None
             raise TraceError(
-                f"{self.path} is not a trace of localspec distill, or damaged, or of an older "
-                "version. Remove it, and record again."
+                f"{self.path} is not a recording of localspec distill, or is damaged or of an "
+                "older version. Remove it, and record again."
             ) from None
 
     def _read_rows(self) -> None:
@@ -263,6 +263,6 @@ def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
 
 def _unwritten(path: Path, why: str) -> TraceError:
     return TraceError(
-        f"The trace {path} cannot be written: {why}. What it had before stays. "
-        "Make room, or set LOCALSPEC_HOME to a folder that has it, and run the command again."
+        f"The recording {path} cannot be written: {why}. Its earlier content is kept. "
+        "Make room, or set LOCALSPEC_HOME to another disk, and run the command again."
     )

@@ -77,7 +77,7 @@ def _fault(file: GGUFFile) -> str | None:
     odd = [prefix + one for one, shape in needed.items() if shapes.get(prefix + one) != shape]
     why = None
     if architecture not in NEXTN_GRAPHS:
-        why = f"llama.cpp computes none of architecture {architecture}"
+        why = f"llama.cpp does not support those of architecture {architecture}"
     elif count > 1 and architecture in ONE_NEXTN:
         why = f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
     elif before < 1 or width < 1:

@@ -115,7 +115,7 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
 
     folder = cache.repository_folder(wanted.id)
     nothing = ModelNotFound(
-        f"Nothing of {wanted.id} in {cache.cache_folder()}. 'localspec list' shows what exists."
+        f"{wanted.id} is not in {cache.cache_folder()}. 'localspec list' shows the models here."
     )
     try:
         info = scan_cache_dir(cache.cache_folder())

@@ -280,12 +280,12 @@ def _in_words(message: str) -> UsageError:
     if "oneOf constraints" in message:
         return UsageError(
             "The JSON schema uses 'oneOf' with alternatives that may hold at once, which cannot "
-            "be enforced while an answer is written. Use 'anyOf', or tell them apart by a 'const'."
+            "be enforced during the answer. Use 'anyOf', or distinguish them by a 'const'."
         )
     if "min/maxProperties" in message:
         return UsageError(
-            "The JSON schema uses 'minProperties' or 'maxProperties' beside properties that are "
-            "not required, which cannot be enforced. Leave it out, and check the answer for it."
+            "The JSON schema uses 'minProperties' or 'maxProperties' with optional "
+            "properties, which cannot be enforced. Leave it out, and check the answer for it."
         )
     unsatisfiable = re.search(r"Unsatisfiable schema: ([^\n]*)", message)
     if unsatisfiable:

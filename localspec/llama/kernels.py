@@ -92,7 +92,7 @@ def loaded(option: str, before: int) -> KernelStatus:
     """That of a model opened with this option since `taken_so_far` was `before`."""
     found = asked(option)
     if found.in_use and taken_so_far() == before:
-        return off("none of its weights are theirs: other types, or all layers are on a device")
+        return off("they support none of its weights: other types, or all layers on a device")
     if _library is not None:
         compute_thread.when_idle(_library.localspec_kernels_make_page_huge)
     return found

@@ -33,7 +33,7 @@ class SkippedFiles:
         parts = [
             f"{count} {what}"
             for count, what in (
-                (self.binary, "that are no UTF-8 text"),
+                (self.binary, "that are not UTF-8 text"),
                 (self.large, f"of more than {MOST_BYTES >> 20} MiB"),
                 (len(self.unreadable), "that cannot be read"),
             )

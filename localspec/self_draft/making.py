@@ -133,7 +133,7 @@ class _Finding:
         if best is not None:
             return self._keep(best)
         words = (
-            f"No draft made from {self.target.name} itself would pay here: "
+            f"No draft made from {self.target.name} itself gains here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
             f"self:{smaller_quantizations(self.file)[0]}."
         )
@@ -220,12 +220,10 @@ def _speed(made: _Made) -> float:
 
 def _words(forecast: Forecast) -> str:
     promise = (
-        f"expected {forecast.speed_up:.2f} times the speed"
-        if forecast.pays
-        else "which does not pay"
+        f"expected {forecast.speed_up:.2f} times the speed" if forecast.pays else "without a gain"
     )
     return (
-        f"a pass takes {forecast.cost:.2f} of the time of the model's and predicts "
+        f"a pass takes {forecast.cost:.2f} times as long as the model's and predicts "
         f"{forecast.acceptance:.0%} of its tokens, {promise}"
     )
 

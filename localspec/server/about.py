@@ -171,7 +171,7 @@ def _own(service: Service, host: ModelHost, engine: Engine) -> Iterator[str]:
         ),
     ]
     gauges: list[_Metric] = [
-        ("pass_seconds", "Seconds of a pass over so many tokens, T(n).", passes),
+        ("pass_seconds", "Seconds per pass over n tokens, T(n).", passes),
         ("queue_limit", "Answers that may wait.", service.options.max_queue),
     ]
     yield from _metrics("localspec", "counter", counters)

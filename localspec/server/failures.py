@@ -61,7 +61,7 @@ def as_api_error(error: BaseException) -> ApiError:
             # llama.cpp's words, which clients look for.
             f"The request of {error.needed} tokens exceeds the available context size "
             f"({error.available} tokens), which has to hold the answer as well. Send less, or "
-            "have the server opened with a longer context.",
+            "restart the server with a longer context (--ctx).",
             code="context_length_exceeded",
             more={"type": "exceed_context_size_error", **more},
         )

@@ -110,7 +110,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _refused(host: str, port: int, error: OSError) -> LocalspecError:
     if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(f"This machine has no address {host}. Give one of its own with --host.")
+        return UsageError(f"This machine has no address {host}. Name another one with --host.")
     known = {
         errno.EADDRINUSE: f"Port {port} of {host} is taken. Give another one with --port, or 0 for "
         "any.",

@@ -73,7 +73,7 @@ def chosen(
     if mode == "none":
         return ToolChoice()
     if mode not in ("auto", "required", "any"):
-        why = "tool_choice is none of none, auto, required and a function."
+        why = "tool_choice must be none, auto, required or a function."
         raise ApiError(400, why, param="tool_choice")
     if mode != "auto" and not offered:
         why = "tool_choice asks for a call, and there are no tools."

@@ -155,7 +155,7 @@ def schema_of(form: Any, name: str) -> dict[str, Any] | None:
         schema = {"type": "object"}
     schema = {} if schema == [] else schema
     if kind not in ("json_object", "json_schema") or not isinstance(schema, Mapping):
-        why = f"{name} is none of text, json_object, and json_schema with a schema."
+        why = f"{name} must be text, json_object, or json_schema with a schema."
         raise ApiError(400, why, param=name)
     return dict(schema)
 

@@ -38,8 +38,8 @@ def test_what_is_no_text_is_left_out_and_counted(
     make(here, {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101})
     (here / "link.txt").symlink_to(here / "a.txt")
     told = cli("learn", ".").err
-    assert "Files left out: 2 that are no UTF-8 text, 1 of more than" in told
-    assert "Learned 1 texts" in told
+    assert "Files left out: 2 that are not UTF-8 text, 1 of more than" in told
+    assert "(texts: 1)" in told
     assert "tale-13m" in told
 
 

@@ -208,7 +208,7 @@ def test_a_trace_that_cannot_be_read_is_told_and_stops_nothing(folder: Path) -> 
     broken = folder.with_name("broken")
     broken.mkdir()
     (broken / folders.TRACE).write_bytes(b"nonsense")
-    with pytest.raises(TraceError, match=r"broken.*is not a trace"):
+    with pytest.raises(TraceError, match=r"broken.*is not a recording"):
         chats.forget(["a"])
     with Trace(folder / folders.TRACE) as trace:
         assert len(trace) == 0

@@ -121,10 +121,10 @@ def test_what_cannot_be_meant(cache: Path, cached: Cached) -> None:
         plan("demo")
     with pytest.raises(UsageError, match="not in a cache"):
         plan(str(paths.embedded(paths.EMBEDDED_TARGET)))
-    with pytest.raises(ModelNotFound, match="Nothing of user/repo"):
+    with pytest.raises(ModelNotFound, match="user/repo is not in"):
         plan("user/repo")
     cached("user/other", "m.gguf")
-    with pytest.raises(ModelNotFound, match="Nothing of user/repo"):
+    with pytest.raises(ModelNotFound, match="user/repo is not in"):
         plan("user/repo")
     with pytest.raises(ModelNotFound, match="There is no file"):
         plan(str(cache / "models--user--other/snapshots/x/none.gguf"))
