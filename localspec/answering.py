@@ -80,16 +80,16 @@ class Generating:
         finally:
             steps.close()
             stats.threads = self._threads.why
-            stats.notices += seat.cache.told()
+            stats.notices += seat.cache.take_notices()
             seat.target.progress = None
-            seat.target.look(())
+            seat.target.set_pictures(())
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
         """The steps of an answer whose task has a seat."""
         seat: Seat = task.seat
         stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
         self._threads.begin()
-        target.look(answer.pictures)
+        target.set_pictures(answer.pictures)
         known = seat.known(tokens) if answer.reuse else 0
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:
@@ -141,7 +141,7 @@ class Generating:
                 while True:
                     before, lost = {**waited}, task.lost
                     step = next(steps, None)
-                    self._threads.between()
+                    self._threads.apply()
                     if step is None:
                         break
                     if task.lost > lost:
@@ -199,13 +199,13 @@ def constraint_of(
             "them."
         )
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
-    from localspec.llama.intended_schema import parsed
+    from localspec.llama.intended_schema import parse_schema
 
     if json_schema is not None:
-        return Grammar.of_schema(vocabulary, parsed(json_schema), closes=closes)
+        return Grammar.from_schema(vocabulary, parse_schema(json_schema), thought_end=closes)
     if regex is not None:
-        return Grammar.from_regex(vocabulary, regex, closes=closes)
-    return Grammar(vocabulary, str(grammar), closes=closes)
+        return Grammar.from_regex(vocabulary, regex, thought_end=closes)
+    return Grammar(vocabulary, str(grammar), thought_end=closes)
 
 
 def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
-from localspec.llama.adapters import Said
+from localspec.llama.adapters import AdapterSource
 from localspec.llama.options import ModelOptions
 from localspec.typed import fitted
 
@@ -64,8 +64,8 @@ class ModelKeywords(TypedDict, total=False):
     mmap: bool
     mlock: bool
     rpc: tuple[str, ...]
-    lora: Said | tuple[Said, ...]
-    lora_draft: Said | tuple[Said, ...]
+    lora: AdapterSource | tuple[AdapterSource, ...]
+    lora_draft: AdapterSource | tuple[AdapterSource, ...]
     mmproj: str | os.PathLike[str] | None
     cross_vocabulary: str
     batch: int

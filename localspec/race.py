@@ -1,7 +1,7 @@
-"""Two answers in turns: each has its own clock, and the one behind goes next.
+"""A race of two answers, which take turns: the one with the lower clock goes next.
 
-So neither slows the other, and both are always as far as they would be alone. The outcome: seconds,
-speed-up, whether the texts are the same; and all in words.
+So neither slows the other, and each is always as far as it would be alone. The outcome: seconds,
+speed-up, and whether the texts are the same, also as text.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class RaceLane:
 def take_turns(
     lanes: Sequence[RaceLane], clock: Callable[[], float] = perf_counter
 ) -> Iterator[Lap]:
-    """All turns to the last answer's end; on equal clocks the first lane goes first."""
+    """Take all turns until both answers end; on equal clocks the first lane goes first."""
     running = dict(enumerate(lanes))
     while running:
-        number, lane = min(running.items(), key=lambda each: each[1].seconds)
+        number, lane = min(running.items(), key=lambda item: item[1].seconds)
         stats = lane.stream.stats
         measured, started = stats.calibration_seconds, clock()
         chunk = next(lane.stream, None)
@@ -69,7 +69,7 @@ def take_turns(
 
 
 def lead(plain: Ends, ours: Ends) -> float | None:
-    """Seconds by which localspec had the last common token earlier; None without one."""
+    """Seconds by which localspec reached the last common token earlier; None without one."""
     common = min(plain[-1][0], ours[-1][0])
     if not common:
         return None
@@ -77,7 +77,7 @@ def lead(plain: Ends, ours: Ends) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class TextDifference:
     """Where two answers first differ: after `position` tokens, and the next one's texts."""
 
     position: int
@@ -87,22 +87,23 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """localspec's answer read again: its first token (from 0) that is not plain decoding's."""
+    """localspec's answer checked by plain decoding. `wrong`: its first token (from 0) that differs,
+    None if all agree."""
 
     wrong: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
-    """Both answers compared. `greedy`: whether they have to be the same; `alike`: whether the
-    questions were; after answers that differed they are not; `parting`: None where they agree, or
-    are not `alike`; `stock`: whether plain decoding was stock llama.cpp's, beside localspec's
-    kernels; `proof`: None without the kernels, and where more than logits decides."""
+    """Both answers compared. `greedy`: whether they have to be the same; `alike`: whether both had
+    the same conversation; `difference`: None if they agree, or are not `alike`; `stock`: whether
+    plain decoding used stock llama.cpp, and localspec its kernels; `proof`: None without the
+    kernels, or if tokens do not depend on logits alone."""
 
     plain: RaceLane
     localspec: RaceLane
     greedy: bool
-    parting: Parting | None
+    difference: TextDifference | None
     alike: bool = True
     stock: bool = False
     proof: Proof | None = None
@@ -113,13 +114,13 @@ class RaceOutcome:
 
     @property
     def lead(self) -> float | None:
-        """Seconds by which localspec was first at the last common token."""
+        """Seconds by which localspec reached the last common token earlier."""
         return lead(self.plain.ends, self.localspec.ends)
 
     @property
     def equal(self) -> bool:
-        """Whether question and answer were the same, as far as both came."""
-        return self.alike and self.parting is None
+        """Whether the conversations and the common parts of the answers are the same."""
+        return self.alike and self.difference is None
 
     @property
     def speed_up(self) -> float | None:
@@ -127,14 +128,14 @@ class RaceOutcome:
         return speed_up([self])
 
     def as_dict(self) -> dict[str, Any]:
-        parting, proof = self.parting, self.proof
+        difference, proof = self.difference, self.proof
         return {
             "interrupted": self.interrupted,
             "greedy": self.greedy,
             "equal": self.equal,
             "plain": "llama.cpp" if self.stock else "localspec without drafts",
             "proof": proof and {"bit_for_bit": proof.wrong is None, "wrong": proof.wrong},
-            "parting": parting and asdict(parting),
+            "parting": difference and asdict(difference),
             "speed_up": self.speed_up,
             "lead_seconds": self.lead,
             "lanes": {
@@ -154,36 +155,36 @@ class RaceOutcome:
 
 
 def pace(lanes: Sequence[RaceLane]) -> tuple[int, float]:
-    """Tokens and seconds of several answers."""
+    """The sums of tokens and seconds of several answers."""
     return sum(len(lane.token_ids) for lane in lanes), sum(lane.seconds for lane in lanes)
 
 
 def speed_up(outcomes: Sequence[RaceOutcome]) -> float | None:
-    """Of all questions; None where a lane has nothing."""
-    tokens, seconds = pace([each.localspec for each in outcomes])
-    plain_tokens, plain_seconds = pace([each.plain for each in outcomes])
+    """The speed-up over all questions; None if a lane has no tokens."""
+    tokens, seconds = pace([outcome.localspec for outcome in outcomes])
+    plain_tokens, plain_seconds = pace([outcome.plain for outcome in outcomes])
     if not (tokens and seconds and plain_tokens and plain_seconds):
         return None
     return (tokens / seconds) / (plain_tokens / plain_seconds)
 
 
-def parting(
+def first_difference(
     plain: Sequence[int], localspec: Sequence[int], token_bytes: Callable[[int], bytes]
-) -> Parting | None:
-    """None where one sequence is a beginning of the other."""
+) -> TextDifference | None:
+    """The first difference; None if one sequence is a prefix of the other."""
     at = shared_prefix(plain, localspec)
     if at == min(len(plain), len(localspec)):
         return None
     texts = [token_bytes(tokens[at]).decode("utf-8", "replace") for tokens in (plain, localspec)]
-    return Parting(at, *texts)
+    return TextDifference(at, *texts)
 
 
 MEASURED = 0.05
-"""Seconds of calibration that are worth a mention."""
+"""Least seconds of calibration that the summary mentions."""
 
 
 def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
-    """A line for each question, and one for all; calibration is in no lane's time."""
+    """A line for each question, and one for all; no lane's time includes calibration."""
     measured = (
         f" · calibrated before, once: {calibration_seconds:.1f} s"
         if calibration_seconds >= MEASURED
@@ -198,8 +199,8 @@ def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
 
 
 def figures(outcome: RaceOutcome) -> str:
-    """`2.79× as fast, 3.79 s sooner · plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8
-    tok/s`, and whether the texts are the same."""
+    """An outcome in one line: `2.79× as fast, 3.79 s sooner · plain (llama.cpp) 5.91 s, 22.1 tok/s
+    · localspec 2.12 s, 61.8 tok/s`, and whether the texts are the same."""
     stats = outcome.localspec.stream.stats
     parts = [_gain(outcome), *_paces([outcome])]
     if stats.generated_tokens > 1:
@@ -212,15 +213,15 @@ def figures(outcome: RaceOutcome) -> str:
 
 
 def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:
-    """All answers as plain text, each further question before its own."""
-    asked = ["", *(f"\n› {question.strip()}\n\n" for question in further)]
+    """All answers as plain text, each further question before its answers."""
+    headings = ["", *(f"\n› {question.strip()}\n\n" for question in further)]
     return "".join(
-        question + _texts(outcome) for question, outcome in zip(asked, outcomes, strict=False)
+        heading + _texts(outcome) for heading, outcome in zip(headings, outcomes, strict=False)
     )
 
 
 def _texts(outcome: RaceOutcome) -> str:
-    """Both answers; only one where they are the same."""
+    """Both answers, or one if they are the same."""
     plain, localspec = (lane.stream.text.strip() for lane in (outcome.plain, outcome.localspec))
     if plain == localspec:
         return f"plain and localspec:\n\n{plain}\n"
@@ -232,8 +233,8 @@ def _paces(outcomes: Sequence[RaceOutcome]) -> list[str]:
     if outcomes[0].stock:
         plain += " (llama.cpp)"
     return [
-        _pace(plain, [each.plain for each in outcomes]),
-        _pace(localspec, [each.localspec for each in outcomes]),
+        _pace(plain, [outcome.plain for outcome in outcomes]),
+        _pace(localspec, [outcome.localspec for outcome in outcomes]),
     ]
 
 
@@ -264,22 +265,22 @@ def _sameness(outcome: RaceOutcome) -> str:
             return f"sampled, and yet the same {both} tokens"
         lossless = outcome.localspec.stream.stats.lossless
         return "sampled, so the texts differ" if lossless else "the rule is lossy: texts differ"
-    if outcome.parting is None:
+    if outcome.difference is None:
         so_far = " so far" if outcome.interrupted else ""
         return f"same text, {both} token{'' if both == 1 else 's'}{so_far}"
     ways = " or ".join(
         f"“{printable(text)}”" if text.strip() else "white space"
-        for text in (outcome.parting.plain, outcome.parting.localspec)
+        for text in (outcome.difference.plain, outcome.difference.localspec)
     )
-    return f"the texts differ from token {outcome.parting.position + 1} on: {ways}"
+    return f"the texts differ from token {outcome.difference.position + 1} on: {ways}"
 
 
 def _proof(outcome: RaceOutcome) -> str:
-    """For texts that differ: whether localspec's is what it would be without drafts."""
-    proof, parted = outcome.proof, not outcome.equal
+    """For texts that differ: whether localspec's is the same as without drafts."""
+    proof, differs = outcome.proof, not outcome.equal
     if proof is None:
-        unexplained = outcome.alike and parted and outcome.greedy
+        unexplained = outcome.alike and differs and outcome.greedy
         return "rounding can do that; localspec verify checks it" if unexplained else ""
     if proof.wrong is not None:
         return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
-    return "not by drafts: without them each token is the same, bit for bit" if parted else ""
+    return "not by drafts: without them each token is the same, bit for bit" if differs else ""

@@ -164,7 +164,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_133, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (393, 15),
-    "race": (285, 18),
+    "race": (286, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
     "scheduling": (1_454, 22),  # the seats of three rooms; ends of Python, and forks

@@ -19,7 +19,7 @@ from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.distill.distill_request import DistillRequest
-    from localspec.distill.distilling import Distilled
+    from localspec.distill.distillation import Distilled
     from localspec.distill.folders import Recorded
     from localspec.distill.training import TrainingProgress
     from localspec.prompting.prompt import Prompt
@@ -199,8 +199,8 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
 
 
 def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
-    from localspec.distill import distilling
-    from localspec.distill.torch_room import torch_package
+    from localspec.distill import distillation
+    from localspec.distill.pytorch import torch_package
     from localspec.distill.training import be_nice
     from localspec.llama import library
 
@@ -211,7 +211,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     library.on_abort(console.last_words)
     if request.prompts or request.texts:
         console.progress("opening the target", at_once=True)
-        count, tokens = distilling.record(
+        count, tokens = distillation.record(
             request, lambda n: console.progress(f"recording: {n:,} tokens"), console.notice
         )
         console.erase_progress()
@@ -233,7 +233,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
                 console.notice(_told(progress))
         console.progress(_told(progress))
 
-    made = distilling.distill(request, say, console.notice)
+    made = distillation.distill(request, say, console.notice)
     console.erase_progress()
     console.done(
         {

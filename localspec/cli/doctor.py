@@ -118,7 +118,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
         tuple(devices.backends()),
         tuple(devices.features()),
         tuple(devices.devices()),
-        kernels.asked(options.kernels),
+        kernels.status_for(options.kernels),
         target,
         draft,
         resolution.name_of(models.model, found.path),

@@ -90,7 +90,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     # Ctrl+C as an exception would be lost in llama.cpp's calls of Python.
     with (
         working(console, "Interrupted. Nothing was learned.") as work,
-        Model(found, ModelOptions(), vocabulary_alone=True) as model,
+        Model(found, ModelOptions(), vocabulary_only=True) as model,
     ):
         vocabulary = model.vocabulary
         facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)

@@ -13,7 +13,7 @@ from localspec.cli.working import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race import Proof, RaceLane, RaceOutcome, parting, take_turns
+from localspec.race import Proof, RaceLane, RaceOutcome, first_difference, take_turns
 
 _WARM_UP_TOKENS = 4
 
@@ -162,7 +162,9 @@ def _compared(
         plain=plain,
         localspec=ours,
         greedy=request.opening.sampling.greedy and ours.stream.stats.lossless,
-        parting=parting(plain.token_ids, ours.token_ids, beside.token_bytes) if alike else None,
+        difference=first_difference(plain.token_ids, ours.token_ids, beside.token_bytes)
+        if alike
+        else None,
         alike=alike,
         stock=stock,
     )

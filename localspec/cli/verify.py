@@ -65,13 +65,13 @@ def verify(context: typer.Context) -> int:
     with working(console, "Interrupted before anything was verified.") as work:
         from localspec.verify import checks
         from localspec.verify.certificate import rows, write
-        from localspec.verify.examination import begun, examine
+        from localspec.verify.examination import examine, new_certificate
 
         effort = checks.QUICK if params["quick"] else checks.USUAL
         effort = checks.THOROUGH if params["thorough"] else effort
         with work.load(models) as engine:
             work.tell("reading the files")
-            certificate = begun(engine, models.options, effort, console.command)
+            certificate = new_certificate(engine, models.options, effort, console.command)
             with suppress(KeyboardInterrupt):  # the certificate knows what was not done
                 examine(engine, effort, certificate, work.tell)
     found = certificate.as_dict()

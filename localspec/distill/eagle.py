@@ -13,7 +13,7 @@ from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import Head, Tensor, Tensors, TrainingBatch
 from localspec.distill.losses import Output
-from localspec.distill.torch_room import torch_package
+from localspec.distill.pytorch import torch_package
 from localspec.distill.weights import Trained, Weights
 from localspec.gguf.file import ARRAY, I32, U32, Array, GGUFFile
 

@@ -15,7 +15,7 @@ from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.losses import Output, Wanted
-from localspec.distill.torch_room import torch_package
+from localspec.distill.pytorch import torch_package
 from localspec.distill.weights import Trained, Weights
 from localspec.gguf.writer import NewTensor
 

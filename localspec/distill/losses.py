@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from localspec.distill.torch_room import torch_package
+from localspec.distill.pytorch import torch_package
 
 Tensor = Any
 LEAST = 1e-6

@@ -10,7 +10,7 @@ from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import Head, Tensors, TrainingBatch
 from localspec.distill.losses import Output
-from localspec.distill.torch_room import torch_package
+from localspec.distill.pytorch import torch_package
 from localspec.distill.weights import Fact, Trained, Weights
 from localspec.gguf.file import STRING, U32
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill.torch_room import torch_package
+from localspec.distill.pytorch import torch_package
 
 Tensor = Any
 """A torch.Tensor; torch is not imported for its types."""

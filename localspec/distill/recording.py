@@ -159,7 +159,7 @@ def recorded(
         return bool(said) and (full or context.model.vocabulary.ends(said[-1]))
 
     waiting, at_work = due(), list[_Answer]()
-    seats = [context.lot(i).first for i in range(context.answers)]
+    seats = [context.answer_sequences(i).first for i in range(context.answers)]
     while True:
         while seats and (question := next(waiting, None)) is not None:
             at_work.append(begun(question, seats.pop()))

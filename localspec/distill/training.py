@@ -16,7 +16,7 @@ import numpy.typing as npt
 import psutil
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import losses, torch_room
+from localspec.distill import losses, pytorch
 from localspec.distill.kinds import Kind, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
 from localspec.distill.rounds import OWN
@@ -119,11 +119,11 @@ class Training:
         progress: OnProgress,
         own_texts: OwnTexts,
     ) -> None:
-        self._torch = torch = torch_room.torch_package()
+        self._torch = torch = pytorch.torch_package()
         self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
         self._own_texts = own_texts
         self._plan: TrainingPlan = plan
-        self._device = torch_room.device(plan.device)
+        self._device = pytorch.device(plan.device)
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         kind.begin(self._tensor)

@@ -18,7 +18,7 @@ _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter (GGUF), added to the weights in passes, times `scale`, a finite number."""
+    """A LoRA adapter (GGUF), added to the weights in passes. `scale`: a finite factor."""
 
     path: Path
     scale: float = 1.0
@@ -54,19 +54,20 @@ class Adapter:
         return cls(expanded(path), number)
 
 
-Said = str | os.PathLike[str] | Adapter
+AdapterSource = str | os.PathLike[str] | Adapter
 
 
-def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
-    """Each as `Adapter.parse` reads it."""
-    several = (said,) if isinstance(said, str | os.PathLike | Adapter) else said
-    found = (fitted("lora", one, Said) for one in several)
+def parse_adapters(sources: AdapterSource | Iterable[AdapterSource]) -> tuple[Adapter, ...]:
+    """One or several adapters; texts are parsed by `Adapter.parse`."""
+    several = (sources,) if isinstance(sources, str | os.PathLike | Adapter) else sources
+    checked = (fitted("lora", source, AdapterSource) for source in several)
     return tuple(
-        one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in found
+        source if isinstance(source, Adapter) else Adapter.parse(os.fspath(source))
+        for source in checked
     )
 
 
-def adapted_identity(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
+def identity_with_adapters(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
     """Identity of a model with its adapters and their scales. OSError if a file is missing."""
     known = file_identity(path)
     if adapted:

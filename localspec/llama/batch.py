@@ -13,10 +13,14 @@ from localspec.decoding.sampling import Rows
 
 
 class PassPart(NamedTuple):
-    """One text's part of a pass: at least one token. `sequences`: ids of each, of the first token
-    all of them; a single list holds for all. `outputs`: rows of logits, for the last tokens.
-    `inputs` receives layer inputs, float32 [tokens, width] by layer. `states` go in beside the
-    tokens of a trained head: float32 [tokens, width]."""
+    """The tokens of one text in a pass, at least one.
+
+    Attributes:
+        sequences: sequence ids by token, or one list for all tokens. The first token has all ids.
+        outputs: rows of logits, for the last tokens.
+        inputs: receives layer inputs, float32 [tokens, width] by layer.
+        states: a trained head's states beside its tokens, float32 [tokens, width].
+    """
 
     tokens: Sequence[int]
     positions: Sequence[int]
@@ -39,8 +43,8 @@ def chain(
 
 
 class Batch:
-    """Arrays for passes of up to `capacity` tokens, in up to `leaves` sequences each. `width`: of
-    the state beside each token, for trained heads."""
+    """Arrays for passes of up to `capacity` tokens, each in up to `leaves` sequences. `width`: size
+    of the state beside each token, for trained heads."""
 
     def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:
         self._count = np.ones(capacity, np.int32)
@@ -51,7 +55,7 @@ class Batch:
         stride = self._sequences.strides[0]
         self._table = self._sequences.ctypes.data + stride * np.arange(capacity, dtype=np.uintp)
         # Lists are copied to ctypes arrays in a third of the time.
-        numbers: Any = ctypes.c_int32 * capacity  # whose types say that it takes lists alone
+        numbers: Any = ctypes.c_int32 * capacity  # Any: its stubs accept only lists
         self._tokens, self._positions = numbers(), numbers()
         self._batch = llama_cpp.llama_batch(
             n_tokens=0,
@@ -64,7 +68,7 @@ class Batch:
         )
 
     def fill(self, parts: Sequence[PassPart]) -> Any:
-        """A llama_batch of these parts, valid until the next one."""
+        """A llama_batch of these parts, valid until the next call."""
         if len(parts) == 1 and len(parts[0].tokens) == 1:
             return self._fill_one(parts[0])
         start = 0
@@ -89,20 +93,20 @@ class Batch:
         return self._batch
 
     def _fill_one(self, part: PassPart) -> Any:
-        """The same for the single token of plain decoding, in a fifth of the time."""
+        """`fill` for the single token of plain decoding, in a fifth of the time."""
         (ids,) = part.sequences
         self._tokens[0], self._positions[0] = part.tokens[0], part.positions[0]
         self._output[0], self._count[0] = part.outputs, len(ids)
-        for number, one in enumerate(ids):
-            self._sequences[0, number] = one
+        for number, sequence in enumerate(ids):
+            self._sequences[0, number] = sequence
         if part.states is not None:
             self._state[0] = part.states[0]
         self._batch.n_tokens = 1
         return self._batch
 
     def rows(self, rows: Rows, *, outputs: bool = False) -> Any:
-        """A llama_batch of rows in place of tokens behind sequence 0: contiguous float32
-        [positions, input width]. They must outlive it."""
+        """A llama_batch of input rows instead of tokens, at the end of sequence 0: contiguous
+        float32 [positions, input width], which must outlive it."""
         self._output[: len(rows)] = outputs
         return llama_cpp.llama_batch(
             n_tokens=len(rows),

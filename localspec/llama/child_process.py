@@ -1,4 +1,4 @@
-"""Runs a module in a child process, for work that may crash it."""
+"""Run a module in a child process, for work that may crash it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[int, bytes]:
     """Run `python -m module`; its exit status, negative for a signal, and its output. Raises
-    TimeoutError after `limit` seconds, Cancelled, or OSError; the child and its descendants are
-    gone then."""
+    TimeoutError after `limit` seconds, Cancelled, or OSError, after killing the child and its
+    descendants."""
     deadline = monotonic() + limit
     with start(module, *arguments, pipe=subprocess.PIPE) as child:
         try:
@@ -43,8 +43,8 @@ def run(
 def start(
     module: str, *arguments: str, pipe: int = subprocess.DEVNULL, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m module` with our import path; `pipe`: its standard input and output, `keep`:
-    file descriptors that it inherits (not on Windows)."""
+    """Start `python -m module` with our import path. `pipe`: its standard input and output;
+    `keep`: file descriptors that it inherits (not on Windows)."""
     return subprocess.Popen(
         command(module, *arguments),
         stdin=pipe,
@@ -53,11 +53,11 @@ def start(
         env=os.environ
         | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # Else ggml calls a debugger when it aborts, which takes longer than all the rest.
+            # Otherwise ggml starts a debugger when it aborts, which takes seconds.
             "GGML_NO_BACKTRACE": "1",
         },
-        # A Ctrl+C meant for us must not look like a crash of the child. On POSIX the child also
-        # leads a group of its own, which is what is killed.
+        # Ctrl+C for this process must not look like a crash of the child. On POSIX the child also
+        # leads a separate process group, which `kill` ends as a whole.
         start_new_session=True,
         pass_fds=tuple(keep),
     )
@@ -70,7 +70,7 @@ def command(module: str, *arguments: str) -> list[str]:
 def kill(child: subprocess.Popen[bytes]) -> None:
     """End a child and its descendants."""
     if child.poll() is not None:
-        return  # its number may be another process's by now
+        return  # another process may have its id by now
     if sys.platform == "win32":
         child.kill()
     else:

@@ -1,7 +1,7 @@
-"""The part of its vocabulary that a draft model's passes compute logits of.
+"""The part of the vocabulary for which a draft model's passes compute logits.
 
-A third of a small draft model's bytes is its output matrix, and a token that it cannot name is at
-worst not drafted: frequent tokens, and those of the text, are enough (FR-Spec, Zhao et al. 2025).
+The output matrix is a third of a small draft model's bytes, and a token without logits is merely
+not drafted. Frequent tokens and those of the text are enough (FR-Spec, Zhao et al. 2025).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 ROWS = 16
-"""Neighbouring ids, computed together."""
-LEAST = 32_000
-"""Tokens of a vocabulary that is worth it."""
+"""Neighbouring ids that are computed together."""
+MIN_VOCABULARY = 32_000
+"""Smallest vocabulary for which this saves time."""
 FREQUENT = 3
-"""One of so many ids is always computed, the lowest: a vocabulary made by merging begins with the
-frequent tokens."""
+"""The lowest 1/FREQUENT of the ids is always computed: a vocabulary made by merging begins with
+the frequent tokens."""
 
 
 class ChosenOutputs:
-    """Which rows of the output matrix are computed; they only become more.
+    """The rows of the output matrix that are computed; rows are only added.
 
     Attributes:
-        tiles: int32, ascending: which ROWS ids each.
+        tiles: int32, ascending; tile i has the ids from i · ROWS on.
     """
 
     tiles: npt.NDArray[np.int32]
@@ -36,7 +36,7 @@ class ChosenOutputs:
         self.read(tokens)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Compute these too, from now on."""
+        """Add the rows of these tokens."""
         if not self._read.issuperset(tokens):
             self._read.update(tokens)
             self._chosen[np.asarray(tokens) // ROWS] = True

@@ -1,4 +1,4 @@
-"""The thread that makes all passes of this process.
+"""The thread that runs all passes of this process.
 
 GNU OpenMP keeps a team of threads per computing thread, and spins less at barriers once all
 teams together have more threads than there are cores. Handing over a pass takes 20 to 70 µs, so
@@ -23,14 +23,14 @@ def is_current() -> bool:
     return _thread is not None and threading.get_ident() == _thread.ident
 
 
-def others_wait() -> bool:
-    """Whether something is queued behind what runs now."""
+def has_waiting_calls() -> bool:
+    """Whether calls are queued after the running one."""
     return _thread is not None and not _thread.calls.empty()
 
 
 def post(function: Callable[[], object]) -> None:
-    """Queue a function that raises nothing. A finalizer may call this."""
-    _begun().calls.put(function)
+    """Queue a function that raises nothing, without waiting. Finalizers may call this."""
+    _running_thread().calls.put(function)
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
@@ -66,11 +66,11 @@ def settle(seconds: float) -> None:
 
 
 def when_idle(step: Callable[[], object]) -> None:
-    """From now on, call this again and again while the thread is idle, until it returns nothing
-    true. A call takes milliseconds at most, as what is queued meanwhile waits for it."""
+    """Call `step` repeatedly while the thread is idle, until it returns a false value. Each call
+    may take milliseconds at most, as queued calls wait for it."""
     global _idle_step
     _idle_step = step
-    post(_nothing)  # the thread may be waiting
+    post(_no_step)  # the thread may be waiting
 
 
 class _ComputeThread:
@@ -89,7 +89,7 @@ class _ComputeThread:
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
-            del function  # what it holds is not ours to keep until the next one comes
+            del function  # otherwise its objects would live until the next call
 
     def _next(self) -> Callable[[], object]:
         try:
@@ -100,28 +100,28 @@ class _ComputeThread:
             return self.calls.get()
 
 
-def _nothing() -> bool:
+def _no_step() -> bool:
     return False
 
 
-_idle_step: Callable[[], object] = _nothing
+_idle_step: Callable[[], object] = _no_step
 
 _thread: _ComputeThread | None = None
-_beginning = threading.RLock()
+_start_lock = threading.RLock()
 
 
-def _forget() -> None:
-    global _thread, _beginning
-    _thread, _beginning = None, threading.RLock()  # another thread may have held it
+def _reset_after_fork() -> None:
+    global _thread, _start_lock
+    _thread, _start_lock = None, threading.RLock()  # another thread may have held it
 
 
-if hasattr(os, "register_at_fork"):  # the threads of a parent do not go on in its child
-    os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _begun() -> _ComputeThread:
+def _running_thread() -> _ComputeThread:
     global _thread
-    with _beginning:
+    with _start_lock:
         if _thread is None:
             _thread = _ComputeThread()
         return _thread

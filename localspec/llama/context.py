@@ -15,20 +15,20 @@ from localspec.llama import sequence_state
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull, NativeCache
-from localspec.llama.options import LEAST_CHUNK, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
+from localspec.llama.options import MAX_SNAPSHOT_DRAFT, MAX_TREE, MIN_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.llama.sequence_state import SavedStates, State
 from localspec.llama.sequences import Sequences
 from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
-"""Decodes a part, perhaps beside others; its rows, and its share of the seconds."""
-REST = LEAST_CHUNK - 1
+"""Decodes a part, possibly together with others'; its rows, and its share of the seconds."""
+MAX_REMAINDER = MIN_CHUNK - 1
 
 
 class Context(NativeCache):
-    """The KV cache of one text and of a draft tree behind it: all of a native context, or one
-    answer's `lot` of sequence ids in a shared one (`of`).
+    """The KV cache of one text and of a draft tree after it: a whole native context, or the
+    `sequences` of one answer in a shared one (`over`).
 
     A tree is decoded in one pass (`branch`, then `keep`). `flag`: two characters that outlive the
     context, set by `cancel`.
@@ -51,37 +51,37 @@ class Context(NativeCache):
     ) -> None:
         shared = SharedContext(model, replace(options, parallel=1), flag=flag)
         try:
-            self._set_up(shared, shared.lot(0))
+            self._set_up(shared, shared.answer_sequences(0))
         except BaseException:
             shared.close()
             raise
 
     @classmethod
-    def of(
+    def over(
         cls,
         shared: SharedContext,
-        lot: Sequences,
+        sequences: Sequences,
         passes: Passes | None = None,
         chunk: Callable[[], int] | None = None,
         make_room: Callable[[], bool] | None = None,
     ) -> Context:
-        """Over a lot of a shared context, which closes by itself. `passes` makes its passes,
-        prompts in chunks of up to `chunk` tokens; of hidden states there are layer inputs only.
-        `make_room`: see `set_state`."""
+        """A cache over some sequences of a shared context, which its owner closes. `passes` runs
+        its passes, prompts in chunks of up to `chunk` tokens. Of the hidden states only layer
+        inputs are provided. `make_room`: see `set_state`."""
         made = cls.__new__(cls)
-        made._set_up(shared, lot)
+        made._set_up(shared, sequences)
         made._owns = False
         made._passes, made._chunk, made._make_room = passes, chunk, make_room
         return made
 
-    def _set_up(self, shared: SharedContext, lot: Sequences) -> None:
+    def _set_up(self, shared: SharedContext, sequences: Sequences) -> None:
         self.model = model = shared.model
         self.capacity = shared.capacity
         self.tokens = []
         self.native_seconds = 0.0
         self.watch = None
         self._native = self.shared = shared
-        self.lot = lot
+        self.sequences = sequences
         self.common = 0
         self._owns = True
         self._passes: Passes | None = None
@@ -90,38 +90,39 @@ class Context(NativeCache):
         self._snapshots = shared.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
-        self.max_leaves = lot.count
+        self.max_leaves = sequences.count
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
-        # Tokens that the last pass left snapshots for; a snapshot serves once.
+        # Tokens for which the last pass left snapshots; each can be used once.
         self._undoable = 0
         self._saved = SavedStates(shared.handle)
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
-        self._layers: tuple[int, ...] = ()  # whose hidden states are wanted
+        self._layers: tuple[int, ...] = ()  # whose hidden states were requested
         self._states: dict[int, Rows] = {}  # of the last pass
-        self._before: list[dict[int, Rows]] | None = None  # while they are gathered
+        self._collected: list[dict[int, Rows]] | None = None  # while inputs are collected
 
     def close(self) -> None:
         if self._owns:
             super().close()
 
-    def told(self) -> list[str]:
-        """Drains notices for the user about its passes."""
+    def take_notices(self) -> list[str]:
+        """Return and clear notices for the user about its passes."""
         return []
 
     def begin_with(self, source: int, tokens: Sequence[int]) -> None:
-        """Take over the first tokens of another sequence; no cell is copied. It is empty before."""
+        """Share the first tokens of another sequence, without copying cells. The cache has to be
+        empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
-            self.shared.share(source, self.lot.first, len(tokens))
+            self.shared.share(source, self.sequences.first, len(tokens))
             self.tokens += tokens
             self.common = len(tokens)
 
     # Hidden states.
 
-    def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Collect hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
+    def request_hidden(self, layers: tuple[int, ...]) -> None:
+        """Provide hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
         NativeError if llama.cpp does not provide them for this architecture."""
         if layers == self._layers:
             return
@@ -130,7 +131,7 @@ class Context(NativeCache):
                 "A drafter that reads the last hidden state cannot serve answers in parallel. "
                 "Open the model with parallel=1, or choose another drafter."
             )
-        self._native.hidden.want(layers)
+        self._native.hidden.request(layers)
         self._layers = layers
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
@@ -138,21 +139,21 @@ class Context(NativeCache):
         width]. Layer i is its input, `model.layers` the output norm's result."""
         return {layer: self._states[layer][-outputs:] for layer in self._layers}
 
-    def gather_hidden(self) -> None:
-        """Keep layer inputs of tokens without logits from now on, for `gathered`."""
-        self._before = []
+    def collect_inputs(self) -> None:
+        """Collect layer inputs of tokens without logits, for `take_inputs`."""
+        self._collected = []
 
-    def gathered(self) -> dict[int, Rows]:
-        """Ends that: by layer, float32 [k, width] of the latest such tokens, in order."""
-        parts, self._before = self._before or [], None
+    def take_inputs(self) -> dict[int, Rows]:
+        """Stop collecting; by layer, float32 [k, width] of the latest such tokens, in order."""
+        parts, self._collected = self._collected or [], None
         return {
             layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
             for layer in (parts[0] if parts else ())
         }
 
-    def _gather(self, silent: int) -> None:
-        """After a pass over a chain, whose first `silent` tokens gave no logits."""
-        parts = self._before
+    def _collect(self, silent: int) -> None:
+        """Store inputs after a pass over a chain, whose first `silent` tokens gave no logits."""
+        parts = self._collected
         inputs = [layer for layer in self._layers if layer != self.model.layers]
         if parts is None or not silent or not inputs:
             return
@@ -170,13 +171,15 @@ class Context(NativeCache):
     ) -> Rows:
         """Append one or more tokens, in chunks. Returns logits after the last `outputs` tokens, at
         most MAX_TREE + 1: float32 [outputs, vocabulary], a view that the next pass overwrites.
-        `progress` is called after each chunk with tokens done and total. Where it raises Cancelled,
-        CacheFull or NativeError, earlier chunks are in the cache, this one is not."""
+        `progress` is called after each chunk with tokens done and total. On Cancelled, CacheFull
+        or NativeError the cache holds the chunks before the failed one."""
         total, start = len(tokens), 0
-        if total > LEAST_CHUNK:
-            # A short rest joins the last chunk: by itself it would cost more, and other bits.
-            while total - start > min(self._native.batch, (most := self._most()) + REST):
-                # The last chunk has to hold every token that gives a row.
+        if total > MIN_CHUNK:
+            # A short remainder joins the last chunk: alone it would cost more and round otherwise.
+            while total - start > min(
+                self._native.batch, (most := self._max_chunk()) + MAX_REMAINDER
+            ):
+                # The last chunk has to contain every token with an output.
                 size = min(most, total - start - outputs)
                 if size < 1:
                     break
@@ -191,7 +194,7 @@ class Context(NativeCache):
         return rows
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
-        """One pass over `pending` tokens, which join the cache, and a tree; call `keep` next.
+        """Run a pass over `pending` tokens, which join the cache, and a tree; call `keep` next.
         Returns float32 [1 + nodes, vocabulary]: after the last pending token, then each node."""
         if tree.is_chain():
             if self.restores:
@@ -207,9 +210,9 @@ class Context(NativeCache):
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
         self._leaves = leaves, count
-        held, first = len(self.tokens), self.lot.first
+        held, first = len(self.tokens), self.sequences.first
         for leaf in range(1, count):
-            self.lot.share(leaf, held)
+            self.sequences.share(leaf, held)
         ids = [range(first, first + count), *([first + n for n in numbers] for numbers in leaves)]
         positions = [held, *(held + depth for depth in tree.depths)]
         rows = self._decode_part(PassPart([*pending, *tree.tokens], positions, ids, 1 + len(tree)))
@@ -227,16 +230,16 @@ class Context(NativeCache):
                     self.tokens += tree.tokens[len(path) :]
                     self.truncate(kept)
                 else:
-                    self.lot.cut(kept)
+                    self.sequences.cut(kept)
             return
         leaves, count = self._leaves
         winner = leaves[path[-1]][0] if path else 0
-        self.lot.keep(winner, held, kept, count)
+        self.sequences.keep(winner, held, kept, count)
         self.tokens += [tree.tokens[node] for node in path]
 
-    def show(self, part: PicturePart) -> None:
-        """Append an image's positions by their ids. Raises as `extend`, or NativeError where a part
-        that must share one pass is too long for it."""
+    def append_image(self, part: PicturePart) -> None:
+        """Append the positions of an image, by their ids. Raises as `extend`, or NativeError for a
+        part that needs a single pass and is too long for it."""
         ids, most = part.ids, self._native.batch
         if not part.causal and len(ids) > most:
             raise NativeError(
@@ -245,26 +248,26 @@ class Context(NativeCache):
             )
         rows = np.ascontiguousarray(part.rows(), np.float32)
         if not part.causal:
-            self._native.see_all(all_of_a_pass=True)
+            self._native.set_bidirectional(on=True)
         try:
             for start in range(0, len(ids), most):
                 self._decode(self._native.filled.rows(rows[start : start + most]), 0)
                 self.tokens += ids[start : start + most]
         finally:
             if not part.causal:
-                self._native.see_all(all_of_a_pass=False)
+                self._native.set_bidirectional(on=False)
 
     # Going back.
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on. A recurrent memory that cannot go back so far is
-        restored from a state (`checkpoint`), or cleared: `tokens` may then be shorter."""
+        """Drop the tokens from `length` on. A recurrent memory that cannot be cut back that far is
+        restored from a checkpoint or cleared: `tokens` may then be shorter."""
         drop = len(self.tokens) - length
         if drop <= 0:
             return
         if not self.recurrent:
-            self.lot.cut(length)
-        elif drop <= self._undoable and self.lot.remove(0, length):
+            self.sequences.cut(length)
+        elif drop <= self._undoable and self.sequences.remove(0, length):
             self._undoable = 0
             self._saved.cut(length)
         else:
@@ -279,23 +282,26 @@ class Context(NativeCache):
             self._saved.save(len(self.tokens))
 
     def discard_branches(self) -> None:
-        """Drop what an interrupted pass left behind `tokens`."""
+        """Drop cells after `tokens` that an interrupted pass left."""
         if not self.recurrent:
-            self.lot.cut(len(self.tokens))
+            self.sequences.cut(len(self.tokens))
         elif self._native.length(0) != len(self.tokens):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
-        """The memory of `tokens` as bytes; a NativeError if llama.cpp does not provide it."""
+        """The cache's content as bytes; a NativeError if llama.cpp does not provide it."""
         self.discard_branches()
-        return sequence_state.copied(self._native.handle, self.lot.first)
+        return sequence_state.copy_state(self._native.handle, self.sequences.first)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Hold these tokens instead. Empty, with a NativeError, if the state does not fit: a
-        CacheFull where `make_room`, which frees cells of others, cannot free any."""
+        """Replace the content by these tokens and their state. If it does not fit, the cache is
+        empty and a NativeError is raised: a CacheFull where `make_room`, which frees cells of
+        others, cannot free any."""
         self.clear()
         fits = len(tokens) <= self.capacity
-        while not (fits and sequence_state.put(self._native.handle, state, self.lot.first)):
+        while not (
+            fits and sequence_state.restore_state(self._native.handle, state, self.sequences.first)
+        ):
             self.clear()
             if self._make_room is None:
                 raise NativeError("llama.cpp does not take the memory of another session.")
@@ -304,13 +310,13 @@ class Context(NativeCache):
         self.tokens += tokens
 
     def clear(self) -> None:
-        self.lot.clear()
+        self.sequences.clear()
         self.tokens.clear()
         self.common = 0
         self._undoable = 0
         self._saved.forget()
 
-    def _most(self) -> int:
+    def _max_chunk(self) -> int:
         most = self._native.batch
         if self._chunk is not None:
             return min(most, self._chunk())
@@ -318,13 +324,13 @@ class Context(NativeCache):
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._native.hidden.final and 0 < outputs < len(tokens):
-            # Every token of the pass that makes final states is an output, and those are few.
+            # In a pass with final states every token is an output, and outputs are limited.
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
         held = len(self.tokens)
-        rows = self._decode_part(chain(tokens, outputs, held, self.lot.first))
-        if self._before is not None:
-            self._gather(len(tokens) - outputs)
+        rows = self._decode_part(chain(tokens, outputs, held, self.sequences.first))
+        if self._collected is not None:
+            self._collect(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)
@@ -352,7 +358,7 @@ class Context(NativeCache):
 
     def _restore(self, length: int) -> None:
         held = self._saved.restore(length)
-        if held is None or not self.lot.remove(0, held):
+        if held is None or not self.sequences.remove(0, held):
             self.clear()
             return
         self._undoable = 0

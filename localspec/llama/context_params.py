@@ -20,8 +20,8 @@ from localspec.llama.types import TYPE_NUMBERS
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 
 _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
-# ggml asks its abort callback before every node of the graph. A Python function would have to take
-# the interpreter lock each time; strlen over a one-byte flag answers 0 or 1 without it.
+# ggml calls its abort callback before every node of the graph. A Python function would have to take
+# the interpreter lock each time; strlen of a one-byte flag returns 0 or 1 without it.
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
 
@@ -35,8 +35,8 @@ def context_params(
 ) -> Any:
     """llama_context_params for a model.
 
-    `stop`: a string that outlives the context; passes abort while it has one character.
-    `sequences`: ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
+    `stop`: a string that outlives the context; passes abort while its length is 1. `sequences`:
+    number of sequence ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
     """
     threads = options.fixed_threads or library.default_threads()
     params = llama_cpp.llama_context_default_params()
@@ -57,9 +57,9 @@ def context_params(
 
 
 def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
-    """Element types of keys and values. With two types, llama.cpp's CPU attention rounds alike
-    however many tokens share a pass, which exact answers need without localspec's kernels. Devices
-    may lack such a pair (Vulkan: `ggml_backend_vk_device_supports_op`)."""
-    found = options.kv_type_k, options.kv_type_v
+    """Element types of keys and values. With two different types, the rounding of llama.cpp's CPU
+    attention does not depend on the size of a pass, which exact answers need without localspec's
+    kernels. Devices may not support such a pair (Vulkan: `ggml_backend_vk_device_supports_op`)."""
+    types = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded
-    return ("f16", "bf16") if stock and {*found} <= {"f16", "f32"} else found  # F32 is read as F16
+    return ("f16", "bf16") if stock and {*types} <= {"f16", "f32"} else types  # F32 is read as F16

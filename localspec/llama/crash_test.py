@@ -1,4 +1,4 @@
-"""Tries unknown model files in a child process first, as llama.cpp may abort over them."""
+"""Open unknown model files in a child process first, as llama.cpp may abort on them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from localspec.identity import file_identity
 from localspec.llama import child_process, kernels, library
 from localspec.llama.outcomes import Outcomes
 
-LEAST_LIMIT, SLOWEST = 120.0, 10e6
-"""Seconds for any file, and bytes a second that even a slow disk reads; beyond that it hangs."""
+MIN_TIMEOUT, MIN_READ_RATE = 120.0, 10e6
+"""Seconds that any file may take, plus its bytes at the rate (bytes/s) of a slow disk."""
 _survived = Outcomes("crash_tests", 1000)
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
-    """Return if opening the file and decoding with it does not crash; a ModelInvalid if it does, or
-    hangs. Cancelled if `cancelled` says so."""
+    """Return if opening the file and decoding with it does not crash; a ModelInvalid if it crashes
+    or hangs, Cancelled if `cancelled` returns true."""
     facts = _facts(path)
-    if facts is None or _survived.of(facts) is not None:
-        return  # what is no file is told by loading it
-    limit = LEAST_LIMIT + path.stat().st_size / SLOWEST
+    if facts is None or _survived.get(facts) is not None:
+        return  # loading reports a missing file
+    limit = MIN_TIMEOUT + path.stat().st_size / MIN_READ_RATE
     try:
         status, _ = child_process.run(
             child_process.TRIAL, "file", str(path), limit=limit, cancelled=cancelled
@@ -36,7 +36,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
             "model."
         ) from None
     if status == 0:
-        _survived.keep(facts, {})
+        _survived.store(facts, {})
     elif status < 0:
         raise ModelInvalid(
             f"{path.name} makes llama.cpp crash ({signal.Signals(-status).name}), tried in a "
@@ -45,7 +45,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """File, build and kernels; None for what need not be tried: no file, or an embedded one."""
+    """File, build and kernels; None for a missing file or an embedded model."""
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:

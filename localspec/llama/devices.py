@@ -13,8 +13,8 @@ KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "a
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`free`, `total`: bytes of memory, 0 if unknown; an integrated GPU's is main memory. `remote`:
-    on an RPC server."""
+    """A ggml device. `free`, `total`: bytes of memory, 0 if unknown; an integrated GPU uses main
+    memory. `remote`: on an RPC server."""
 
     name: str
     description: str
@@ -29,7 +29,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    library.start()  # a GPU's driver introduces itself to the log
+    library.start()  # sets the log callback before GPU drivers write to it
     return [
         Device(
             ggml.text(ggml.device_name(handle)),
@@ -43,7 +43,7 @@ def devices() -> list[Device]:
 
 
 def free_memory() -> int:
-    """Bytes free on devices with memory of their own."""
+    """Free bytes on devices with dedicated memory."""
     return sum(device.free for device in devices() if device.kind == KINDS[ggml.GPU])
 
 

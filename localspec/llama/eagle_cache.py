@@ -1,7 +1,7 @@
 """The KV cache of an EAGLE-3 head or an MTP layer, which reads hidden states beside tokens.
 
-At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the token at P + 1 and a state of
-P, and predicts the next token. The state comes from inputs of three target layers (`feed`), behind
+At position P an EAGLE-3 head (Li et al. 2025, section 3) reads the token at P + 1 and a state of
+P, and predicts the next token. The state comes from inputs of three target layers (`feed`), after
 a drafted token from the head's own last pass. An MTP layer (DeepSeek-V3, section 2.2) reads the
 same pairs with the target's output state; its positions differ by one, which rotations hide.
 """
@@ -17,7 +17,7 @@ from llama_cpp import llama_cpp_ext
 
 from localspec.decoding.sampling import Rows
 from localspec.llama.batch import Batch, chain
-from localspec.llama.head_cache import PIECE, HeadCache
+from localspec.llama.head_cache import MAX_PASS, HeadCache
 from localspec.llama.hidden import nextn_rows
 from localspec.llama.model import Model
 from localspec.llama.native_context import failure
@@ -28,10 +28,10 @@ _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 class EagleCache(HeadCache):
     """Implements `localspec.decoding.caches.Cache`; `tokens` includes drafted ones.
-    The first token has no pair."""
+    The first token is not read, as it has no state before it."""
 
-    max_draft = PIECE - 1
-    behind = 1
+    max_draft = MAX_PASS - 1
+    offset = 1
 
     @property
     def width(self) -> int:
@@ -40,35 +40,36 @@ class EagleCache(HeadCache):
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         super().__init__(model, target, options)
         llama_cpp_ext.llama_set_embeddings_nextn(self._native.handle, True, True)
-        self._batch = Batch(PIECE, 1, self.width)
-        self._states = np.empty((self.capacity, self.width), np.float32)  # by place; sparse memory
-        self._own = np.zeros(self.width, np.float32)  # what the head made of the last pair
+        self._batch = Batch(MAX_PASS, 1, self.width)
+        # By position; memory is allocated when written.
+        self._states = np.empty((self.capacity, self.width), np.float32)
+        self._own_state = np.zeros(self.width, np.float32)  # the head's state after its last token
 
     def _forget(self) -> None:
         super()._forget()
-        self._true = 0  # so many of `tokens` were read with the target's states
+        self._verified = 0  # how many of `tokens` were read with the target's states
 
-    def _go_back(self, length: int) -> None:
+    def _rewind(self, length: int) -> None:
         del self._text[length:]
-        self._made = length
+        self._encoded = length
         self.truncate(min(len(self.tokens), length))
 
-    def _begin_at(self, context: Sequence[int], place: int) -> None:
-        super()._begin_at(context, place)
-        self._true = len(self.tokens)
+    def _restart_at(self, context: Sequence[int], position: int) -> None:
+        super()._restart_at(context, position)
+        self._verified = len(self.tokens)
 
-    def _take(self, inputs: Rows) -> None:
+    def _encode(self, inputs: Rows) -> None:
         batch = self._batch.rows(inputs, outputs=True)
         status = llama_cpp.llama_encode(self._native.handle, batch)
         if status:
             raise failure(status, len(inputs))
-        self._states[self._made : self._made + len(inputs)] = self._own_rows(len(inputs))
+        self._states[self._encoded : self._encoded + len(inputs)] = self._own_rows(len(inputs))
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """As `Context.extend`."""
         start, total = 0, len(tokens)
-        while total - start > PIECE:
-            size = min(PIECE, total - start - outputs)
+        while total - start > MAX_PASS:
+            size = min(MAX_PASS, total - start - outputs)
             self._chain(tokens[start : start + size], 0)
             start += size
         return self._chain(tokens[start:], outputs)
@@ -76,19 +77,19 @@ class EagleCache(HeadCache):
     def _chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         held, count = len(self.tokens), len(tokens)
         states, known = self._states_of(held, count)
-        # The graph of a head does not pick rows: logits are those of all tokens, or of none.
+        # A head's graph cannot select rows: it computes logits of all tokens, or of none.
         made = count if outputs else 0
         part = chain(tokens, made, held - self._base, states=states)
         rows = self._decode(self._batch.fill([part]), made)
         if outputs:
-            self._own = self._own_rows(count)[-1]
-        if self._true == held:
-            self._true += known
+            self._own_state = self._own_rows(count)[-1]
+        if self._verified == held:
+            self._verified += known
         self.tokens += tokens
         return rows[-outputs:] if outputs else rows
 
     def drop_drafted(self) -> None:
-        self.truncate(self._true)
+        self.truncate(self._verified)
 
     def truncate(self, length: int) -> None:
         if length >= len(self.tokens):
@@ -96,27 +97,27 @@ class EagleCache(HeadCache):
         if length >= self._base:
             self._sequences.cut(length - self._base)
             del self.tokens[length:]
-            self._true = min(self._true, length)
+            self._verified = min(self._verified, length)
         else:
             self.clear()
 
     def clear(self) -> None:
         super().clear()
-        self._own = np.zeros_like(self._own)
+        self._own_state = np.zeros_like(self._own_state)
 
     def _states_of(self, first: int, count: int) -> tuple[Rows, int]:
-        """The states for these tokens, and how many of them, from the first, are the target's. The
-        others get the head's latest."""
-        # The pair of the token at i has the state of i - 1.
-        place = first - 1
+        """The states for these tokens, and how many of the first ones are the target's. The others
+        get the head's latest state."""
+        # A token is read with the state of the position before it.
+        position = first - 1
         known = 0
-        if place >= self._start and self._text:
-            known = max(0, min(count, len(self._text) - place))
-        if known and place + known > self._made:
-            self._take_in()
+        if position >= self._start and self._text:
+            known = max(0, min(count, len(self._text) - position))
+        if known and position + known > self._encoded:
+            self._encode_pending()
         states = np.empty((count, self.width), np.float32)
-        states[:known] = self._states[place : place + known] if known else 0.0
-        states[known:] = self._own
+        states[:known] = self._states[position : position + known] if known else 0.0
+        states[known:] = self._own_state
         return states, known
 
     def _own_rows(self, count: int) -> Rows:
@@ -124,7 +125,7 @@ class EagleCache(HeadCache):
 
 
 class MtpCache(EagleCache):
-    """That of the first MTP layer of a model opened with `mtp`."""
+    """The cache of the first MTP layer of a model opened with `mtp`."""
 
     @property
     def width(self) -> int:
@@ -132,7 +133,7 @@ class MtpCache(EagleCache):
 
     def _configure(self, params: Any, target: Any) -> None:
         params.ctx_type = _MTP
-        params.n_rs_seq = 0  # the layer attends, whatever the others do
+        params.n_rs_seq = 0  # the layer itself has attention only
 
-    def _take(self, inputs: Rows) -> None:
-        self._states[self._made : self._made + len(inputs)] = inputs
+    def _encode(self, inputs: Rows) -> None:
+        self._states[self._encoded : self._encoded + len(inputs)] = inputs

@@ -1,7 +1,7 @@
 """Embedding vectors of texts.
 
-A generating model gives the mean of its hidden states behind the output norm, as llama.cpp's
-`--pooling mean`. A model made for embeddings pools as its file says, else by the mean.
+For a generating model, the mean of its hidden states after the output norm, as with llama.cpp's
+`--pooling mean`. An embedding model uses the pooling of its file, by default the mean.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from localspec.llama.model import Model, Progress
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import MAX_TREE, ModelOptions
 
-LONGEST = 2048
-"""Tokens of a text; more would need a cache as large as the answers'."""
+MAX_LENGTH = 2048
+"""Most tokens of a text; more would need a cache as large as that of answers."""
 _NONE, _MEAN, _RANK = 0, 1, 4  # llama.h, llama_pooling_type
 
 Vector = npt.NDArray[np.float32]
@@ -32,29 +32,29 @@ Vector = npt.NDArray[np.float32]
 
 
 class Embedder:
-    """Makes vectors of texts of up to `longest` tokens with a generating model. Thread-safe. Owns
-    its context; the model must outlive it."""
+    """Embeds texts of up to `longest` tokens with a generating model. Thread-safe. Owns its
+    context; the model must outlive it."""
 
     def __init__(self, context: Context) -> None:
         self._lock = threading.Lock()
-        self.longest = min(context.capacity, LONGEST)
+        self.longest = min(context.capacity, MAX_LENGTH)
         self._layer = context.model.layers
         self._context = context
         try:
-            context.want_hidden((self._layer,))
+            context.request_hidden((self._layer,))
         except BaseException:
             context.close()
             raise
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
-        """The vector of 1 … `longest` tokens, else a UsageError. Cancelled if `stopped`, which is
-        polled between passes, says so; a NativeError if llama.cpp refuses a pass."""
+        """The vector of 1 … `longest` tokens, otherwise a UsageError. Cancelled if `stopped`, which
+        is polled between passes, returns true; a NativeError if a pass fails."""
         if not 0 < len(tokens) <= self.longest:
             raise UsageError(
                 f"A text of {len(tokens)} tokens cannot be embedded. Give 1 to {self.longest}."
             )
         with self._lock:
-            vector = self._pooled(tokens, stopped)
+            vector = self._pool(tokens, stopped)
         length = float(np.linalg.norm(vector))
         return (vector / length if length else vector).astype(np.float32)
 
@@ -62,13 +62,11 @@ class Embedder:
         with self._lock:
             self._free()
 
-    def _pooled(
-        self, tokens: Sequence[int], stopped: Callable[[], bool]
-    ) -> npt.NDArray[np.floating]:
+    def _pool(self, tokens: Sequence[int], stopped: Callable[[], bool]) -> npt.NDArray[np.floating]:
         self._context.clear()
         total = np.zeros(self._context.model.output_width, np.float64)
         for start in range(0, len(tokens), MAX_TREE):
-            _require_wanted(stopped)
+            _raise_if(stopped)
             chunk = tokens[start : start + MAX_TREE]
             self._context.extend(chunk, len(chunk))
             total += self._context.hidden(len(chunk))[self._layer].sum(axis=0, dtype=np.float64)
@@ -79,8 +77,7 @@ class Embedder:
 
 
 class EmbeddingModel(Embedder):
-    """A model made for embeddings. Raises what `Model` does, and NativeError for a model that
-    ranks."""
+    """An embedding model. Raises as `Model`, and NativeError for a reranking model."""
 
     def __init__(
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None
@@ -88,17 +85,17 @@ class EmbeddingModel(Embedder):
         self._lock = threading.Lock()
         self.model = Model(path, options, progress=progress)
         try:
-            self._native = self._opened(self.model, options)
+            self._native = self._open(self.model, options)
         except BaseException:
             self.model.close()
             raise
         self._batch = Batch(self.longest, 1)
 
-    def _opened(self, model: Model, options: ModelOptions) -> NativeContext:
-        self.longest = min(model.trained_context, options.context or LONGEST, LONGEST)
+    def _open(self, model: Model, options: ModelOptions) -> NativeContext:
+        self.longest = min(model.trained_context, options.context or MAX_LENGTH, MAX_LENGTH)
         flag = ctypes.create_string_buffer(2)
         params = context_params(model, options, flag, sequences=1, rows=self.longest)
-        # Every token sees every other one: a text is one pass.
+        # Attention is bidirectional, so a text needs a single pass.
         params.n_ctx = params.n_batch = params.n_ubatch = self.longest
         params.embeddings = True
         key = f"{model.metadata.get('general.architecture')}.pooling_type"
@@ -109,20 +106,18 @@ class EmbeddingModel(Embedder):
             params.pooling_type = _MEAN
         return NativeContext(model, params, flag, f"{self.longest} tokens", needs_memory=False)
 
-    def _pooled(
-        self, tokens: Sequence[int], stopped: Callable[[], bool]
-    ) -> npt.NDArray[np.floating]:
-        _require_wanted(stopped)
+    def _pool(self, tokens: Sequence[int], stopped: Callable[[], bool]) -> npt.NDArray[np.floating]:
+        _raise_if(stopped)
         self._native.clear()
         self._native.run(self._batch.fill([chain(tokens, len(tokens))]))
-        found = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
-        return np.ctypeslib.as_array(found, (self.model.output_width,)).copy()
+        vector = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
+        return np.ctypeslib.as_array(vector, (self.model.output_width,)).copy()
 
     def _free(self) -> None:
         self._native.close()
         self.model.close()
 
 
-def _require_wanted(stopped: Callable[[], bool]) -> None:
+def _raise_if(stopped: Callable[[], bool]) -> None:
     if stopped():
         raise Cancelled("Stopped on request.")

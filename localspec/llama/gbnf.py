@@ -1,8 +1,8 @@
 r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 
 llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
-in case alone, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here, whatever is free
-of recursion is one terminal; only terminals beside recursive rules take the longest match.
+only in case, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here every part without
+recursion is one terminal; only terminals next to recursive rules take the longest match.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from localspec.errors import UsageError
 
-MOST_RULES = 500
+MAX_RULES = 500
 """llguidance recurses along chains of rules: thousands overflow its stack."""
-DEEPEST = 100
+MAX_DEPTH = 100
 
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)|(?P<literal>"(?:[^"\\]|\\.)*")'
@@ -39,15 +39,15 @@ _Alternatives: TypeAlias = list[list[_Item]]
 
 
 def lark_of(gbnf: str) -> str:
-    """The grammar in Lark's notation, from the rule "root" on; a UsageError says what is wrong."""
+    """The grammar in Lark's notation, starting at the rule "root"; a UsageError names a fault."""
     rules = _rules_of(gbnf)
     references = {name: set(_references(rule)) for name, rule in rules.items()}
     for name in sorted(set().union(*references.values()) - rules.keys()):
         raise _invalid(f"the rule '{name}' is missing")
     if "root" not in rules:
         raise _invalid("it has no rule 'root', where it would begin")
-    if len(rules) > MOST_RULES:
-        raise UsageError(f"The grammar has more than {MOST_RULES} rules. Simplify it.")
+    if len(rules) > MAX_RULES:
+        raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
     regular: set[str] = set()
     while found := {n for n in rules.keys() - regular if references[n] <= regular}:
         regular |= found
@@ -93,9 +93,9 @@ def _rules_of(gbnf: str) -> dict[str, _Alternatives]:
             raise _invalid(f"{found[0]!r} in line {line} belongs to no rule")
         elif found[0] == "(":
             groups.append([[]])
-            if len(groups) > DEEPEST:
+            if len(groups) > MAX_DEPTH:
                 raise UsageError(
-                    f"The grammar is nested deeper than {DEEPEST} parentheses. Simplify it."
+                    f"The grammar is nested deeper than {MAX_DEPTH} parentheses. Simplify it."
                 )
         elif found[0] == ")":
             if len(groups) == 1:
@@ -135,11 +135,11 @@ def _item(found: re.Match[str], line: int) -> _Item:
     if found[0] in (".", "[^]"):
         return _Item(text="/(?s:.)/")
     negated = found[0].startswith("[^")
-    letters = _letters(found[0][1 + negated : -1], line, hyphen=_TO)
+    letters = _letters(found[0][1 + negated : -1], line, hyphen=_RANGE)
     shown, at = "", 0
     while at < len(letters):
         shown += _escaped(letters[at][0])
-        if letters[at + 1 : at + 2] == [_TO] and at + 2 < len(letters):
+        if letters[at + 1 : at + 2] == [_RANGE] and at + 2 < len(letters):
             shown += "-" + _escaped(letters[at + 2][0])
             if letters[at][0] > letters[at + 2][0]:
                 raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
@@ -150,20 +150,20 @@ def _item(found: re.Match[str], line: int) -> _Item:
     return _Item(text=f"/[{'^' * negated}{shown}]/")
 
 
-_TO = "--"
-"""The hyphen of a range, which is not escaped."""
+_RANGE = "--"
+"""Marks the hyphen of a range, which is not escaped."""
 
 
 def _letters(text: str, line: int, *, hyphen: str = "-") -> list[str]:
     found = []
-    for one in _ESCAPE.finditer(text):
-        *codes, escaped, plain = one.groups()
+    for match in _ESCAPE.finditer(text):
+        *codes, escaped, plain = match.groups()
         code = next(filter(None, codes), None)
         if code is not None and int(code, 16) >= 0x110000:
-            raise _invalid(f"{one[0]} in line {line} is not a character")
+            raise _invalid(f"{match[0]} in line {line} is not a character")
         letter = chr(int(code, 16)) if code else plain or _LETTERS.get(escaped)
         if letter is None:
-            raise _invalid(f"{one[0]!r} in line {line} escapes nothing")
+            raise _invalid(f"{match[0]!r} in line {line} escapes nothing")
         found.append(hyphen if plain == "-" else letter)
     return found
 
@@ -177,20 +177,20 @@ def _escaped(letter: str) -> str:
 
 
 class _Writer:
-    """`regular`: names of rules without recursion."""
+    """Writes rules in Lark's notation. `regular`: names of rules without recursion."""
 
     def __init__(self, rules: dict[str, _Alternatives], regular: set[str]) -> None:
         self._rules, self._regular = rules, regular
         self._names = {
             name: f"{'T' if name in regular else 'r'}{number}" for number, name in enumerate(rules)
         }
-        self._further: list[str] = []
+        self._extra_rules: list[str] = []
 
     def text(self) -> str:
         lines = [f"start: {self._names['root']}"]
         for name, rule in self._rules.items():
             lines.append(f"{self._names[name]}: {self._alternatives(rule, name in self._regular)}")
-        return "\n".join(lines + self._further) + "\n"
+        return "\n".join(lines + self._extra_rules) + "\n"
 
     def _alternatives(self, alternatives: _Alternatives, terminal: bool) -> str:
         return " | ".join(self._sequence(sequence, terminal) for sequence in alternatives)
@@ -213,8 +213,8 @@ class _Writer:
         text = " ".join(self._item(item, terminal=True) for item in run)
         if terminal:
             return text
-        self._further.append(f"X{len(self._further)}: {text}")
-        return f"X{len(self._further) - 1}"
+        self._extra_rules.append(f"X{len(self._extra_rules)}: {text}")
+        return f"X{len(self._extra_rules) - 1}"
 
     def _is_regular(self, item: _Item) -> bool:
         return all(name in self._regular for name in _references([[item]]))

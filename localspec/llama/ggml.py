@@ -1,4 +1,4 @@
-"""Functions of ggml that llama-cpp-python does not declare. Objects are addresses."""
+"""ggml functions that llama-cpp-python does not declare. Objects are passed as addresses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tensor_name(tensor: int) -> str:
 
 
 def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
-    """The values of a tensor in f32, on any device: float32 [elements], a copy."""
+    """A copy of the values of an f32 tensor on any device: float32 [elements]."""
     values = np.empty(_tensor_size(tensor) // 4, np.float32)
     _tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
     return values
@@ -65,7 +65,7 @@ def devices() -> list[int]:
     return [_device_at(i) for i in range(_device_count())]
 
 
-def processor() -> int:
+def cpu_device() -> int:
     return next(device for device in devices() if device_type(device) == CPU)
 
 
@@ -76,18 +76,18 @@ def device_memory(device: int) -> tuple[int, int]:
 
 
 def cpu_weight_buffers() -> dict[str, int]:
-    """The CPU backend's layouts for weights (ggml_backend_buffer_type_t) by name, the preferred one
-    first."""
+    """The CPU backend's weight layouts (ggml_backend_buffer_type_t) by name, in order of
+    preference."""
     listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
     named: dict[str, int] = {}
-    for buffer in ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(processor()):
+    for buffer in ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(cpu_device()):
         if buffer is None:
             break
         named[text(_buffer_name(buffer))] = buffer
     return named
 
 
-class _Place(ctypes.Structure):
+class _SymbolInfo(ctypes.Structure):
     _fields_ = (("library", _Text), ("base", _Pointer), ("symbol", _Text), ("address", _Pointer))
 
 
@@ -95,11 +95,11 @@ def library_of(function: str) -> str | None:
     """The file that a function of ggml was loaded from; None if unknown. Not on Windows."""
     try:
         address = ctypes.cast(getattr(libggml, function), _Pointer)
-        place = _Place()
-        found = ctypes.CDLL(None).dladdr(address, ctypes.byref(place))
+        info = _SymbolInfo()
+        found = ctypes.CDLL(None).dladdr(address, ctypes.byref(info))
     except AttributeError:
         return None
-    return str(place.library.decode()) if found and place.library else None
+    return str(info.library.decode()) if found and info.library else None
 
 
 def text(raw: bytes | None) -> str:

@@ -17,7 +17,7 @@ from localspec.decoding.distribution import Ids
 from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
-from localspec.llama.gbnf import MOST_RULES, lark_of
+from localspec.llama.gbnf import MAX_RULES, lark_of
 from localspec.llama.vocabulary import Vocabulary, token_bytes
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
@@ -28,12 +28,12 @@ start: thought space answer
 space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
-_LONGEST = 50_000
+_MAX_LENGTH = 50_000
 """Characters of a grammar."""
 _FUEL = 1_000_000
-"""Of llguidance's lexer for one mask, some 70 ms; its default is too small for "multipleOf"."""
+"""Steps of llguidance's lexer per mask, some 70 ms; the default is too small for "multipleOf"."""
 _DEAD_END = "NoExtensionBias"
-"""llguidance's error where nothing may follow."""
+"""llguidance's error where no token may follow."""
 _PENALTIES = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1,
     np.float32(0.0),
@@ -42,61 +42,63 @@ _PENALTIES = np.where(
 """What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
 _WORD = np.arange(32)
 _SPARE = 12
-"""Candidates per wanted token, before those that are not allowed go."""
-_FEW = 500
+"""Candidates per requested token, before the disallowed ones are dropped."""
+_MAX_WORDS = 500
 """Up to this many nonzero words of a mask, allowed tokens are copied one by one."""
 
 
 class Grammar:
-    """llguidance's matcher at one place in the text; a `decoding.sampling.Constraint`."""
+    """llguidance's matcher after the text so far; a `decoding.sampling.Constraint`."""
 
-    __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
+    __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_path")
 
-    def __init__(self, vocabulary: Vocabulary, text: str, *, closes: str = "") -> None:
-        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused. `closes`:
-        what ends a thought that comes first, whose beginning is in the prompt."""
+    def __init__(self, vocabulary: Vocabulary, text: str, *, thought_end: str = "") -> None:
+        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused.
+        `thought_end`: text that ends a preceding thought, which the prompt has begun."""
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
-        _require_short(text, "grammar", _LONGEST)
+        _require_length(text, "grammar", _MAX_LENGTH)
         if _LARK.search(text):
-            if len(_LARK_RULE.findall(text)) > MOST_RULES:
-                raise UsageError(f"The grammar has more than {MOST_RULES} rules. Simplify it.")
-            if text.count('"$ref"') > json_schema.MOST_REFERENCES:
+            if len(_LARK_RULE.findall(text)) > MAX_RULES:
+                raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
+            if text.count('"$ref"') > json_schema.MAX_REFERENCES:
                 raise UsageError(
                     "The schemas in the grammar have too many references. Simplify it."
                 )
-            text = json_schema.bounded_within(_OPTIONS.sub("", text))
-            self._begin(vocabulary, text, "The grammar is not valid Lark", closes)
+            text = json_schema.bound_embedded_schemas(_OPTIONS.sub("", text))
+            self._begin(vocabulary, text, "The grammar is not valid Lark", thought_end)
         else:
-            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", closes)
+            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thought_end)
 
     @classmethod
-    def of_schema(
-        cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, closes: str = ""
+    def from_schema(
+        cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, thought_end: str = ""
     ) -> Grammar:
-        """Of all JSON texts that a schema allows; `intended_schema.parsed` says which one is meant.
-        A UsageError if it cannot be enforced."""
+        """Allow all JSON texts that match a schema from `intended_schema.parse_schema`. A
+        UsageError if it cannot be enforced."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
-        made._begin(vocabulary, grammar, "The JSON schema cannot be followed", closes)
+        made._begin(vocabulary, grammar, "The JSON schema cannot be followed", thought_end)
         return made
 
     @classmethod
-    def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, closes: str = "") -> Grammar:
-        """Of texts that a regular expression matches as a whole; a UsageError if it is invalid."""
+    def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thought_end: str = "") -> Grammar:
+        """Allow texts that a regular expression matches as a whole; a UsageError if invalid."""
         if not pattern:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
-        _require_short(pattern, "regular expression", json_schema.LONGEST_PATTERN)
+        _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
         made = cls.__new__(cls)
-        inside = re.sub(r"\\.|/|\n", _in_lark, _without_anchors(pattern), flags=re.DOTALL)
+        inside = re.sub(r"\\.|/|\n", _escape_for_lark, _without_anchors(pattern), flags=re.DOTALL)
         complaint = "The regular expression is not valid"
-        made._begin(vocabulary, f"start: /{inside}/", complaint, closes)
+        made._begin(vocabulary, f"start: /{inside}/", complaint, thought_end)
         return made
 
-    def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str, closes: str) -> None:
-        if closes:
-            special = vocabulary.special_tokens.get(closes)
-            mark = re.escape(closes).replace("/", r"\/")
+    def _begin(
+        self, vocabulary: Vocabulary, grammar: str, complaint: str, thought_end: str
+    ) -> None:
+        if thought_end:
+            special = vocabulary.special_tokens.get(thought_end)
+            mark = re.escape(thought_end).replace("/", r"\/")
             thought = f"[lazy]: /(?s:.)*{mark}/"
             if special is not None and special.control:
                 thought = f": /(?s:.)*/ <[{special.id}]>"
@@ -107,8 +109,8 @@ class Grammar:
         every = f'%llguidance {{"no_forcing": true}}\n{grammar}'
         self._matcher = LLMatcher(tokenizer, every, log_level=0, limits=limits)
         forcing = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits)
-        self._forcing = _Forcing(vocabulary, forcing)
-        self._said: _Said = ()
+        self._forcing = _ForcedTokens(vocabulary, forcing)
+        self._path: _TokenPath = ()
         self._bits: npt.NDArray[np.uint8] | None = None
         if not self._matcher.is_error():
             self._mask()
@@ -116,18 +118,18 @@ class Grammar:
             cause = _cause(self._matcher.get_error())
             if cause != _DEAD_END:
                 raise UsageError(f"{complaint}: {cause}. Correct or simplify it.")
-        few = () if self._matcher.is_error() else self._few(vocabulary.size)
+        few = () if self._matcher.is_error() else self._allowed_ids(vocabulary.size)
         if few is not None and self._ends.issuperset(few):
             raise UsageError(f"{complaint}: it allows no answer at all. Loosen it.")
 
     def allows(self, token: int) -> bool:
         if self._matcher.validate_tokens([token]) == 1:
             return True
-        self._require_sound()
+        self._raise_on_error()
         return self._matcher.is_stopped() and token in self._ends
 
     def masked(self, row: Row) -> Row:
-        ids = self._few(len(row))
+        ids = self._allowed_ids(len(row))
         if ids is None:
             penalties = _PENALTIES.take(self._mask(), axis=0).ravel()[: len(row)]
             return np.add(row, penalties, out=penalties)
@@ -136,20 +138,20 @@ class Grammar:
         return found
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        few = self._few(len(row))
+        few = self._allowed_ids(len(row))
         if few is not None:
             return few[(-row[few]).argsort(kind="stable")[:k]].astype(np.int32)
         bits = self._mask()
-        ids = _allowed_of(top_ids(row, max(k, min(_SPARE * k, GROUPS // 2))), bits)
-        # Most of what is likely is allowed, or the model would not be asked for this.
-        return ids[:k] if len(ids) >= k else _allowed_of(top_ids(self.masked(row), k), bits)
+        ids = _keep_allowed(top_ids(row, max(k, min(_SPARE * k, GROUPS // 2))), bits)
+        # Most likely tokens are allowed, so a few spare candidates usually suffice.
+        return ids[:k] if len(ids) >= k else _keep_allowed(top_ids(self.masked(row), k), bits)
 
-    def _few(self, count: int) -> npt.NDArray[np.int64] | None:
-        """The allowed token ids below `count`, ascending; None if they are many."""
+    def _allowed_ids(self, count: int) -> npt.NDArray[np.int64] | None:
+        """The allowed token ids below `count`, ascending; None if there are too many."""
         words = self._mask().view(np.uint32)
-        self._require_sound()
+        self._raise_on_error()
         some = words.nonzero()[0]
-        if len(some) > _FEW:
+        if len(some) > _MAX_WORDS:
             return None
         allowed = np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 32)
         ids = (32 * some[:, None] + _WORD)[allowed.view(np.bool_)]
@@ -158,18 +160,18 @@ class Grammar:
     def advance(self, token: int) -> None:
         if self._matcher.try_consume_tokens([token]) != 1 and not self.allows(token):
             raise ValueError(f"token {token} is not allowed here")
-        self._said = self._said, token
+        self._path = self._path, token
         self._bits = None
-        self._require_sound()
+        self._raise_on_error()
 
     def fork(self) -> Grammar:
         copy = Grammar.__new__(Grammar)
         copy._matcher, copy._bits = self._matcher.deep_copy(), self._bits
-        copy._ends, copy._forcing, copy._said = self._ends, self._forcing, self._said
+        copy._ends, copy._forcing, copy._path = self._ends, self._forcing, self._path
         return copy
 
     def forced(self) -> Sequence[int]:
-        return self._forcing.behind(self._said)
+        return self._forcing.after(self._path)
 
     def _mask(self) -> npt.NDArray[np.uint8]:
         """A bit per token, lowest first; uint8 [at least vocabulary / 8]."""
@@ -177,7 +179,7 @@ class Grammar:
             self._bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         return self._bits
 
-    def _require_sound(self) -> None:
+    def _raise_on_error(self) -> None:
         if not self._matcher.is_error():
             return
         cause = _cause(self._matcher.get_error())
@@ -189,28 +191,28 @@ class Grammar:
         )
 
 
-_Said: TypeAlias = tuple[Any, ...]
+_TokenPath: TypeAlias = tuple[Any, ...]
 """The tokens of an answer so far, as nested pairs."""
 
 
-class _Forcing:
-    """Forced continuations, from a second matcher: forcing allows a single spelling."""
+class _ForcedTokens:
+    """Forced continuations, from a second matcher, as forcing allows only one tokenization."""
 
     def __init__(self, vocabulary: Vocabulary, begin: Callable[[], LLMatcher]) -> None:
         self._vocabulary, self._begin = vocabulary, begin
         self._matcher: LLMatcher | None = None
-        self._said: _Said = ()
+        self._path: _TokenPath = ()
 
-    def behind(self, said: _Said) -> Sequence[int]:
+    def after(self, path: _TokenPath) -> Sequence[int]:
         if self._matcher is None:
             self._matcher = self._begin()
-        new, known = list[int](), said
-        while known is not self._said and known:
+        new, known = list[int](), path
+        while known is not self._path and known:
             known, token = known
             new.append(token)
-        if known is not self._said:
+        if known is not self._path:
             self._matcher.reset()
-        self._said = said
+        self._path = path
         if new and not self._matcher.consume_tokens(new[::-1]):
             return ()
         text = self._matcher.compute_ff_bytes()
@@ -222,20 +224,20 @@ class _Forcing:
         return ()
 
 
-def _allowed_of(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
+def _keep_allowed(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
     allowed: Ids = ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
     return allowed
 
 
 def _without_anchors(pattern: str) -> str:
-    """Drop `^` and `$` around a pattern that has to match as a whole; elsewhere they are
-    refused."""
+    """Drop `^` and `$` around a pattern, which has to match as a whole anyway; llguidance refuses
+    them elsewhere."""
     begins = pattern.startswith("^")
     ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
     return f"(?:{pattern[begins : len(pattern) - ends]})" if begins and ends else pattern
 
 
-def _in_lark(found: re.Match[str]) -> str:
+def _escape_for_lark(found: re.Match[str]) -> str:
     return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(found[0], found[0])
 
 
@@ -246,12 +248,12 @@ def _cause(message: str) -> str:
     return re.sub(r"^(?:at )?\d+\(\d+\): |^(?:parser|lexer|Parser) [Ee]rror: ", "", first)[:300]
 
 
-def _require_short(text: str, what: str, most: int) -> None:
+def _require_length(text: str, what: str, most: int) -> None:
     if len(text) > most:
         raise UsageError(f"The {what} is longer than {most:,} characters. Shorten it.")
 
 
-class _Spelling:
+class _TokenTable:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
@@ -262,21 +264,21 @@ class _Spelling:
         self.special_token_ids = sorted(spelled.controls | set(ends))
 
     def __call__(self, text: str) -> list[int]:
-        """Not asked: only forced bytes are used."""
+        """Unused: only forced bytes are read."""
         return []
 
 
 _tokenizers: WeakKeyDictionary[Vocabulary, tuple[LLTokenizer, frozenset[int]]] = WeakKeyDictionary()
-_building = threading.Lock()
+_tokenizers_lock = threading.Lock()
 
 
 def _tokenizer_of(vocabulary: Vocabulary) -> tuple[LLTokenizer, frozenset[int]]:
-    """llguidance's trie (0.7 s for 152,000 tokens, made once a model) and the end tokens."""
-    with _building:
+    """llguidance's trie (0.7 s for 152,000 tokens, built once per model) and the end tokens."""
+    with _tokenizers_lock:
         found = _tokenizers.get(vocabulary)
         if found is None:
             ends = [token for token in range(vocabulary.size) if vocabulary.ends(token)]
-            spelling = _Spelling(vocabulary, ends)
+            spelling = _TokenTable(vocabulary, ends)
             tokenizer = LLTokenizer(spelling, eos_token=ends or None)  # type: ignore[arg-type]
             found = _tokenizers[vocabulary] = tokenizer, frozenset(ends)
         return found

@@ -18,94 +18,94 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences
 from localspec.llama.target import shared_prefix
 
-PIECE = 72
+MAX_PASS = 72
 """Most tokens of a pass, and rows of logits."""
 
 
 class HeadCache(NativeCache, ABC):
     """The KV cache of a trained head, fed with hidden states of the target.
 
-    `tokens` are read, from the text's beginning on; positions whose states are unknown are skipped.
+    `tokens` are read from the beginning of the text; positions with unknown states are skipped.
     `target`: the target's llama_context, whose embeddings and output matrix a head may use; it must
-    outlive the cache. `beside`: caches of other answers, which get the same threads.
+    outlive the cache. `siblings`: caches of other answers, which get the same threads.
     """
 
     recurrent = False
-    behind = 0
-    """Distance of the first token that can be read from the first known state."""
+    offset = 0
+    """Distance from the first known state to the first token that can be read."""
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         self.model = model
         self.tokens = []
         self.native_seconds = 0.0
         self.watch = None
-        self.beside: Sequence[HeadCache] = ()
+        self.siblings: Sequence[HeadCache] = ()
         stop = ctypes.create_string_buffer(2)
-        params = context_params(model, options, stop, sequences=1, rows=PIECE)
-        params.n_batch = params.n_ubatch = PIECE
+        params = context_params(model, options, stop, sequences=1, rows=MAX_PASS)
+        params.n_batch = params.n_ubatch = MAX_PASS
         self._configure(params, target)
         wanted = f"{options.context or 'default'} tokens"
         self._native = NativeContext(model, params, stop, wanted)
         self.capacity = min(self._native.cells, options.context or self._native.cells)
         self._sequences = Sequences(self._native.memory, 1)
-        self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
+        self._pending: list[Rows] = []  # layer inputs that are not encoded yet
         self._forget()
 
     def _configure(self, params: Any, target: Any) -> None:
         params.ctx_other = target
 
     def _forget(self) -> None:
-        self._text: list[int] = []  # whose states are known, but for those before `_start`
-        self._start = 0  # the first place whose state is known
-        self._made = 0  # the first whose state is not taken in yet
-        self._base = 0  # the token that is at position 0 of the native cache
-        self._queue.clear()
+        self._text: list[int] = []  # tokens with known states, from `_start` on
+        self._start = 0  # the first position with a known state
+        self._encoded = 0  # the first position that is not encoded yet
+        self._base = 0  # the token at position 0 of the native cache
+        self._pending.clear()
 
     def set_threads(self, count: int) -> None:
         super().set_threads(count)
-        for cache in self.beside:
+        for cache in self.siblings:
             cache.set_threads(count)
 
     def checkpoint(self) -> None:
-        """Nothing: attention can be cut anywhere."""
+        """Do nothing: attention can be cut anywhere."""
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Another text: states of the shared beginning stay."""
+        """Start another text, keeping the states of its common prefix."""
         agreed = shared_prefix(self._text, prompt)
         if agreed == len(self._text):
             return
         if agreed <= self._start:
             self.clear()
             return
-        self._take_in()
-        self._go_back(agreed)
+        self._encode_pending()
+        self._rewind(agreed)
 
     @abstractmethod
-    def _go_back(self, length: int) -> None:
-        """Forget the text from `length` on; all of it was taken in."""
+    def _rewind(self, length: int) -> None:
+        """Forget the text from `length` on; all of it is encoded."""
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
         """Add layer inputs of tokens before the text's last: float32 [n, layers × target width]."""
         end = len(context) - 1
         first, known = end - len(inputs), len(self._text)
         if first > known or not known:
-            self._begin_at(context, first)
+            self._restart_at(context, first)
         elif first < known:
             inputs = inputs[known - first :]
-        self._queue.append(inputs)
+        self._pending.append(inputs)
         self._text += context[len(self._text) : end]
-        # What nobody asked for is not kept for ever.
-        late = end - self._made - HIDDEN_BEFORE
+        # Without drafts, pending inputs would grow without bound.
+        late = end - self._encoded - HIDDEN_BEFORE
         if late > 0:
-            left = np.concatenate(self._queue)[late:]
-            self._begin_at(context, end - HIDDEN_BEFORE)
-            self._queue.append(left)
+            left = np.concatenate(self._pending)[late:]
+            self._restart_at(context, end - HIDDEN_BEFORE)
+            self._pending.append(left)
 
-    def _begin_at(self, context: Sequence[int], place: int) -> None:
+    def _restart_at(self, context: Sequence[int], position: int) -> None:
         self._empty()
         self._forget()
-        self._start = self._made = place
-        self._base = place + self.behind
+        self._start = self._encoded = position
+        self._base = position + self.offset
         self.tokens[:] = context[: self._base]
         self._text = list(context[: len(context) - 1])
 
@@ -117,28 +117,28 @@ class HeadCache(NativeCache, ABC):
         self.tokens.clear()
         self._forget()
 
-    def _take_in(self) -> None:
-        """Take in all waiting inputs. If that raises, the rest wait on."""
-        if not self._queue:
+    def _encode_pending(self) -> None:
+        """Encode all pending inputs. If that raises, the rest stay pending."""
+        if not self._pending:
             return
-        inputs = np.ascontiguousarray(np.concatenate(self._queue), np.float32)
-        self._queue.clear()
+        inputs = np.ascontiguousarray(np.concatenate(self._pending), np.float32)
+        self._pending.clear()
         started = perf_counter()
         try:
-            for first in range(0, len(inputs), PIECE):
-                piece = inputs[first : first + PIECE]
+            for first in range(0, len(inputs), MAX_PASS):
+                piece = inputs[first : first + MAX_PASS]
                 try:
-                    self._take(piece)
+                    self._encode(piece)
                 except (Cancelled, NativeError):
-                    self._queue.append(inputs[first:])
+                    self._pending.append(inputs[first:])
                     raise
-                self._made += len(piece)
+                self._encoded += len(piece)
         finally:
             self.native_seconds += perf_counter() - started
 
     @abstractmethod
-    def _take(self, inputs: Rows) -> None:
-        """Take in the next inputs, up to PIECE; none if that raises."""
+    def _encode(self, inputs: Rows) -> None:
+        """Encode the next inputs, up to MAX_PASS; none if that raises."""
 
     def _drop_failed(self) -> None:
         self._sequences.cut(max(0, len(self.tokens) - self._base))

@@ -1,4 +1,4 @@
-"""JSON schemas as their authors mean them, whatever their clients' languages make of them."""
+"""JSON schemas as their authors intend them, without artefacts of clients' languages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", 
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
 
-def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A schema from its text or itself, as `intended`. A UsageError if it is none, or no JSON."""
+def parse_schema(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The `intended` schema from JSON text or an object. A UsageError if it is not a schema."""
     try:
         text = given if isinstance(given, str) else json.dumps(given)
         schema = json.loads(text, parse_constant=_no_number)
@@ -49,29 +49,28 @@ def _no_number(name: str) -> None:
 
 
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
-    """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
-    only the properties that are named. `of_objects`: it describes an object in any case."""
-    found = regular(schema)
+    """The schema narrowed as by OpenAI, ollama and llama.cpp: objects have only the properties
+    that are named. `of_objects`: the schema describes an object even if it does not say so."""
+    found = normalise(schema)
     if of_objects and found.get("required") == []:
         del found["required"]
     if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
         return {"type": "object", "additionalProperties": False}
     if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
         found = {"type": "object", **found}
-    joined: dict[str, Any] = mapped(found, lambda part: _as_one(part, found))
+    joined: dict[str, Any] = map_schemas(found, lambda part: _merge_all_of(part, found))
     if not any(map(_is_composed, values_in(joined))):
-        joined = mapped(joined, _closed)
+        joined = map_schemas(joined, _close)
     return joined
 
 
-def regular(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as it is meant, where a client's language writes it otherwise: an empty object as
-    a list (PHP), a list with gaps as an object (PHP), null for what is left out, types in capitals
-    (Gemini)."""
-    return dict(mapped(schema, _regular))
+def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo what clients' languages change: an empty object written as a list (PHP), a list with
+    gaps as an object (PHP), null for a missing value, types in capitals (Gemini)."""
+    return dict(map_schemas(schema, _normalise_part))
 
 
-def _regular(part: dict[str, Any]) -> dict[str, Any]:
+def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for key, value in part.items():
         if value is None and key not in ("const", "default"):
@@ -89,21 +88,21 @@ def _regular(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_composed(part: Any) -> bool:
-    """Whether several schemas hold for one object, each naming some properties."""
+    """Whether several schemas apply to one object, each naming some properties."""
     return isinstance(part, dict) and (
         "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
     )
 
 
-def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """`allOf` merged, where it is one schema or objects of different properties."""
+def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `allOf` if it is one schema, or objects with different properties."""
     options = part.get("allOf")
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
         return part
     if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
         return {**options[0], **beside}
-    objects = [beside, *(resolved(one, root) for one in options)]
+    objects = [beside, *(resolve_reference(one, root) for one in options)]
     kinds = [one["type"] for one in objects if "type" in one]
     properties = [one.get("properties", {}) for one in objects]
     required = [one.get("required", []) for one in objects]
@@ -119,7 +118,7 @@ def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     return {**beside, "type": "object", "properties": merged, **more}
 
 
-def _closed(part: dict[str, Any]) -> dict[str, Any]:
+def _close(part: dict[str, Any]) -> dict[str, Any]:
     properties, required = part.get("properties"), part.get("required", [])
     named = isinstance(properties, dict) and isinstance(required, list)
     if named and properties and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
@@ -127,7 +126,7 @@ def _closed(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def resolved(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_reference(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """The target of a reference within the schema; anything else unchanged."""
     place = part.get("$ref")
     if not isinstance(place, str) or not place.startswith("#/"):
@@ -141,21 +140,21 @@ def resolved(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_in(value: Any) -> Iterator[Any]:
-    """A JSON value, and all within it."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+    """A JSON value and all values in it."""
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        yield current
+        if isinstance(current, dict):
+            pending.extend(current.values())
+        elif isinstance(current, list):
+            pending.extend(current)
 
 
-def mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """The schema with every schema in it changed, the innermost first."""
+def map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Apply `change` to every schema within a schema, the innermost first."""
     if isinstance(schema, list):
-        return [mapped(part, change) for part in schema]
+        return [map_schemas(part, change) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
@@ -163,9 +162,9 @@ def mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> A
         if key in _DATA:
             found[key] = value
         elif key in _MAPS and isinstance(value, dict):
-            found[key] = {name: mapped(part, change) for name, part in value.items()}
+            found[key] = {name: map_schemas(part, change) for name, part in value.items()}
         else:
-            found[key] = mapped(value, change)
+            found[key] = map_schemas(value, change)
     return change(found)
 
 

@@ -1,4 +1,4 @@
-"""JSON schemas as llguidance grammars. What cannot be enforced is refused by name."""
+"""JSON schemas as llguidance grammars. Keywords that cannot be enforced are refused by name."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from localspec.llama.intended_schema import (
     ROOT,
     TYPES,
     intended,
-    mapped,
-    resolved,
+    map_schemas,
+    resolve_reference,
     too_large,
     values_in,
 )
 
 WHITESPACE = "\\x20"
-"""At most one space between parts: small models get lost in line feeds."""
-LONGEST_PATTERN = 10_000
+"""At most one space between parts: small models may repeat line feeds without end."""
+MAX_PATTERN = 10_000
 """Characters of a regular expression; more can take seconds."""
-_MOST_PARTS = 20_000
-MOST_REFERENCES = 300
+_MAX_PARTS = 20_000
+MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
-_MOST_PATTERNS = 50
+_MAX_PATTERNS = 50
 """Property patterns of an object, which are compared pairwise."""
 
 _UNENFORCED = frozenset(
@@ -63,43 +63,43 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "unevaluatedProperties": ((), (True,)),
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
-"""Keywords without effect unless one of these stands beside them, or with such a value."""
+"""Keywords without effect, by the sibling keywords that they need, and by idle values."""
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
-_FARTHEST = (1 << 63) - 1024
+_MAX_BOUND = (1 << 63) - 1024
 """The largest double below the 64-bit integers' end."""
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
-def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """`oneOf` as `anyOf`, where the alternatives exclude each other once references are
+def _one_of_as_any_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Write `oneOf` as `anyOf` if its alternatives exclude each other once references are
     resolved."""
     options = part.get("oneOf")
     if not isinstance(options, list) or "anyOf" in part:
         return part
-    named = [resolved(one, root) if isinstance(one, dict) else one for one in options]
+    named = [resolve_reference(one, root) if isinstance(one, dict) else one for one in options]
     known = {key: root[key] for key in root.keys() & ROOT}
-    if _compiled({**known, "oneOf": named})[1] is not None:
+    if _compile({**known, "oneOf": named})[1] is not None:
         return part
     return {**{key: value for key, value in part.items() if key != "oneOf"}, "anyOf": options}
 
 
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
-    bounded = _bounded(schema)
+    bounded = _bound(schema)
     for part in values_in(bounded):
-        for _, why in _misread(part):
+        for _, why in _unenforced(part):
             raise UsageError(why)
-    _, grammar, cause = _compiled_apart(bounded)
+    _, grammar, cause = _compile_resolved(bounded)
     if cause is not None:
         raise cause
     return grammar
 
 
-def bounded_within(grammar: str) -> str:
-    """The same Lark grammar, whose schemas are without idle keywords; a UsageError if one is too
+def bound_embedded_schemas(grammar: str) -> str:
+    """Drop idle keywords from the schemas within a Lark grammar; a UsageError if one is too
     large."""
     found, at = list[str](), 0
     for match in _EMBEDDED.finditer(grammar):
@@ -108,23 +108,23 @@ def bounded_within(grammar: str) -> str:
         try:
             schema, end = json.JSONDecoder().raw_decode(grammar, match.end())
         except (ValueError, RecursionError):
-            continue  # llguidance says so
+            continue  # llguidance reports it
         options = {name: schema[name] for name in schema.keys() & {"x-guidance"}}
-        found += [grammar[at : match.end()], json.dumps({**_bounded(schema), **options})]
+        found += [grammar[at : match.end()], json.dumps({**_bound(schema), **options})]
         at = end
     return "".join([*found, grammar[at:]])
 
 
-def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments. And
-    the keywords left out, or the sentence that says why all was."""
+def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A tool's `intended` schema without keywords that cannot be enforced, as clients check
+    arguments; and these keywords, or a sentence on why the whole schema was left out."""
     left_out: set[str] = set()
     try:
-        bounded = _bounded(intended(schema, of_objects=True))
-        bounded, _, cause = _compiled_apart(bounded)
-        if cause is not None or any(any(_misread(part)) for part in values_in(bounded)):
-            bounded = mapped(bounded, lambda part: _loosened(part, left_out))
-            cause = _compiled(bounded)[1]
+        bounded = _bound(intended(schema, of_objects=True))
+        bounded, _, cause = _compile_resolved(bounded)
+        if cause is not None or any(any(_unenforced(part)) for part in values_in(bounded)):
+            bounded = map_schemas(bounded, lambda part: _loosen(part, left_out))
+            cause = _compile(bounded)[1]
     except RecursionError:
         cause = too_large("it is nested too deeply")
     except UsageError as error:
@@ -135,16 +135,18 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return {**bounded, **kind}, sorted(left_out)
 
 
-def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, UsageError | None]:
-    """As `_compiled`, with the schema, in which references of `oneOf` are resolved if needed."""
-    grammar, cause = _compiled(schema)
+def _compile_resolved(
+    schema: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], str, UsageError | None]:
+    """`_compile` a schema, replacing `oneOf` if needed; the schema used comes first."""
+    grammar, cause = _compile(schema)
     if cause is not None and "oneOf" in str(cause):
-        apart = mapped(schema, lambda part: _told_apart(part, schema))
-        return apart, *_compiled(apart)
+        resolved = map_schemas(schema, lambda part: _one_of_as_any_of(part, schema))
+        return resolved, *_compile(resolved)
     return schema, grammar, cause
 
 
-def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
+def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
     from llguidance import LLMatcher
 
     options = {"whitespace_pattern": WHITESPACE}
@@ -153,37 +155,37 @@ def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
         grammar = f"start: %json {text}"
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     except ValueError as error:
-        return "", _in_words(str(error))
-    return grammar, _in_words(messages[0]) if failed else None
+        return "", _error_for(str(error))
+    return grammar, _error_for(messages[0]) if failed else None
 
 
-def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema without idle keywords; a UsageError if it is too large."""
     references: set[str] = set()
     parts = 0
     try:
         for part in values_in(schema):
             parts += 1
-            if parts > _MOST_PARTS:
-                raise too_large(f"it has more than {_MOST_PARTS:,} parts")
+            if parts > _MAX_PARTS:
+                raise too_large(f"it has more than {_MAX_PARTS:,} parts")
             if isinstance(part, dict):
                 if isinstance(part.get("$ref"), str):
                     references.add(part["$ref"])
-                if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
-                    raise too_large(f"a pattern is longer than {LONGEST_PATTERN:,} characters")
+                if len(str(part.get("pattern", ""))) > MAX_PATTERN:
+                    raise too_large(f"a pattern is longer than {MAX_PATTERN:,} characters")
                 patterns = part.get("patternProperties")
-                if isinstance(patterns, dict) and len(patterns) > _MOST_PATTERNS:
-                    raise too_large(f"an object has more than {_MOST_PATTERNS} patternProperties")
-        if len(references) > MOST_REFERENCES:
-            raise too_large(f"it has references to more than {MOST_REFERENCES} places")
-        found = mapped(schema, _without_idle)
+                if isinstance(patterns, dict) and len(patterns) > _MAX_PATTERNS:
+                    raise too_large(f"an object has more than {_MAX_PATTERNS} patternProperties")
+        if len(references) > MAX_REFERENCES:
+            raise too_large(f"it has references to more than {MAX_REFERENCES} places")
+        found = map_schemas(schema, _drop_idle)
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     return {key: value for key, value in found.items() if key != "x-guidance"}
 
 
-def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
-    """Without idle keywords and unknown formats; counts of 2.0 become 2."""
+def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
+    """Drop idle keywords and unknown formats; counts of 2.0 become 2."""
     found = {}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
@@ -194,14 +196,14 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
         if key in _BOUNDS and isinstance(value, int | float) and abs(value) > 1 << 53:
-            found[key] = _inside(value, _BOUNDS[key])
+            found[key] = _exact_bound(value, _BOUNDS[key])
     return found
 
 
-def _inside(bound: float, limit: float) -> int:
-    """The integer nearest to a bound, towards the limit, that a double and 64 bits hold: llguidance
-    reads bounds as such, and crashes where two are below. A UsageError where there is none."""
-    near = max(-_FARTHEST, min(bound, _FARTHEST))
+def _exact_bound(bound: float, limit: float) -> int:
+    """The integer nearest to a bound, towards `limit`, that a double and 64 bits can represent:
+    llguidance crashes on others. A UsageError if there is none."""
+    near = max(-_MAX_BOUND, min(bound, _MAX_BOUND))
     if (near < bound) if limit > 0 else (near > bound):
         raise UsageError(
             f"The JSON schema has the bound {str(bound)[:40]}, which is beyond 64-bit integers. "
@@ -213,7 +215,7 @@ def _inside(bound: float, limit: float) -> int:
     return int(found)
 
 
-def _misread(part: Any) -> Iterator[tuple[str, str]]:
+def _unenforced(part: Any) -> Iterator[tuple[str, str]]:
     """Keywords that llguidance accepts and does not enforce, each with a sentence about it."""
     if not isinstance(part, dict):
         return
@@ -231,8 +233,7 @@ def _misread(part: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether llguidance would write this value: it reads numbers as doubles, and decimals to some
-    fifteen digits."""
+    """Whether llguidance reproduces this number: it reads doubles, with some fifteen digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
     if isinstance(value, int) and not 1 << 53 < abs(value) < 1 << 64:
@@ -241,25 +242,28 @@ def _is_exact(value: Any) -> bool:
     return len(digits) <= 15 and -20 <= int(exponent) <= 20
 
 
-def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
-    """Without what cannot be enforced, whose names go to `left_out`."""
-    gone = part.keys() & _UNENFORCED | {key for key, _ in _misread(part)}
+def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
+    """Drop keywords that cannot be enforced; their names are added to `left_out`."""
+    gone = part.keys() & _UNENFORCED | {key for key, _ in _unenforced(part)}
     if str(part.get("format")) in _UNENFORCED_FORMATS:
         gone |= {"format"}
     if isinstance(part.get("type"), str) and part["type"] not in TYPES:
         gone |= {"type"}
     for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
-        if name in part and _compiled({name: part[name], **_beside(name, part)})[1] is not None:
+        if (
+            name in part
+            and _compile({name: part[name], **_required_context(name, part)})[1] is not None
+        ):
             gone |= {name}
-    if "oneOf" in part and "anyOf" not in part and _compiled({"oneOf": part["oneOf"]})[1]:
+    if "oneOf" in part and "anyOf" not in part and _compile({"oneOf": part["oneOf"]})[1]:
         left_out.add("oneOf")
         part["anyOf"] = part.pop("oneOf")
     left_out |= gone
     return {key: value for key, value in part.items() if key not in gone}
 
 
-def _beside(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    """What else decides whether a keyword can be enforced."""
+def _required_context(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Sibling keywords that decide whether a keyword can be enforced."""
     if not name.endswith("Properties") or name == "patternProperties":
         return {}
     properties = part.get("properties")
@@ -267,8 +271,8 @@ def _beside(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     return {"properties": named, "required": part.get("required", [])}
 
 
-def _in_words(message: str) -> UsageError:
-    """llguidance's message as one sentence with the next step."""
+def _error_for(message: str) -> UsageError:
+    """The error for a message of llguidance, with the next step."""
     keys = re.search(r"Unimplemented keys: \[(.*?)\]", message)
     form = re.search(r"Unknown format: ([^\n]*)", message)
     if keys or form:

@@ -1,9 +1,9 @@
 """Whether this process and its models use localspec's CPU kernels.
 
-The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml, whose private parts
-it relies on: it serves one build of llama.cpp, on processors that passed its self-test (`trial`).
-Else stock llama.cpp runs, and `status` says why. ggml lists layouts once per process, so this is
-decided before the first model.
+The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml. It relies on ggml's
+private parts, so it serves one build of llama.cpp, on processors that passed its self-test
+(`trial`). Otherwise stock llama.cpp runs, and `status` names the reason. ggml lists layouts once
+per process, so this is decided before the first model.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from localspec.llama.kernels_file import (
 from localspec.llama.library import logger
 from localspec.text import printable
 
-LIMIT = 60.0
-"""Seconds for a self-test, which takes two."""
-AGAIN = 3600.0  # after which one that failed is tried again: the machine may have been paused
+TIMEOUT = 60.0
+"""Seconds for a self-test, which usually takes two."""
+RETRY_AFTER = 3600.0
+"""Seconds until a failed self-test is repeated: the machine may have been paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """`why_not`: a sentence without its full stop. `identity`: kernels and build, for stored
-    measurements; "stock" without."""
+    """Whether a process or model uses the kernels. `why_not`: a sentence without its full stop.
+    `identity`: kernels and build, for stored measurements; "stock" if not in use."""
 
     in_use: bool
     instruction_set: str | None = None
@@ -70,53 +71,53 @@ _library: Any = None
 
 
 def status() -> KernelStatus:
-    """Whether this process uses them; decides on first call."""
+    """Whether this process uses the kernels; decided on the first call."""
     return _decide()[0]
 
 
 def weight_buffers_work() -> bool:
-    """Whether the CPU backend's own weight buffers are safe, localspec's among them."""
+    """Whether the CPU backend's weight buffers are safe to use, including localspec's."""
     return _decide()[1]
 
 
-def asked(option: str) -> KernelStatus:
+def status_for(option: str) -> KernelStatus:
     """The status for models opened with this `ModelOptions.kernels`."""
-    return off("the option kernels is off") if option == OFF else status()
+    return unused("the option kernels is off") if option == OFF else status()
 
 
-def off(why: str) -> KernelStatus:
+def unused(why: str) -> KernelStatus:
     return KernelStatus(in_use=False, why_not=why)
 
 
-def loaded(option: str, before: int) -> KernelStatus:
-    """That of a model opened with this option since `taken_so_far` was `before`."""
-    found = asked(option)
-    if found.in_use and taken_so_far() == before:
-        return off("they support none of its weights: other types, or all layers on a device")
+def status_of_loaded(option: str, before: int) -> KernelStatus:
+    """The status of a model opened with this option since `taken_count` was `before`."""
+    found = status_for(option)
+    if found.in_use and taken_count() == before:
+        return unused("they support none of its weights: other types, or all layers on a device")
     if _library is not None:
         compute_thread.when_idle(_library.localspec_kernels_make_page_huge)
     return found
 
 
-def taken_so_far() -> int:
-    """Tensors taken since the start."""
+def taken_count() -> int:
+    """Tensors loaded into the kernels' layout since the start."""
     counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
     if _library is not None:
         _library.localspec_kernels_counts(counts)
     return counts[0]
 
 
-def left_so_far() -> int | None:
-    """Operations left to llama.cpp whose rounding may depend on what shares a pass: if none is
-    added, rows are batch-invariant. None without the kernels."""
+def left_count() -> int | None:
+    """Operations so far that were left to llama.cpp, whose rounding may depend on the other tokens
+    of a pass. If none is added, rows are batch-invariant. None without the kernels."""
     if _library is None:
         return None
     return int(compute_thread.call(_library.localspec_kernels_left))
 
 
 @contextmanager
-def taken(*, wanted: bool) -> Iterator[None]:
-    """Whether models that this thread opens use them."""
+def enabled(*, wanted: bool) -> Iterator[None]:
+    """Let models that this thread opens use the kernels, or not."""
     if wanted or _library is None:
         yield
         return
@@ -129,7 +130,7 @@ def taken(*, wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
-    """Of the matrix of so many rows, multiply with these tiles of 16 alone in this thread."""
+    """In this thread, multiply only these tiles of 16 rows of the matrix with `rows` rows."""
     _library.localspec_kernels_choose(tiles.ctypes.data, tiles.size, rows)
     try:
         yield
@@ -139,7 +140,7 @@ def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
 
 @contextmanager
 def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
-    """Tell them the positions of cells that this thread restores: int32, in the state's order."""
+    """Pass on the positions of the cells that this thread restores: int32, in the state's order."""
     if positions is None or _library is None:
         yield
         return
@@ -154,10 +155,10 @@ def _decide() -> tuple[KernelStatus, bool]:
     global _decided
     with _lock:
         if _decided is None:
-            found, works = [off("AMX could not be turned off")], True
+            found, works = [unused("AMX could not be turned off")], True
             if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
                 # ggml asks for AMX when the kernels are put before its own layouts.
-                works = refused_amx(lambda: found.append(_start()))
+                works = disable_amx(lambda: found.append(_start()))
             else:
                 found.append(_start())
             _decided = found[-1], works
@@ -168,26 +169,26 @@ def _decide() -> tuple[KernelStatus, bool]:
 def _start() -> KernelStatus:
     global _library
     try:
-        facts = facts_here()
-        found = self_tests.of(facts)
+        facts = self_test_facts()
+        found = self_tests.get(facts)
         failed = None if found is None else found.get("failed")
-        if found is None or (isinstance(failed, float) and abs(time.time() - failed) > AGAIN):
-            found = _tested()
-            self_tests.keep(facts, found)
+        if found is None or (isinstance(failed, float) and abs(time.time() - failed) > RETRY_AFTER):
+            found = _run_self_test()
+            self_tests.store(facts, found)
         if found.get("why_not") is not None:
-            return off(printable(str(found["why_not"]), 400))
+            return unused(printable(str(found["why_not"]), 400))
         library = load(library_path())
         chosen = start(library, facts)
         _library = library
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
     except (OSError, Unusable) as error:
-        return off(str(error))
+        return unused(str(error))
 
 
-def facts_here() -> dict[str, Any]:
-    """What a self-test depends on. OSError if a file cannot be read."""
-    wanted = kernels_file.wanted()
+def self_test_facts() -> dict[str, Any]:
+    """The facts that a self-test depends on. OSError if a file cannot be read."""
+    wanted = kernels_file.requested()
     if wanted == OFF:
         raise Unusable(f"the variable {VARIABLE} is off")
     if wanted not in (AUTO, *INSTRUCTION_SETS):
@@ -230,9 +231,9 @@ def _features() -> str:
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
 
 
-def _tested() -> dict[str, Any]:
+def _run_self_test() -> dict[str, Any]:
     try:
-        code, output = child_process.run(child_process.TRIAL, "kernels", limit=LIMIT)
+        code, output = child_process.run(child_process.TRIAL, "kernels", limit=TIMEOUT)
     except TimeoutError:
         why = "hung"
     else:
@@ -256,12 +257,12 @@ _SMALL = 4096
 """Bytes: enough for a signal frame, too few for one with AMX's registers."""
 
 
-def refused_amx(first: Callable[[], object]) -> bool:
-    """Make ggml believe that this process may not use AMX; returns whether that worked.
+def disable_amx(first: Callable[[], object]) -> bool:
+    """Make ggml detect that this process may not use AMX; returns whether that worked.
 
-    gcc before 13 miscompiles ggml's AMX code, which then kills the process. ggml asks the kernel
-    once, when it lists its buffers, before which `first` is called; the kernel refuses while a
-    thread's signal stack is too small for AMX's registers.
+    gcc before 13 miscompiles ggml's AMX code, which then kills the process. ggml requests AMX from
+    Linux once, when it lists its buffers. Linux refuses while a thread's signal stack is too small
+    for AMX's registers. `first` is called before the buffers are listed.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -271,7 +272,7 @@ def refused_amx(first: Callable[[], object]) -> bool:
     if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):
         return False
     try:
-        with _silent():
+        with _silence_stderr():
             first()
             names = ggml.cpu_weight_buffers()
     finally:
@@ -280,7 +281,7 @@ def refused_amx(first: Callable[[], object]) -> bool:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _silence_stderr() -> Iterator[None]:
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""localspec's CPU kernels: what is known without llama.cpp, and the C interface (`kernels.h`)."""
+"""localspec's CPU kernels: facts known without llama.cpp, and the C interface (`kernels.h`)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ TYPES = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"),
 )
-"""Weight types that they take."""
+"""Weight types that the kernels support."""
 self_tests = Outcomes("kernels", 16)
-"""By build, CPU and instruction set: "instruction_set", or "why_not"."""
+"""Outcomes by build, CPU and instruction set: "instruction_set", or "why_not"."""
 
 
-def wanted() -> str:
+def requested() -> str:
     return os.environ.get(VARIABLE, "").strip() or AUTO
 
 
 @cache
 def expected() -> str | None:
-    """The instruction set that the kernels will use in models opened here, judged without llama.cpp
-    by their latest self-test; "" before the first one, None where they will not be used."""
-    if wanted() == OFF or not library_path().is_file():
+    """The instruction set that the kernels will use, by their latest self-test and without loading
+    llama.cpp; "" before the first self-test, None if they will not be used."""
+    if requested() == OFF or not library_path().is_file():
         return None
     latest = [*self_tests.all().values()][-1:] or [{}]
     return None if "why_not" in latest[0] else str(latest[0].get("instruction_set", ""))
@@ -55,11 +55,11 @@ _FUNCTIONS = {
 
 
 class Unusable(Exception):
-    """Why there are no kernels."""
+    """The kernels cannot be used; the message says why."""
 
 
 def load(path: Path) -> Any:
-    """The library, loaded; OSError if it cannot be, or is another library."""
+    """Load the library; OSError if that fails, or it is another library."""
     native = ctypes.CDLL(str(path))
     try:
         for name, (result, *arguments) in _FUNCTIONS.items():
@@ -71,14 +71,14 @@ def load(path: Path) -> Any:
 
 
 def supported(native: Any) -> list[str]:
-    """Instruction sets that both it and this processor have, the best first."""
-    found = (native.localspec_kernels_supported() or b"").decode()
-    return [one for one in found.split(",") if one]
+    """Instruction sets that both the library and this processor have, the best first."""
+    names = (native.localspec_kernels_supported() or b"").decode()
+    return [name for name in names.split(",") if name]
 
 
 def start(native: Any, facts: dict[str, Any]) -> str:
-    """Add the layout to ggml before its layouts are listed; returns the instruction set. `facts`:
-    see `localspec.llama.kernels`."""
+    """Add the layout to ggml, before ggml lists its layouts; returns the instruction set.
+    `facts`: from `localspec.llama.kernels.self_test_facts`."""
     built_for = (native.localspec_kernels_built_for() or b"").decode()
     here = f"llama-cpp-python {facts['llama_cpp_python']}"
     if built_for != here:

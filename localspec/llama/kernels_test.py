@@ -1,7 +1,7 @@
 """The kernels' self-test.
 
-Each weight and KV type, for every count of rows of a verified draft: equal to ggml's results
-within the rounding of 8-bit activations, and each row the same bits whatever shares its pass.
+For each weight and KV type and every number of rows of a verified draft, results equal ggml's
+within the rounding of 8-bit activations, and each row has the same bits in passes of any size.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Bytes = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
 
 
-def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
-    """Values [..., columns] in the file layout of the type called `name`."""
+def quantize_rows(name: str, values: npt.NDArray[Any]) -> Bytes:
+    """Values [..., columns] in the file layout of the type `name`."""
     values = np.ascontiguousarray(values, np.float32)
     columns = values.shape[-1]
     rows = values.size // columns
@@ -66,7 +66,7 @@ def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
 
 class Backend:
     def __init__(self, threads: int) -> None:
-        self.device = ggml.processor()
+        self.device = ggml.cpu_device()
         self.handle = _backend(self.device, None)
         address = ggml.registry_address_of(
             ggml.registry_by_name(b"CPU"), b"ggml_backend_set_n_threads"
@@ -81,7 +81,7 @@ class Backend:
 
 
 class Tensors(ExitStack):
-    """Tensors in one buffer, and operations on any, in their `context` of ggml."""
+    """Tensors in one buffer, and operations, in a ggml `context`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,17 +91,17 @@ class Tensors(ExitStack):
         self._values: list[tuple[int, npt.NDArray[Any]]] = []
 
     def new(self, name: str, values: npt.NDArray[Any], *shape: int) -> int:
-        """A tensor of up to three dimensions, by default those of its values, which `fill` sets."""
+        """A tensor of up to three dimensions, by default those of `values`; `fill` copies them."""
         sizes = [*reversed(shape or values.shape), 1, 1][:3]
         tensor = int(_new_3d(self.context, TYPE_NUMBERS[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
         return tensor
 
-    def swapped(self, tensor: int) -> int:
+    def swap_axes(self, tensor: int) -> int:
         """[a, b, c] -> [b, a, c], a view."""
         return int(_permute(self.context, tensor, 0, 2, 1, 3))
 
-    def place(self, buffer_type: int) -> None:
+    def allocate(self, buffer_type: int) -> None:
         buffer = _allocate(self.context, buffer_type)
         if not buffer:
             raise MemoryError
@@ -123,7 +123,7 @@ COUNTS = (*range(1, 17), 65)
 
 _COLUMNS = 512
 _HEIGHTS = 64, 40
-"""Rows of a weight; 40 are no multiple of a tile."""
+"""Rows of a weight; 40 is not a multiple of a tile."""
 _EXPERTS, _CHOSEN = 4, 2
 _KV_HEADS, _GROUP, _CELLS = 2, 3, 256
 _SCALE = 0.05
@@ -131,29 +131,29 @@ _SCALE = 0.05
 _STEPS = {"F32": 2.0**-17, "F16": 2.0**-10, "BF16": 2.0**-7}
 """Rounding of activations relative to a row's largest; others 1 / 127."""
 _SIGMAS, _MEAN_SIGMAS = 12.0, 3.0
-"""Largest and mean difference of two results, in what rounding does to one."""
+"""Largest and mean difference of two results, in standard deviations of rounding."""
 _TINY = 1e-5
 _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
 
 _Build: TypeAlias = Callable[[int, int, Tensors], tuple[int, ...]]
-"""Given a weight and a count of rows: the result, and last the product of the weight in it."""
+"""From a weight and a number of rows: the result, and last the weight's product within it."""
 _Rows: TypeAlias = list[Values]
 """float32 [rows, elements] of these tensors."""
 
 
 class SelfTest:
-    """`layout`: the kernels' ggml_backend_buffer_type_t; `counts`: rows of passes, the most
-    last."""
+    """Compares the kernels with ggml. `layout`: their ggml_backend_buffer_type_t; `counts`: rows of
+    passes, the largest last."""
 
     def __init__(self, backend: Backend, layout: int, counts: tuple[int, ...] = COUNTS) -> None:
         self._backend, self._layout, self._counts = backend, layout, counts
         self._most = counts[-1]
         self._random = np.random.default_rng(29)
-        self._taken = False  # any operation
+        self._taken = False  # whether the kernels took any operation
 
     def first_fault(self) -> str | None:
-        """What is wrong, half a sentence; None if nothing is."""
+        """The first fault, as half a sentence; None if all is well."""
         fault = next(self._faults(), None)
         return fault if fault or self._taken else "they take no type of weights"
 
@@ -167,7 +167,7 @@ class SelfTest:
                 yield from self._attention(name, size)
 
     def _product(self, name: str, height: int, experts: int = 0) -> Iterator[str]:
-        """A weight times activations, or those of the experts that each row chooses."""
+        """Check a weight, or the experts that each row chooses, times activations."""
         most, rows = self._most, self._activations()
         shape = (experts, height, _COLUMNS) if experts else (height, _COLUMNS)
         weight = name, self._weight(name, height * max(1, experts)), shape
@@ -190,7 +190,7 @@ class SelfTest:
         noise = steps * np.sqrt(_COLUMNS / 12) * _SCALE
         tiny = _TINY * np.abs(other).max()
         wrong = ~(np.abs(whole - other) <= _SIGMAS * noise + tiny)
-        error, explained = (np.sqrt(np.mean(one**2)) for one in (whole - other, noise))
+        error, explained = (np.sqrt(np.mean(x**2)) for x in (whole - other, noise))
         if wrong.any():
             yield f"{what} with n = {most} is wrong in row {int(np.argwhere(wrong)[0][0])}"
         elif error > _MEAN_SIGMAS * explained + tiny:
@@ -200,7 +200,7 @@ class SelfTest:
                 yield f"{what} with n = {count} gives other bits than with n = {most}"
 
     def _attention(self, name: str, size: int) -> Iterator[str]:
-        """Attention after a product of a weight that is theirs: elsewhere it stays ggml's."""
+        """Check attention after a product of the kernels: elsewhere ggml computes attention."""
         most, heads = self._most, _KV_HEADS * _GROUP
         rows = self._activations()
         seen = np.tril(np.ones((most, _CELLS), bool), _CELLS - most)
@@ -209,14 +209,15 @@ class SelfTest:
         mask = np.where(seen, 0.0, -np.inf).astype(np.float16)
         shape = _CELLS, _KV_HEADS, size
         stored = [
-            quantized(name, one) for one in self._random.standard_normal((2, *shape), np.float32)
+            quantize_rows(name, one)
+            for one in self._random.standard_normal((2, *shape), np.float32)
         ]
-        exact = [_dequantized(name, one) for one in stored]
+        exact = [_dequantize(name, one) for one in stored]
 
         def attention(tensors: Tensors, queries: int, count: int, kind: str, kv: Any) -> int:
-            k, v = (tensors.swapped(tensors.new(kind, one, *shape)) for one in kv)
+            k, v = (tensors.swap_axes(tensors.new(kind, one, *shape)) for one in kv)
             masked = tensors.new("F16", mask[:count])
-            q = tensors.swapped(_reshape_3d(tensors.context, queries, size, heads, count))
+            q = tensors.swap_axes(_reshape_3d(tensors.context, queries, size, heads, count))
             return int(_attention(tensors.context, q, k, v, masked, size**-0.5, 0.0, 0.0))
 
         def build(weight: int, count: int, tensors: Tensors) -> tuple[int, ...]:
@@ -234,7 +235,7 @@ class SelfTest:
             def again(tensors: Tensors) -> tuple[int, ...]:
                 return (attention(tensors, tensors.new("F32", queries), count, kind, kv),)
 
-            return self._computed(count, again)[0]
+            return self._results(count, again)[0]
 
         whole, what = ours[most][0], f"attention over {name} with heads of {size}"
         error = np.abs(whole - ggmls(most, "F32", exact)).max()
@@ -242,7 +243,7 @@ class SelfTest:
             yield f"{what} with n = {most} is wrong by {error:.1g}"
         for count, (some, *_) in ours.items():
             same = np.array_equal(some, whole[:count])
-            # What the kernels leave to ggml promises no bits.
+            # Operations that the kernels leave to ggml are not batch-invariant.
             if not same and not np.array_equal(some, ggmls(count, name, stored)):
                 yield f"{what} with n = {count} gives other bits than with n = {most}"
 
@@ -254,7 +255,7 @@ class SelfTest:
         return rows
 
     def _weight(self, name: str, rows: int) -> Bytes:
-        return quantized(name, self._random.normal(0.0, _SCALE, (rows, _COLUMNS)))
+        return quantize_rows(name, self._random.normal(0.0, _SCALE, (rows, _COLUMNS)))
 
     def _passes(
         self,
@@ -263,12 +264,12 @@ class SelfTest:
         build: _Build,
         counts: tuple[int, ...] = (),
     ) -> dict[int, _Rows]:
-        """What is built, by row count, with a weight in a layout; nothing if that does not take
-        it."""
+        """Results of `build` by row count, with a weight in a layout; empty if the layout does not
+        support it."""
         name, raw, shape = weight
         with Tensors() as kept:
             placed = kept.new(name, raw, *shape)
-            kept.place(layout)
+            kept.allocate(layout)
             if layout != plain_buffer():
                 with Tensors() as tried:
                     *_, operation = build(placed, 1, tried)
@@ -277,20 +278,20 @@ class SelfTest:
                 self._taken = True
             kept.fill()
             return {
-                count: self._computed(count, partial(build, placed, count))
+                count: self._results(count, partial(build, placed, count))
                 for count in counts or self._counts
             }
 
-    def _computed(self, count: int, build: Callable[[Tensors], tuple[int, ...]]) -> _Rows:
+    def _results(self, count: int, build: Callable[[Tensors], tuple[int, ...]]) -> _Rows:
         with Tensors() as tensors:
             results = build(tensors)
-            tensors.place(plain_buffer())
+            tensors.allocate(plain_buffer())
             tensors.fill()
             tensors.run(self._backend, results[0])
             return [ggml.tensor_values(tensor).reshape(count, -1) for tensor in results]
 
 
-def _dequantized(name: str, stored: Bytes) -> Values:
+def _dequantize(name: str, stored: Bytes) -> Values:
     if name == "F16":
         return stored.view(np.float16).astype(np.float32)
     if name == "BF16":

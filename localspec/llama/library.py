@@ -1,4 +1,4 @@
-"""llama.cpp as a library: capabilities, log, aborts."""
+"""Capabilities, log and aborts of the llama.cpp library."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ openmp.restore()  # llama_cpp is loaded, and OpenMP with it
 # ggml_log_level of ggml.h; llama_cpp's own table is of an older version.
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUE = 5
-_LONGEST = 1000
+_MAX_MESSAGE = 1000
 """Characters of an error message."""
-_complaints: deque[str] = deque(maxlen=8)
+_errors: deque[str] = deque(maxlen=8)
 _last_level = logging.DEBUG
 
 
@@ -38,7 +38,7 @@ def _write_log(level: int, text: bytes, _user_data: object) -> None:
     if not line.strip(". "):
         return  # progress dots
     if _last_level >= logging.ERROR:
-        _complaints.append(line)
+        _errors.append(line)
     logger.log(_last_level, "%s", line)
 
 
@@ -47,63 +47,63 @@ _log = llama_cpp.llama_log_callback(_write_log)
 _abort: object = None
 
 
-def take_log_of(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
+def redirect_log(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
     """Send a native library's log lines to `logging`, given its function that sets a callback."""
     set_log(_log, ctypes.c_void_p(0))
 
 
-take_log_of(llama_cpp.llama_log_set)  # GPUs introduce themselves as soon as they are asked for
+redirect_log(llama_cpp.llama_log_set)  # GPU drivers write to it when devices are listed
 
 
 def start() -> None:
     """Initialise the backends. Idempotent."""
-    take_log_of(llama_cpp.llama_log_set)
+    redirect_log(llama_cpp.llama_log_set)
     llama_cpp.llama_backend_init()
 
 
-def forget_complaints() -> None:
-    """Call before an operation whose failure `complaint` is to explain."""
-    _complaints.clear()
+def clear_errors() -> None:
+    """Forget logged errors, before an operation whose failure `first_error` explains."""
+    _errors.clear()
 
 
-def complaint() -> str:
-    """The first error that llama.cpp logged since then, on one line, printable."""
-    if not _complaints:
+def first_error() -> str:
+    """The first error that llama.cpp logged since `clear_errors`, on one line, printable."""
+    if not _errors:
         return "llama.cpp gave no reason"
     # "function: error loading model: cause" reads better without the function.
-    return printable(re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]), _LONGEST)
+    return printable(re.sub(r"^\w+: (error loading model: )?", "", _errors[0]), _MAX_MESSAGE)
 
 
-def on_abort(tell: Callable[[NativeError], object]) -> None:
-    """Have `tell` called before llama.cpp aborts the process, in the thread that failed first. One
-    callback per process, the latest."""
-    on_last_words(lambda words: tell(gave_up(words)))
+def on_abort(report: Callable[[NativeError], object]) -> None:
+    """Call `report` before llama.cpp aborts the process, in the thread that failed first. A process
+    has one callback, the latest."""
+    on_abort_message(lambda message: report(abort_error(message)))
 
 
-def gave_up(words: str) -> NativeError:
-    """The error for an abort with these last words."""
+def abort_error(message: str) -> NativeError:
+    """The error for an abort with this message."""
     return NativeError(
-        f"llama.cpp gave up: {words}. The file of the model may be damaged: download it again, or "
-        "choose another model."
+        f"llama.cpp gave up: {message}. The file of the model may be damaged: download it again, "
+        "or choose another model."
     )
 
 
-def on_last_words(tell: Callable[[str], object]) -> None:
-    """As `on_abort`, with what llama.cpp says and where."""
+def on_abort_message(report: Callable[[str], object]) -> None:
+    """As `on_abort`, with llama.cpp's message and its source file."""
     global _abort
     first = threading.Lock()
 
-    def abort(words: bytes) -> None:
-        # Another thread of this pass may have been first, and ends the process.
+    def abort(message: bytes) -> None:
+        # Another thread of this pass may have failed first, and ends the process.
         while not first.acquire(timeout=3600.0):
             pass
-        where, _, what = words.decode("utf-8", "replace").strip().partition(": ")
-        place = f" ({PurePath(where).name})" if what else ""
-        tell(f"{what or where}{place}")
+        where, _, what = message.decode("utf-8", "replace").strip().partition(": ")
+        source = f" ({PurePath(where).name})" if what else ""
+        report(f"{what or where}{source}")
 
     callback = ggml.AbortCallback(abort)
     ggml.set_abort_callback(callback)
-    _abort = callback  # the one before has to outlive this call
+    _abort = callback  # the previous callback has to outlive this call
 
 
 def version() -> str:
@@ -111,13 +111,13 @@ def version() -> str:
 
 
 def accelerated() -> bool:
-    """Whether there is a device that layers can be offloaded to."""
+    """Whether layers can be offloaded to a device."""
     kinds = (ggml.GPU, ggml.INTEGRATED_GPU)
     return any(ggml.device_type(device) in kinds for device in ggml.devices())
 
 
 def default_threads() -> int:
-    """Physical cores that this process may use: hyperthreads do not help."""
+    """The number of physical cores that this process may use: hyperthreads do not help."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     try:
         return max(1, min(physical, len(psutil.Process().cpu_affinity())))

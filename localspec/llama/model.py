@@ -13,7 +13,7 @@ from localspec.errors import ModelInvalid, NativeError
 from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
-from localspec.llama.vocabulary import Vocabulary, alive
+from localspec.llama.vocabulary import Vocabulary, require_open
 
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
@@ -21,22 +21,22 @@ Progress = Callable[[float], None]
 
 class Model:
     """Weights and vocabulary of a GGUF file that `localspec.gguf.description` found usable:
-    llama.cpp aborts over others. Close it, or use it as a context manager. A ModelInvalid for a
+    llama.cpp aborts on others. Close it, or use it as a context manager. A ModelInvalid for a
     file that llama.cpp cannot use, or a bad adapter; a NativeError without enough memory.
 
     Args:
-        cpu_alone: ignore other devices, which would serve long prompts even without layers.
-        vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
-        adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts over others.
-        mtp: load its MTP layers, see `localspec.gguf.mtp`.
+        cpu_only: ignore other devices, which would compute long prompts even without layers.
+        vocabulary_only: skip the weights; `layers`, `width` and the like are then unset.
+        adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts on others.
+        mtp: load the MTP layers, see `localspec.gguf.mtp`.
 
     Attributes:
         name: the reference it was opened by, else the stem of its file name.
         metadata: GGUF keys and scalar values as text.
         recurrent: whether its memory, or a part, cannot be cut back token by token.
         size: bytes of weights.
-        offloaded: whether other devices take part; `on_device` whether they have all of it.
-        width: of a hidden state; `output_width` behind the output norm.
+        offloaded: whether other devices take part; `on_device`: whether they have all layers.
+        width: of a hidden state; `output_width`: after the output norm.
     """
 
     def __init__(
@@ -45,37 +45,37 @@ class Model:
         options: ModelOptions,
         *,
         progress: Progress | None = None,
-        cpu_alone: bool = False,
-        vocabulary_alone: bool = False,
+        cpu_only: bool = False,
+        vocabulary_only: bool = False,
         adapters: Sequence[Adapter] = (),
         mtp: bool = False,
     ) -> None:
         self.path, self.name = path, path.stem
         self.adapters = tuple(adapters)
         self._handle: Any = None
-        self._adapting: list[Any] = []  # freed with the weights
+        self._adapter_handles: list[Any] = []  # freed with the weights
         library.start()
-        weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
+        weight_buffers = not vocabulary_only and kernels.weight_buffers_work()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = options.gpu_layers
-        none = (ctypes.c_void_p * 1)(None)  # a list that ends where it begins
-        if cpu_alone:
+        none = (ctypes.c_void_p * 1)(None)  # an empty list, ended by NULL
+        if cpu_only:
             params.devices = ctypes.cast(none, ctypes.c_void_p)
         params.load_mode = options.mmap + 2 * options.mlock
         params.use_extra_bufts = weight_buffers
-        params.vocab_only = vocabulary_alone
+        params.vocab_only = vocabulary_only
         params.load_mtp = mtp
-        before = kernels.taken_so_far()
+        before = kernels.taken_count()
         try:
-            with kernels.taken(wanted=options.kernels != "off"):
+            with kernels.enabled(wanted=options.kernels != "off"):
                 self._handle = self._load(params, progress)
-            self.kernels = kernels.off("its weights stay as they are in the file")
+            self.kernels = kernels.unused("its weights stay as they are in the file")
             if weight_buffers:
-                self.kernels = kernels.loaded(options.kernels, before)
+                self.kernels = kernels.status_of_loaded(options.kernels, before)
             self.metadata = self._read_metadata()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
-            if not vocabulary_alone:
-                self._adapting = [self._adapter(one) for one in self.adapters]
+            if not vocabulary_only:
+                self._adapter_handles = [self._load_adapter(one) for one in self.adapters]
         except BaseException:
             self.close()
             raise
@@ -86,7 +86,7 @@ class Model:
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
         # llama.cpp counts the output as one more layer.
         kept = 0 <= options.gpu_layers <= self.layers
-        self.offloaded = library.accelerated() and options.gpu_layers != 0 and not cpu_alone
+        self.offloaded = library.accelerated() and options.gpu_layers != 0 and not cpu_only
         self.on_device = self.offloaded and not kept
         self.width: int = llama_cpp.llama_model_n_embd(self.handle)
         self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
@@ -108,7 +108,7 @@ class Model:
 
     @property
     def handle(self) -> Any:
-        return alive(self._handle)
+        return require_open(self._handle)
 
     @property
     def chat_template(self) -> str | None:
@@ -123,7 +123,9 @@ class Model:
     def _template(self, name: bytes | None) -> str | None:
         raw = llama_cpp.llama_model_chat_template(self.handle, name)
         source = raw.decode("utf-8", "replace") if raw else ""
-        return source if re.search(r"[^\w.-]", source) else None  # llama.cpp's own have names
+        return (
+            source if re.search(r"[^\w.-]", source) else None
+        )  # built-in templates are given by name
 
     def _load(self, params: Any, progress: Progress | None) -> Any:
         raised: list[BaseException] = []
@@ -138,7 +140,7 @@ class Model:
             return True
 
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
-        library.forget_complaints()
+        library.clear_errors()
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
         del callback  # needed until here
         if raised:
@@ -147,7 +149,7 @@ class Model:
             raise raised[0]
         if handle:
             return handle
-        cause = library.complaint()
+        cause = library.first_error()
         if "alloc" in cause:
             raise NativeError(
                 f"There is not enough memory for {self.path} ({cause}). Take a smaller "
@@ -158,22 +160,22 @@ class Model:
             "or of a newer format: download it again, or run with -v to see llama.cpp's log."
         )
 
-    def adapt(self, context: Any) -> None:
+    def apply_adapters(self, context: Any) -> None:
         """Apply the adapters to passes of a llama_context of this model."""
-        count = len(self._adapting)
+        count = len(self._adapter_handles)
         if not count:
             return
-        handles = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*self._adapting)
+        handles = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*self._adapter_handles)
         scales = (ctypes.c_float * count)(*(one.scale for one in self.adapters))
         llama_cpp.llama_set_adapters_lora(context, handles, count, scales)
 
-    def _adapter(self, adapter: Adapter) -> Any:
-        library.forget_complaints()
+    def _load_adapter(self, adapter: Adapter) -> Any:
+        library.clear_errors()
         found = llama_cpp.llama_adapter_lora_init(self.handle, os.fsencode(adapter.path))
         if not found:
             raise ModelInvalid(
                 f"The adapter {adapter.path} cannot be used with {self.path.name}: "
-                f"{library.complaint()}. Name the model that it was trained for, or leave the "
+                f"{library.first_error()}. Name the model that it was trained for, or leave the "
                 "adapter out."
             )
         return found

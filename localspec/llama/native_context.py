@@ -24,16 +24,16 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
 
 
 class CacheFull(NativeError):
-    """No cells are left for a pass, which read nothing."""
+    """Too few cells are left for a pass; the cache is unchanged."""
 
 
 class NativeContext:
     """A llama_context, `handle`, and its llama_memory_t. `stop`: the flag in `params`; `wanted`:
-    its size, in the words of an error. A NativeError if there is no room; a ModelInvalid if the
-    model has no memory, unless `needs_memory` is false.
+    its size, for error messages. A NativeError without enough memory; a ModelInvalid if the model
+    has no KV cache, unless `needs_memory` is false.
 
     Attributes:
-        apart: whether passes run in the caller's thread, beside others.
+        in_caller: whether passes run in the caller's thread, beside others.
         chosen: tokens that passes compute logits of, None for all.
         cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
@@ -50,18 +50,18 @@ class NativeContext:
     ) -> None:
         self.model, self._size = model, model.vocabulary.size
         self._stop = stop
-        self.apart = False
+        self.in_caller = False
         self.chosen: ChosenOutputs | None = None
         self._most_views = 2 * int(params.n_outputs_max)
         self._views: dict[tuple[int, int], Rows] = {}
-        library.forget_complaints()
+        library.clear_errors()
         self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise NativeError(
-                f"No context of {wanted} can be made for {model.path}: {library.complaint()}. "
+                f"No context of {wanted} can be made for {model.path}: {library.first_error()}. "
                 "Ask for a shorter one with --ctx, or another KV type."
             )
-        model.adapt(self.handle)
+        model.apply_adapters(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
         if needs_memory and not self.memory:
             self.close()
@@ -89,16 +89,16 @@ class NativeContext:
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
     def choose_outputs(self) -> None:
-        """Compute logits of frequent tokens, and of those read, alone; others get -1e30. Nothing
-        happens where that would save little, or without localspec's kernels."""
+        """Compute logits only of frequent tokens and of those that were read; others get -1e30. Do
+        nothing if that would save little, or without localspec's kernels."""
         vocabulary = self.model.vocabulary
-        if self.model.kernels.in_use and self._size >= chosen_outputs.LEAST:
+        if self.model.kernels.in_use and self._size >= chosen_outputs.MIN_VOCABULARY:
             ends = [token for token in (vocabulary.bos, vocabulary.eos) if token >= 0]
             self.chosen = ChosenOutputs(self._size, ends)
 
-    def see_all(self, *, all_of_a_pass: bool) -> None:
-        """Whether tokens of a pass see later ones as well."""
-        llama_cpp.llama_set_causal_attn(self.handle, not all_of_a_pass)
+    def set_bidirectional(self, *, on: bool) -> None:
+        """Set whether tokens of a pass also attend to later ones."""
+        llama_cpp.llama_set_causal_attn(self.handle, not on)
 
     def length(self, sequence: int) -> int:
         """Tokens of a sequence."""
@@ -109,9 +109,9 @@ class NativeContext:
             llama_cpp.llama_memory_clear(self.memory, False)
 
     def run(self, batch: Any) -> int:
-        """One pass over a llama_batch; the address of its logits, for `logits`. On CacheFull
-        nothing was read; on Cancelled and NativeError some tokens may have been."""
-        if self.apart or compute_thread.is_current():
+        """Run a pass over a llama_batch; returns the address of its logits, for `logits`. On
+        CacheFull the cache is unchanged; on Cancelled and NativeError it may have new tokens."""
+        if self.in_caller or compute_thread.is_current():
             status = self._pass(batch)
         else:
             status = compute_thread.call(self._pass, batch)
@@ -156,7 +156,7 @@ def failure(status: int, tokens: int) -> Cancelled | NativeError:
         return Cancelled("Stopped on request.")
     return NativeError(
         f"llama.cpp failed in a pass over {tokens} tokens (status {status}): "
-        f"{library.complaint()}. Run with -v to see its log."
+        f"{library.first_error()}. Run with -v to see its log."
     )
 
 
@@ -164,17 +164,17 @@ class PassWatch(Protocol):
     """Decides how passes run."""
 
     def chunk(self, context: int, most: int) -> int:
-        """Most tokens of a prompt's next chunk, a multiple of LEAST_CHUNK up to `most`."""
+        """Most tokens of a prompt's next chunk, a multiple of MIN_CHUNK up to `most`."""
         ...
 
     def passed(self, tokens: int, context: int, seconds: float) -> None:
-        """A pass over `tokens`, after `context` tokens, took so long."""
+        """Record the time of a pass over `tokens` tokens, after `context` tokens."""
         ...
 
 
 class NativeCache:
-    """A cache of one text, and its passes. `native_seconds`: in native passes so far; `watch` is
-    told about every pass."""
+    """A cache of one text, and its passes. `native_seconds`: total time of native passes; `watch`:
+    notified of every pass."""
 
     model: Model
     capacity: int
@@ -195,23 +195,23 @@ class NativeCache:
         self._native.cancel()
 
     def resume(self) -> None:
-        """Take a cancellation back."""
+        """Undo `cancel`."""
         self._native.resume()
 
     def set_threads(self, count: int) -> None:
-        """The count of threads of later passes."""
+        """Set the number of threads of later passes."""
         self._native.set_threads(count)
 
-    def compute_apart(self) -> None:
-        """Make later passes in the caller's thread, beside those of other caches."""
-        self._native.apart = True
+    def compute_in_caller(self) -> None:
+        """Run later passes in the caller's thread, concurrently with those of other caches."""
+        self._native.in_caller = True
 
     def filler(self, count: int) -> list[int]:
-        """Tokens for timing; the first ids, which may be special, are left out."""
+        """Tokens for timing, without the first ids, which may be special."""
         return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
-        """Run a llama_batch and wait for its logits; nothing of it stays if it raises."""
+        """Run a llama_batch and wait for its logits; if it raises, the cache is unchanged."""
         started = perf_counter()
         try:
             address = self._native.run(batch)
@@ -226,5 +226,5 @@ class NativeCache:
         return self._native.logits(address, outputs)
 
     def _drop_failed(self) -> None:
-        """Drop what a failed pass left behind `tokens`."""
+        """Drop cells after `tokens` that a failed pass left."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Shorter spinning at barriers, where llama.cpp is built with GNU OpenMP.
 
-libgomp spins some 15 ms at each of a pass's hundreds of barriers, which costs most of the time
-beside another computing process. It reads the variable when loaded; children do not inherit it.
+libgomp spins some 15 ms at each of a pass's hundreds of barriers, which takes most of the time
+while another process computes. It reads the variable when loaded; children do not inherit it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def shorten_waits() -> None:
 
 
 def restore() -> None:
-    """Take it back, after the library is loaded."""
+    """Remove the variable, after the library is loaded."""
     global _set_here
     if _set_here and os.environ.get(NAME) == SPINS:
         del os.environ[NAME]

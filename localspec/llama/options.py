@@ -1,4 +1,4 @@
-"""How a model is opened."""
+"""Options for opening a target and a draft model."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from localspec.errors import UsageError
-from localspec.llama.adapters import Adapter, Said, adapters
+from localspec.llama.adapters import Adapter, AdapterSource, parse_adapters
 from localspec.typed import fit
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
-LONGEST_CONTEXT = 1 << 30
+MAX_CONTEXT = 1 << 30
 """llama.cpp counts in 32 bits."""
-MOST_THREADS = 512
+MAX_THREADS = 512
 """GGML_MAX_N_THREADS."""
 KERNELS = ("auto", "off")
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
-"""Default context of models trained on more."""
-LEAST_CHUNK = 64
-"""Least tokens of a prompt's chunk: fewer cost more each."""
+"""Default context of models trained on longer ones."""
+MIN_CHUNK = 64
+"""Fewest tokens of a prompt chunk: smaller chunks cost more per token."""
 MAX_TREE = 64
 """Most tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
 MAX_LEAVES = 16
 MAX_SNAPSHOT_DRAFT = 8
-"""Tokens of snapshots of a recurrent memory; each costs one state."""
-MOST_SERVERS = 16
+"""Tokens for which a recurrent memory keeps snapshots, one state each."""
+MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
-MOST_PARALLEL = 32
-"""Answers at once. llama.cpp has 256 sequence ids."""
+MAX_PARALLEL = 32
+"""Most concurrent answers. llama.cpp has 256 sequence ids."""
 
 
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
-"""Architectures of trained heads, which draft only for their own target."""
+"""Architectures of trained heads, which draft only for the target they were trained for."""
 
 ONE_NEXTN = frozenset(
     """
@@ -47,7 +47,7 @@ ONE_NEXTN = frozenset(
 """Architectures with one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
 src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
-"""Also those that may have several. deepseek4 is left out: its states are not one row."""
+"""With those that may have several layers; without deepseek4, whose states are not one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +97,8 @@ class ModelOptions:
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
-    lora: Said | tuple[Said, ...] = ()
-    lora_draft: Said | tuple[Said, ...] = ()
+    lora: AdapterSource | tuple[AdapterSource, ...] = ()
+    lora_draft: AdapterSource | tuple[AdapterSource, ...] = ()
     mmproj: str | os.PathLike[str] | None = None
     cross_vocabulary: str = "auto"
     batch: int = 512
@@ -110,16 +110,16 @@ class ModelOptions:
     def __post_init__(self) -> None:
         fit(self)
         object.__setattr__(self, "rpc", _rpc_servers(self.rpc))
-        object.__setattr__(self, "lora", adapters(self.lora))
-        object.__setattr__(self, "lora_draft", adapters(self.lora_draft))
+        object.__setattr__(self, "lora", parse_adapters(self.lora))
+        object.__setattr__(self, "lora_draft", parse_adapters(self.lora_draft))
         if self.rpc and self.gpu_layers == 0:
             raise UsageError(
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
                 "them, or leave out --rpc."
             )
-        if self.context > LONGEST_CONTEXT:
+        if self.context > MAX_CONTEXT:
             raise UsageError(
-                f"A context of {self.context} tokens is too long. Give {LONGEST_CONTEXT} or fewer."
+                f"A context of {self.context} tokens is too long. Give {MAX_CONTEXT} or fewer."
             )
         if self.context < 0 or 0 < self.context < 8:
             raise UsageError(
@@ -127,11 +127,11 @@ class ModelOptions:
                 "or 0 for the model's own length."
             )
         if self.threads != AUTO and not (
-            isinstance(self.threads, int) and 0 < self.threads <= MOST_THREADS
+            isinstance(self.threads, int) and 0 < self.threads <= MAX_THREADS
         ):
-            raise UsageError(f"threads is {self.threads!r}. Give 1 to {MOST_THREADS}, or {AUTO}.")
-        if self.draft_threads is not None and not 0 < self.draft_threads <= MOST_THREADS:
-            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MOST_THREADS}.")
+            raise UsageError(f"threads is {self.threads!r}. Give 1 to {MAX_THREADS}, or {AUTO}.")
+        if self.draft_threads is not None and not 0 < self.draft_threads <= MAX_THREADS:
+            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MAX_THREADS}.")
         offloaded = {"gpu-layers": self.gpu_layers, "draft-gpu-layers": self.draft_gpu_layers}
         for what, layers in offloaded.items():
             if layers is not None and layers < -1:
@@ -142,13 +142,13 @@ class ModelOptions:
             )
         if self.prompt_cache < 0:
             raise UsageError(f"prompt-cache is {self.prompt_cache}. Give 0 (nothing) or more.")
-        if not 1 <= self.parallel <= MOST_PARALLEL:
+        if not 1 <= self.parallel <= MAX_PARALLEL:
             raise UsageError(
-                f"parallel is {self.parallel}. Give 1 (one answer at a time) to {MOST_PARALLEL}."
+                f"parallel is {self.parallel}. Give 1 (one answer at a time) to {MAX_PARALLEL}."
             )
-        if not LEAST_CHUNK <= self.parallel_chunk <= self.batch:
+        if not MIN_CHUNK <= self.parallel_chunk <= self.batch:
             raise UsageError(
-                f"parallel-chunk is {self.parallel_chunk}. Give {LEAST_CHUNK} to {self.batch}, "
+                f"parallel-chunk is {self.parallel_chunk}. Give {MIN_CHUNK} to {self.batch}, "
                 "the tokens of a whole prompt chunk."
             )
         for what, said, known in (
@@ -198,31 +198,31 @@ class ModelOptions:
             lora=self.lora_draft,
             lora_draft=(),
             mmproj=None,
-            exact=False,  # what it proposes decides nothing
+            exact=False,  # drafts do not affect the answer
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
 
 
-def _rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
+def _rpc_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
     """Addresses of RPC servers, split at commas. A UsageError for one that is no `host:port`."""
-    texts = (said,) if isinstance(said, str) else map(str, said)
-    found = [part.strip() for text in texts for part in text.split(",")]
-    for address in found:
+    texts = (servers,) if isinstance(servers, str) else map(str, servers)
+    addresses = [part.strip() for text in texts for part in text.split(",")]
+    for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or ":" in host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise UsageError(
                 f"'{address}' is not an address of an RPC server. Give HOST:PORT, such as "
                 "192.168.1.20:50052."
             )
-    if len(found) > MOST_SERVERS:
+    if len(addresses) > MAX_SERVERS:
         raise UsageError(
-            f"There are {len(found)} RPC servers. llama.cpp takes {MOST_SERVERS} at most."
+            f"There are {len(addresses)} RPC servers. llama.cpp takes {MAX_SERVERS} at most."
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(addresses))
 
 
 def thread_count(text: str) -> int | str:
     """A number of threads as typed; ModelOptions validates it."""
-    # Python reads no integers of thousands of digits.
-    text = "auto" if text.strip() == "-1" else text.strip()  # llama.cpp's word for it
+    # int() raises for thousands of digits.
+    text = "auto" if text.strip() == "-1" else text.strip()  # llama.cpp writes "auto" as -1
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 100 else text

@@ -1,4 +1,4 @@
-"""How much of the machine other processes use."""
+"""The load on this machine by other processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ SPAN = 0.25  # least seconds that a figure is about; systems count in hundredths
 
 
 class OtherProcesses:
-    """Cores that other processes keep busy, of those that this process may use. Niced processes,
-    which give way, do not count.
+    """Cores kept busy by other processes, among those that this process may use. Niced processes
+    do not count, as they yield.
 
     Args:
-        work: seconds of work of all cores since the start, None where the system does not tell.
+        work: total busy seconds of all cores since the start, None if the system does not report
+            it.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class OtherProcesses:
         self._found: float | None = None
 
     def __call__(self) -> float | None:
-        """Over SPAN or since it was asked last; None where that is not known."""
+        """The mean since the last call, or over at least SPAN; None if unknown."""
         at, before, own_before = self._before
         span = self._clock() - at
         if span >= SPAN:

@@ -13,7 +13,7 @@ logger = logging.getLogger("localspec.llama")
 
 
 class Outcomes:
-    """A JSON file of the cache folder with the latest `most` outcomes of trials, by facts."""
+    """A JSON file in the cache folder with the latest `most` outcomes of trials, by facts."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most
@@ -23,7 +23,7 @@ class Outcomes:
         return paths.cache_folder() / f"{self._name}.json"
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """All, oldest first; empty if the file cannot be used."""
+        """All outcomes, oldest first; empty if the file cannot be used."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -32,19 +32,19 @@ class Outcomes:
             return {}
         return {key: one for key, one in found.items() if isinstance(one, dict)}
 
-    def of(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+    def get(self, facts: dict[str, Any]) -> dict[str, Any] | None:
         """The outcome for these facts; None if untried."""
         return self.all().get(fingerprint(facts))
 
-    def keep(self, facts: dict[str, Any], outcome: dict[str, Any]) -> None:
-        """Keep an outcome, if the file can be written."""
+    def store(self, facts: dict[str, Any], outcome: dict[str, Any]) -> None:
+        """Store an outcome, if the file can be written."""
         known = self.all()
         known.pop(key := fingerprint(facts), None)
         known[key] = outcome
         self.write(known)
 
     def write(self, outcomes: dict[str, dict[str, Any]]) -> None:
-        """Keep the latest of these alone, by fingerprint, if the file can be written."""
+        """Replace the file by the latest of these outcomes, if it can be written."""
         latest = dict([*outcomes.items()][-self._most :])
         try:
             write_atomically(self.path, json.dumps(latest, indent=1))

@@ -1,4 +1,4 @@
-"""Images within prompts: marks, limits, positions."""
+"""Images in prompts: marks, limits, positions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING, Any
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    # It imports numpy, and images are told from texts before that.
+    # Messages with images are recognised before numpy is imported.
     from localspec.decoding.sampling import Rows
 
-MOST_PIXELS = 64_000_000
-"""Of an image; each takes three bytes."""
-_NONCE = secrets.token_hex(8)  # what a user writes can never be a mark
+MAX_PIXELS = 64_000_000
+"""Most pixels of an image, three bytes each."""
+_NONCE = secrets.token_hex(8)  # keeps users' text from being taken for a mark
 MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
-"""Stands for an image in a text; its group is the image's key."""
+"""A placeholder for an image in a text; its group is the image's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PicturePart:
-    """A projector's result for an image or a part of it: `ids`, negative numbers by position, other
-    than those of other images; `rows`, float32 [positions, input width], computed when first
-    called. `causal`: positions see only earlier ones; else the part has to share one pass."""
+    """A projector's result for an image or a part of it.
+
+    Attributes:
+        ids: negative numbers by position, unique to the image.
+        rows: float32 [positions, input width], computed on the first call.
+        causal: positions attend only to earlier ones; otherwise the part needs a single pass.
+    """
 
     ids: tuple[int, ...]
     rows: Callable[[], Rows]
@@ -45,26 +49,27 @@ class Picture:
 
 
 def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
-    """A prompt with its pictures' ids at their places."""
+    """The prompt with the ids of images at their positions."""
     if not pictures:
         return tokens
     found = list(tokens)
     for picture in pictures:
-        # Another text, of an earlier answer, may end before.
+        # The text of an earlier answer may end before the image.
         found[picture.start : picture.end] = picture.part.ids[: max(0, len(found) - picture.start)]
     return found
 
 
 def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Messages as texts with marks for images, and the images by key; a UsageError for a bad one. A
-    content may have parts `{"type": "text", "text": …}` and `{"type": "image", "image": bytes}`."""
+    """Messages as text with marks for images, and the images by key; a UsageError for bad ones.
+    Contents may have the parts `{"type": "text", "text": …}` and
+    `{"type": "image", "image": bytes}`."""
     images: dict[str, bytes] = {}
 
     def text(part: Mapping[str, Any]) -> str:
         if part.get("type") != "image":
             return str(part.get("text") or "")
-        said = part.get("image")
-        image = said if isinstance(said, bytes) else b""  # which is refused
+        data = part.get("image")
+        image = data if isinstance(data, bytes) else b""  # refused below
         require_image(image)
         key = hashlib.sha256(image).hexdigest()
         images[key] = image
@@ -73,18 +78,19 @@ def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
     found = []
     for message in messages:
         content = message.get("content")
-        if isinstance(content, list) and content and all(map(_is_read, content)):
+        if isinstance(content, list) and content and all(map(_is_text_or_image, content)):
             message = {**message, "content": "\n".join(map(text, content))}
         found.append(dict(message))
     return found, images
 
 
-def _is_read(part: object) -> bool:
+def _is_text_or_image(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") in ("text", "image")
 
 
 def require_image(image: bytes) -> None:
-    """A UsageError unless it is a small enough image. llama.cpp would run ffmpeg on other files."""
+    """Raise a UsageError unless this is an image of a supported format and size. llama.cpp would
+    run ffmpeg on other files."""
     try:
         size = _size(image)
     except (struct.error, IndexError):
@@ -92,9 +98,9 @@ def require_image(image: bytes) -> None:
     if size is None:
         raise UsageError("An image cannot be read. Give one as PNG, JPEG, GIF or BMP.")
     width, height = size
-    if not 0 < width * height <= MOST_PIXELS:
+    if not 0 < width * height <= MAX_PIXELS:
         raise UsageError(
-            f"An image has {width} x {height} pixels. Give one of {MOST_PIXELS // 1_000_000} "
+            f"An image has {width} x {height} pixels. Give one of {MAX_PIXELS // 1_000_000} "
             "million at most."
         )
 

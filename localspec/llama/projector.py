@@ -23,17 +23,17 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import PicturePart
 
-MOST_KEPT = 16
+MAX_CACHED = 16
 _TEXT, _IMAGE = 0, 1  # mtmd_input_chunk_type
 _NOWHERE = b"/nonexistent"
-"""Where llama.cpp looks for ffmpeg, which it would run on what is no image."""
+"""The folder in which llama.cpp looks for ffmpeg, which it would run on other files."""
 
 
 class Projector:
-    """A projector for images, by llama.cpp's mtmd, of a file that passed
+    """A projector for images (llama.cpp's mtmd), from a file that passed
     `localspec.gguf.projectors`. Thread-safe; the model must outlive it. `filler`: the token that
-    drafters see at an image's positions. A UsageError without mtmd, or where images take other
-    positions than tokens; a ModelInvalid if llama.cpp refuses it, or it is of another model."""
+    drafters see at an image's positions. A UsageError without mtmd, or for two-dimensional
+    positions; a ModelInvalid if llama.cpp refuses the file, or it belongs to another model."""
 
     def __init__(self, path: Path, model: Model, options: ModelOptions) -> None:
         self._mtmd = mtmd = _library()
@@ -46,11 +46,11 @@ class Projector:
         params.use_gpu = library.accelerated() and options.gpu_layers != 0
         params.n_threads = options.fixed_threads or library.default_threads()
         params.print_timings = params.warmup = False
-        library.forget_complaints()
+        library.clear_errors()
         self._handle: Any = mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)
         if not self._handle:
             raise ModelInvalid(
-                f"{path} cannot be used with {model.path.name}: {library.complaint()}. Give the "
+                f"{path} cannot be used with {model.path.name}: {library.first_error()}. Give the "
                 "mmproj file that belongs to the model."
             )
         if mtmd.mtmd_decode_use_mrope(self._handle):
@@ -61,7 +61,7 @@ class Projector:
             )
 
     def close(self) -> None:
-        """Free it, before the model."""
+        """Free the projector, before the model."""
         with self._lock:
             if self._handle is not None:
                 self._mtmd.mtmd_free(self._handle)
@@ -78,7 +78,7 @@ class Projector:
             found = self._known.get(key)
             if found is None:
                 found = self._known[key] = self._read(key, image)
-                if len(self._known) > MOST_KEPT:
+                if len(self._known) > MAX_CACHED:
                     self._known.popitem(last=False)
             self._known.move_to_end(key)
             return found
@@ -100,7 +100,7 @@ class Projector:
             )
             bitmaps = (ctypes.c_void_p * 1)(read.bitmap)
             if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1):
-                raise UsageError(f"An image cannot be used: {library.complaint()}.")
+                raise UsageError(f"An image cannot be used: {library.first_error()}.")
             return [
                 self._part(f"{key} {number}", mtmd.mtmd_input_chunks_get(chunks, number))
                 for number in range(mtmd.mtmd_input_chunks_size(chunks))
@@ -133,17 +133,17 @@ class Projector:
     def _encode(self, chunk: Any, count: int) -> Rows:
         with self._lock:
             self._require_open()
-            library.forget_complaints()
+            library.clear_errors()
             if compute_thread.call(self._mtmd.mtmd_encode_chunk, self._handle, chunk):
                 raise NativeError(
-                    f"llama.cpp cannot encode an image: {library.complaint()}. Leave it out."
+                    f"llama.cpp cannot encode an image: {library.first_error()}. Leave it out."
                 )
             rows = self._mtmd.mtmd_get_output_embd(self._handle)
             return np.array(np.ctypeslib.as_array(rows, (count, self._width)), np.float32)
 
 
 def _library() -> Any:
-    """The binding of mtmd, which loads its library on import; a UsageError without."""
+    """The binding of mtmd, which loads its library on import; a UsageError if it is missing."""
     try:
         mtmd = import_module("llama_cpp.mtmd_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError):
@@ -151,5 +151,5 @@ def _library() -> Any:
             "This build of llama-cpp-python has no library for images (mtmd). Reinstall it without "
             "LLAVA_BUILD=OFF, or leave out --mmproj."
         ) from None
-    library.take_log_of(mtmd.mtmd_helper_log_set)
+    library.redirect_log(mtmd.mtmd_helper_log_set)
     return mtmd

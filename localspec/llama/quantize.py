@@ -33,11 +33,18 @@ def quantize(
     leave_out: Sequence[int] = (),
     name: str | None = None,
 ) -> None:
-    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None copies the weights. `again`:
-    allow quantizing once more what is quantized, at a loss; `pure`: all matrices in the type that
-    `quant` is named for; `leave_out`: layers, from 0, in place of which later ones move up; `name`:
-    of the new model, at most 127 bytes. A UsageError for an unknown quantization; a NativeError if
-    llama.cpp could not read or write: `destination` may hold a part."""
+    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None copies the weights.
+
+    Args:
+        again: allow requantizing quantized weights, at a loss.
+        pure: store all matrices in the type that `quant` is named for.
+        leave_out: layers to drop, from 0; later ones move up.
+        name: of the new model, at most 127 bytes.
+
+    Raises:
+        UsageError: an unknown quantization.
+        NativeError: llama.cpp could not read or write; `destination` may be incomplete.
+    """
     params = llama_cpp.llama_model_quantize_default_params()
     if quant is None:
         params.only_copy = True
@@ -49,16 +56,16 @@ def quantize(
     params.pure = pure
     if leave_out:  # the list ends with −1
         params.prune_layers = (ctypes.c_int32 * (len(leave_out) + 1))(*sorted(leave_out), -1)
-    if name is not None:  # one override, and one without a key behind it
+    if name is not None:  # one override, and an empty one that ends the list
         overrides = (llama_cpp.llama_model_kv_override * 2)()
         overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_STR
         overrides[0].key = b"general.name"
         overrides[0].value.val_str = name.encode()[:127].decode("utf-8", "ignore").encode()
         params.kv_overrides = overrides
-    library.forget_complaints()
+    library.clear_errors()
     if llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(destination), params):
         what = "copied" if quant is None else f"quantized to {quant}"
         raise NativeError(
-            f"{source} could not be {what}: {library.complaint()}. "
+            f"{source} could not be {what}: {library.first_error()}. "
             "Check that there is room on the disk, or run with -v to see llama.cpp's log."
         )

@@ -14,9 +14,9 @@ from localspec.llama.vocabulary import Vocabulary
 
 
 class Reference:
-    """llama-cpp-python's own `Llama`, to compare with; it drafts up to `lookup` tokens by prompt
-    lookup. `lookups`, `drafted`: searches in the last answer, and tokens found. A ModelNotFound or
-    NativeError if it cannot be opened."""
+    """llama-cpp-python's own `Llama`, for comparison; it drafts up to `lookup` tokens by prompt
+    lookup. `lookups`, `drafted`: searches in the last answer, and tokens drafted. A ModelNotFound
+    or NativeError if it cannot be opened."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Reference:
 
         library.start()
         try:
-            kernels.status()  # which layouts there are is decided before the first model
-            with kernels.taken(wanted=False):
+            kernels.status()  # has to be decided before the first model
+            with kernels.enabled(wanted=False):
                 self._llama = llama_cpp.Llama(
                     str(path),
                     n_ctx=context,
@@ -50,8 +50,8 @@ class Reference:
                     n_threads_batch=threads,
                     n_gpu_layers=gpu_layers,
                     draft_model=None if lookup is None else look_up,
-                    # Prompt lookup stores all rows of logits, but makes room for a chunk's only
-                    # unless it is told so. Without a draft this would cost plain decoding time.
+                    # Prompt lookup stores all rows of logits, for which this allocates memory.
+                    # Without a draft it would only slow down plain decoding.
                     logits_all=lookup is not None,
                     verbose=False,
                 )
@@ -64,7 +64,7 @@ class Reference:
     def tokens(
         self, prompt: Sequence[int], *, temperature: float, seed: int
     ) -> Generator[int, None, None]:
-        """An answer from an empty cache, which does not stop at its end; a NativeError if a pass
+        """The tokens of an answer from an empty cache, also after its end; a NativeError if a pass
         fails."""
         self._llama.reset()
         self._llama.set_seed(seed)

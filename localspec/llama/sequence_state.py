@@ -13,16 +13,16 @@ from localspec.llama import kernels
 State = npt.NDArray[np.uint8]
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
-APART = 8
-"""Tokens between saved states of a draft; going back rereads at most so many."""
-MOST = 8
-"""Saved states. Each may take a pass's time to copy, and some megabytes."""
+INTERVAL = 8
+"""Tokens between saved states; going back rereads at most this many."""
+MAX_SAVED = 8
+"""Most saved states. Copying one may take as long as a pass, and some megabytes."""
 
-# Of a memory that is recurrent in part, only that part: attention can be cut back by itself.
+# The recurrent part of a memory only: attention can be cut back without a state.
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
-def copied(context: Any, sequence: int = 0) -> State:
+def copy_state(context: Any, sequence: int = 0) -> State:
     """A copy of a sequence's memory; a NativeError or MemoryError if there is none."""
     size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
     state = np.empty(size, np.uint8)
@@ -32,8 +32,9 @@ def copied(context: Any, sequence: int = 0) -> State:
     return state
 
 
-def put(context: Any, state: State, sequence: int = 0) -> bool:
-    """Have a sequence hold what `copied` gave; False, and empty, if it does not fit."""
+def restore_state(context: Any, state: State, sequence: int = 0) -> bool:
+    """Restore a state from `copy_state`; if it does not fit, return False and leave the sequence
+    empty."""
     with kernels.restoring(positions(state)):
         read = llama_cpp.llama_state_seq_set_data(
             context, state.ctypes.data_as(_BYTES), state.size, sequence
@@ -42,7 +43,7 @@ def put(context: Any, state: State, sequence: int = 0) -> bool:
 
 
 class SavedStates:
-    """Past states of a llama_context's recurrent memory, by their count of tokens."""
+    """Past states of a llama_context's recurrent memory, by number of tokens."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -50,31 +51,31 @@ class SavedStates:
         self._due = True
 
     def due(self, length: int) -> bool:
-        """Whether a state is worth saving: the first after a cut, and later every APART tokens."""
+        """Whether a state is worth saving: the first after a cut, then one per INTERVAL tokens."""
         if not self._states:
             return True
         last = self._states[-1][0]
-        return length > last and (self._due or length - last >= APART)
+        return length > last and (self._due or length - last >= INTERVAL)
 
     def save(self, length: int) -> None:
         size = llama_cpp.llama_state_seq_get_size_ext(self._context, 0, _PARTIAL)
         state = (ctypes.c_uint8 * size)()
         copied = llama_cpp.llama_state_seq_get_data_ext(self._context, state, size, 0, _PARTIAL)
         if copied == size:
-            del self._states[: len(self._states) + 1 - MOST]
+            del self._states[: len(self._states) + 1 - MAX_SAVED]
             self._states.append((length, state))
             self._due = False
 
     def cut(self, length: int) -> None:
-        """Forget states of more tokens, which are about to be dropped, and old ones."""
-        self._states = [one for one in self._states if one[0] <= length][-2:]
+        """Forget states of more than `length` tokens, and all but the latest two."""
+        self._states = [state for state in self._states if state[0] <= length][-2:]
         self._due = True
 
     def forget(self) -> None:
         self._states.clear()
 
     def restore(self, length: int) -> int | None:
-        """Go back to a state of at most `length` tokens; its count, None without one."""
+        """Restore the latest state of at most `length` tokens; its token count, None if missing."""
         self.cut(length)
         if not self._states:
             return None

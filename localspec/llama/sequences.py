@@ -1,7 +1,7 @@
 """Sequence ids over one unified KV cache.
 
-A token may belong to several sequences and sees its own sequences' earlier tokens. Each branch
-of a tree is a sequence that shares the cells up to where it parts.
+A token may belong to several sequences and attends to earlier tokens of these. Each branch of a
+tree is a sequence that shares the cells up to its branching point.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from typing import Any
 import llama_cpp
 
 
-def quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function called with the interpreter lock held: giving it up can cost
-    milliseconds."""
+def locked_function(name: str, result: Any, *arguments: Any) -> Any:
+    """A native function that keeps the interpreter lock, as releasing it can cost milliseconds."""
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
-sequence_remove = quick(
+sequence_remove = locked_function(
     "llama_memory_seq_rm", ctypes.c_bool, ctypes.c_void_p, *[ctypes.c_int32] * 3
 )
-sequence_copy = quick("llama_memory_seq_cp", None, ctypes.c_void_p, *[ctypes.c_int32] * 4)
+sequence_copy = locked_function("llama_memory_seq_cp", None, ctypes.c_void_p, *[ctypes.c_int32] * 4)
 
 
 class Sequences:
-    """The sequences of one text, by number: 0 holds the committed tokens, others branch from it.
+    """The sequences of one text, by number: 0 has the committed tokens, others branch from it.
 
-    A used number keeps sharing the committed tokens, so its next branch adds only what is new.
-    `first`: the id of number 0 where other texts share the memory; None where none do.
+    A used number keeps sharing the committed tokens, so its next branch adds only new ones.
+    `first`: the id of number 0 if other texts share the memory, otherwise None.
     """
 
     def __init__(self, memory: Any, count: int, first: int | None = None) -> None:
         self.first, self.count = first or 0, count
-        self._memory, self._alone = memory, first is None
-        # How far each further number shares the cells of number 0.
+        self._memory, self._exclusive = memory, first is None
+        # By number: how many cells of number 0 it shares.
         self._shared = [0] * count
-        self._open = 1  # numbers below this one may hold something behind the committed tokens
+        self._open = 1  # numbers below this one may have cells after the committed tokens
 
     def share(self, number: int, length: int) -> None:
-        """Have a sequence hold the first `length` tokens of number 0."""
+        """Share the first `length` tokens of number 0 with a sequence."""
         self._open = max(self._open, number + 1)
         if self._shared[number] < length:
             self.copy(0, number, self._shared[number], length)
@@ -51,9 +50,9 @@ class Sequences:
         sequence_copy(self._memory, first + source, first + destination, start, end)
 
     def keep(self, winner: int, held: int, kept: int, used: int) -> None:
-        """End a tree behind `held` tokens: the sequence `winner` becomes the end of number 0, up to
-        `kept` tokens; the tree used sequences below `used`."""
-        if kept == held:  # nothing of any branch: one search through the cells may be enough
+        """Commit a branch of the tree after `held` tokens: number 0 continues with the sequence
+        `winner`, up to `kept` tokens. The tree used sequences below `used`."""
+        if kept == held:  # no branch is kept: one search through the cells may be enough
             self.cut(held)
             return
         if winner:
@@ -70,8 +69,8 @@ class Sequences:
         return bool(sequence_remove(self._memory, self.first + number, start, -1))
 
     def cut(self, length: int) -> None:
-        """Drop everything behind the first `length` tokens."""
-        if self._alone:
+        """Drop everything after the first `length` tokens."""
+        if self._exclusive:
             sequence_remove(self._memory, -1, length, -1)
         else:
             for number, shared in enumerate(self._shared):
@@ -82,7 +81,7 @@ class Sequences:
 
     def clear(self) -> None:
         """Drop everything."""
-        if self._alone:
+        if self._exclusive:
             llama_cpp.llama_memory_clear(self._memory, False)
             self._shared = [0] * self.count
         else:

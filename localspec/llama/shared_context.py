@@ -14,7 +14,7 @@ from localspec.llama.options import MAX_LEAVES, MAX_TREE, ModelOptions
 from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
 
 BRANCH_IDS = 64
-"""Sequence ids for all answers' branches; each reserves a row of logits."""
+"""Sequence ids for the branches of all answers; each reserves a row of logits."""
 KEPT_IDS = 16
 """Sequence ids for kept texts, at least two per answer."""
 ROWS_EACH = 4
@@ -24,11 +24,11 @@ ROWS_EACH = 4
 class SharedContext(NativeContext):
     """One KV cache for `options.parallel` answers, in shared passes of up to `rows` rows of logits.
 
-    Each answer has a lot of `leaves` sequence ids, for its text and branches; ids for `kept` texts
-    follow. Nothing may touch it while a pass runs. A NativeError without room, or for several
-    answers over recurrent memory. `flag`: two characters that outlive the context, set by `cancel`.
-    `capacity`: most tokens of an answer, prompt included. There is room for that in all texts
-    together, shared tokens counted once, or with `each` in every one.
+    Each answer has `leaves` sequence ids, for its text and branches; ids for `kept` texts follow.
+    Not thread-safe: nothing may use it while a pass runs. A NativeError without enough memory, or
+    for several answers over recurrent memory. `flag`: two characters that outlive the context, set
+    by `cancel`. `capacity`: most tokens of an answer, prompt included. All texts share that many
+    cells, counting common tokens once; with `each`, every answer has as many.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SharedContext(NativeContext):
             params.n_ctx *= cells
             wanted = f"{int(params.n_ctx)} tokens for {answers} answers"
         super().__init__(model, params, stop, wanted)
-        # What was asked for is what is promised; there may be more cells.
+        # llama.cpp may round the number of cells up.
         self.capacity = min(self.cells // cells, options.context or self.cells // cells)
         try:
             self.filled = Batch(self.batch, self.leaves)
@@ -65,37 +65,37 @@ class SharedContext(NativeContext):
             self.close()
             raise
 
-    def lot(self, number: int) -> Sequences:
+    def answer_sequences(self, number: int) -> Sequences:
         """The sequence ids of one answer."""
         first = number * self.leaves if self.answers > 1 else None
         return Sequences(self.memory, self.leaves, first)
 
-    def kept_lot(self, number: int) -> Sequences:
+    def kept_sequences(self, number: int) -> Sequences:
         """The sequence id of a kept text, 0 … `kept` - 1."""
         return Sequences(self.memory, 1, self.answers * self.leaves + number)
 
     def share(self, source: int, destination: int, length: int) -> None:
-        """Have a sequence begin with another's first tokens, without copying."""
+        """Let a sequence start with another's first tokens, without copying."""
         sequence_copy(self.memory, source, destination, 0, length)
 
     def drop(self, sequence: int) -> None:
         sequence_remove(self.memory, sequence, 0, -1)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
-        """One pass over at most `batch` tokens and `rows` outputs. For each part float32 [outputs,
-        vocabulary], views that the next pass overwrites. Raises as `NativeContext.run`."""
+        """Run a pass over at most `batch` tokens and `rows` outputs. For each part float32
+        [outputs, vocabulary], views that the next pass overwrites. Raises as `run`."""
         address = self.run(self.filled.fill(parts))
         rows = self.logits(address, sum(part.outputs for part in parts))
-        found, token, row = [], 0, 0
+        results, token, row = [], 0, 0
         for part in parts:
             if part.inputs is not None:
                 part.inputs.update(self.hidden.rows(token, len(part.tokens)))
-            found.append(rows[row : row + part.outputs])
+            results.append(rows[row : row + part.outputs])
             token, row = token + len(part.tokens), row + part.outputs
-        return found
+        return results
 
     def undo(self, parts: Sequence[PassPart]) -> None:
-        """Drop what a failed pass may have read."""
+        """Drop tokens that a failed pass may have added."""
         for part in parts:
             for sequence in part.sequences[0]:  # the first token is in all of its sequences
                 sequence_remove(self.memory, sequence, part.positions[0], -1)

@@ -16,12 +16,12 @@ class LlamaTarget:
         self.capacity = context.capacity
         self._hidden: tuple[int, ...] = ()
         self.progress: Callable[[int, int], None] | None = None
-        """Told about the chunks of a prompt, while it is set."""
+        """Called after each chunk of a prompt, as in `Context.extend`."""
         self._pictures: Sequence[Picture] = ()
 
     @property
     def why_not_draft(self) -> str | None:
-        """Why this model is not drafted for, None if it is."""
+        """Why this model gets no drafts, None if it does."""
         if not self._context.max_draft:
             return "--exact is on, and no pass over several tokens rounds like single ones here"
         if not self._context.restores:
@@ -31,34 +31,35 @@ class LlamaTarget:
             "keeps no snapshots of it"
         )
 
-    def look(self, pictures: Sequence[Picture]) -> None:
-        """The pictures of prompts to come."""
+    def set_pictures(self, pictures: Sequence[Picture]) -> None:
+        """Set the images of later prompts."""
         self._pictures = pictures
 
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:
         return seen(prompt, self._pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep what the cache shares with a prompt, all but one token; returns how many."""
-        kept = min(self.holds_of(prompt), len(prompt) - 1)
+        """Keep the tokens that the cache shares with a prompt, except its last one; returns how
+        many."""
+        kept = min(self.cached_length(prompt), len(prompt) - 1)
         for picture in self._pictures:
-            if picture.start < kept < picture.end:  # a part of it may have been seen whole
+            if picture.start < kept < picture.end:  # a part may need a single pass
                 kept = picture.start
         self._context.truncate(kept)
         return len(self._context.tokens)
 
-    def holds_of(self, prompt: Sequence[int]) -> int:
-        """Tokens of a prompt that are in the cache."""
+    def cached_length(self, prompt: Sequence[int]) -> int:
+        """Number of first tokens of a prompt that are in the cache."""
         return shared_prefix(self._context.tokens, self.seen(prompt))
 
     def forward(self, request: PassRequest) -> PassResult:
         context, tree = self._context, request.tree
         before = context.native_seconds
         if request.hidden != self._hidden:
-            context.want_hidden(request.hidden)
+            context.request_hidden(request.hidden)
             self._hidden = request.hidden
         if request.hidden:
-            context.gather_hidden()
+            context.collect_inputs()
         for picture in self._pictures:
             self._read(request.context, picture)
         pending = request.context[len(context.tokens) :]
@@ -69,7 +70,7 @@ class LlamaTarget:
         seconds = context.native_seconds - before
         if not request.hidden:
             return PassResult(rows, seconds)
-        return PassResult(rows, seconds, context.hidden(1 + len(tree)), context.gathered())
+        return PassResult(rows, seconds, context.hidden(1 + len(tree)), context.take_inputs())
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         if tree.tokens:
@@ -80,16 +81,16 @@ class LlamaTarget:
         self._context.truncate(shared_prefix(self._context.tokens, self.seen(context)))
 
     def _read(self, prompt: Sequence[int], picture: Picture) -> None:
-        """Read a picture and what precedes it, unless cached."""
+        """Read an image and the tokens before it, unless cached."""
         held = len(self._context.tokens)
         if held <= picture.start:
             if held < picture.start:
                 self._context.extend(prompt[held : picture.start], 0, self.progress)
-            self._context.show(picture.part)
+            self._context.append_image(picture.part)
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common prefix; by halves, as slices compare in C."""
+    """Length of the longest common prefix, by bisection, as slices are compared in C."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,8 +1,9 @@
-"""How many threads passes run on: fewer while other processes take their cores.
+"""The number of threads for passes, which drops while other processes use cores.
 
-The threads of a pass wait for each other by spinning, so one that lacks its core stops all. While
-other processes use BUSY cores and leave too few, fewer threads are tried for some passes, and kept
-if these take less; more again when there is room. Waits double after attempts in vain.
+The threads of a pass wait for each other by spinning, so one without a core delays all. While
+other processes use at least BUSY cores and leave too few, fewer threads are tried for some passes,
+and kept if these take less time. The number rises again when cores are free. After a failed trial
+the wait until the next one doubles.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.other_processes import OtherProcesses
 
 BUSY = 0.35
-ROOM = 0.3  # how far other processes may reach into a core that a thread of ours is to have
-WINDOW, LONG = 4, 1.0  # passes of a trial; two will do that took so many seconds
-CROWDED = 3  # passes in a row without room that a trial is made after
-GAIN = 0.97  # a trial succeeds if passes cost at most so much of what they cost before
+ROOM = 0.3  # share of a core that other processes may use while one of our threads gets it
+WINDOW, LONG = 4, 1.0  # passes of a trial; two are enough if they took LONG seconds
+CROWDED = 3  # successive passes without room before a trial
+GAIN = 0.97  # a trial succeeds if passes take at most this share of their time before
 RATE = 0.5  # weight of the latest pass of a kind
 WAIT, LAST_WAIT, LASTED = 0.4, 30.0, 5.0
-"""Seconds until an attempt is repeated, at first and at most; so long more threads have to last."""
-GAP = 1.0  # seconds without a pass, after which the ones before say nothing of now
-LARGEST = 16  # tokens of a pass; larger ones are known by their seconds per token
-CHUNK = 128  # tokens of a prompt between which the threads may change
+"""Seconds until a trial is repeated, first and longest; seconds that an increase has to last."""
+GAP = 1.0  # seconds without a pass, after which earlier measurements are outdated
+LARGEST = 16  # tokens of a pass; larger ones are rated by seconds per token
+CHUNK = 128  # prompt tokens between changes of the number of threads
 
 
-class Threaded(Protocol):
-    """Passes whose threads can be set; `localspec.llama.context.Context` is one."""
+class ThreadedPasses(Protocol):
+    """A cache whose number of threads can be set, such as `localspec.llama.context.Context`."""
 
     watch: Any
 
@@ -39,15 +40,15 @@ class Threaded(Protocol):
 
 
 class Threads:
-    """Decides on how many threads passes run, between two steps or two chunks of a prompt; the
+    """Chooses the number of threads between two steps or two chunks of a prompt; the
     `localspec.llama.native_context.PassWatch` of the target.
 
     Args:
-        counts: what to choose from; the largest is that of the cores.
-        others: cores that other processes use at present; None where that is not known.
+        counts: the choices; the largest is the number of cores.
+        others: returns the cores that other processes use now, None if unknown.
         draft: whether the draft model's count changes, too.
-        whole_prompts: prompts are not read in chunks, as on a device.
-        reason: why the largest count, the end of a sentence.
+        whole_prompts: read prompts in full chunks, as on a device.
+        reason: the reason for the largest count, the end of a sentence.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Threads:
         self._draft, self._whole_prompts = draft, whole_prompts
         self._others, self._clock = others, clock
         self._recent: dict[tuple[int, int], float] = {}  # seconds, by count and kind of pass
-        self._before = 0  # count before the trial under way, 0 without one
+        self._before = 0  # count before the current trial, 0 if there is none
         self._tried: list[tuple[float, float]] = []  # its passes: seconds, and those before
         self._since, self._last = clock(), float("-inf")
         self._down, self._up = WAIT, WAIT  # seconds from `_since` on
         self._crowded = 0
         self._measuring = False
-        self._passes: Sequence[Threaded] = ()
+        self._passes: Sequence[ThreadedPasses] = ()
 
     @property
     def all(self) -> bool:
@@ -80,21 +81,21 @@ class Threads:
 
     @property
     def why(self) -> str:
-        """How many threads there are at present, and why."""
+        """The current number of threads, and the reason."""
         if len(self.counts) == 1:
             return f"{self.count}, {self.reason}"
         return f"{self.count} of {self.counts[-1]}: {self.reason}"
 
-    def serve(self, target: Threaded, *draft: Threaded) -> None:
-        """Decide for these passes. Those of a draft model decide nothing: they are as fast on fewer
-        threads."""
+    def serve(self, target: ThreadedPasses, *draft: ThreadedPasses) -> None:
+        """Set the threads of these caches. Only the target's passes are judged: those of a draft
+        model are as fast on fewer threads."""
         if len(self.counts) > 1:
             self._passes = [target, *draft] if self._draft else [target]
             target.watch = self
 
     @contextmanager
-    def still(self) -> Iterator[None]:
-        """Meanwhile passes are measured: the count stays, and they say nothing of the present."""
+    def hold_count(self) -> Iterator[None]:
+        """Keep the count and ignore passes while they are timed for other purposes."""
         self._measuring = True
         try:
             yield
@@ -102,15 +103,15 @@ class Threads:
             self._measuring = False
 
     def begin(self) -> None:
-        """An answer begins: after a pause only what others use is known."""
+        """Prepare for an answer: after a pause, use all threads if other processes are idle."""
         if len(self.counts) > 1 and self._clock() - self._last > GAP:
             self._before, others = 0, self._others()
             if others is not None and others < BUSY:
                 self._move(self.counts[-1], others)
-        self.between()
+        self.apply()
 
-    def between(self) -> None:
-        """A step is over, and the next not planned."""
+    def apply(self) -> None:
+        """Apply the chosen count, between two steps."""
         if self.count != self._applied:
             self._applied = self.count
             for passes in self._passes:
@@ -120,7 +121,7 @@ class Threads:
         """Tokens of the next chunk of a prompt."""
         if self._measuring or self._whole_prompts:
             return most
-        self.between()
+        self.apply()
         return min(most, CHUNK)
 
     def passed(self, tokens: int, context: int, seconds: float) -> None:
@@ -145,10 +146,10 @@ class Threads:
                 self._tried.append((seconds, before * units))
         known = self._recent.get(at, each)
         self._recent[at] = known + RATE * (each - known)
-        fitting, lasted = self._fitting(others), self._last - self._since
+        fitting, lasted = self._fitting_count(others), self._last - self._since
         self._crowded = self._crowded + 1 if fitting < self.count else 0
         if self._before:
-            self._judge(others)
+            self._evaluate_trial(others)
         elif self._crowded >= CROWDED and lasted >= self._down:
             if lasted < LASTED:
                 self._up = min(LAST_WAIT, 2.0 * self._up)
@@ -160,8 +161,8 @@ class Threads:
             self._down = WAIT
             self._move(fitting, others)
 
-    def _judge(self, others: float) -> None:
-        """Keep the count that is tried, give it up, or wait for another pass."""
+    def _evaluate_trial(self, others: float) -> None:
+        """Accept the tried count, restore the previous one, or wait for another pass."""
         tried = sorted(self._tried, key=lambda one: one[0] / one[1])
         if len(tried) >= WINDOW:
             tried.pop()  # a hiccup
@@ -172,8 +173,8 @@ class Threads:
             self._down = min(LAST_WAIT, 2.0 * self._down)
             self._move(before, others)
 
-    def _fitting(self, others: float) -> int:
-        """The largest count for which others leave cores."""
+    def _fitting_count(self, others: float) -> int:
+        """The largest count for which other processes leave enough cores."""
         left = self.counts[-1] - (others if others >= BUSY else 0.0) + ROOM
         return max((n for n in self.counts if n <= left), default=self.counts[0])
 
@@ -187,16 +188,16 @@ class Threads:
 
 
 def thread_choice(options: ModelOptions, target: Model) -> Threads:
-    """As options say: all physical cores, half of them, or one."""
+    """The choices by the options: normally all physical cores, half of them, or one."""
     cores = library.default_threads()
     counts, reason = [cores, max(1, cores // 2), 1], "no other program needs a core"
     if options.fixed_threads is not None:
         counts, reason = [options.fixed_threads], "as asked for"
     elif target.on_device:
-        # Trials would teach nothing: no count makes its passes faster.
+        # No count makes the passes of a device faster.
         counts, reason = [cores], "as a device computes the model's layers"
     elif options.rpc:
-        # What its passes take says nothing about the processor of this machine.
+        # The time of its passes does not depend on the processor of this machine.
         counts, reason = [cores], "the passes run on other machines"
     elif cores == 1:
         reason = "the only core"
@@ -209,8 +210,8 @@ def thread_choice(options: ModelOptions, target: Model) -> Threads:
     )
 
 
-def side_by_side(options: ModelOptions) -> bool:
-    """Whether target and draft model have devices, or cores, of their own."""
+def have_separate_cores(options: ModelOptions) -> bool:
+    """Whether target and draft model use different devices or cores."""
     if options.rpc:
         return True  # its passes keep other machines busy
     if options.draft_gpu_layers not in (None, options.gpu_layers):

@@ -10,22 +10,22 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
-ROUNDS, LEAST = 15, 5
-SECONDS = 4.0
-"""Large models and busy machines get fewer rounds, at least LEAST."""
+ROUNDS, MIN_ROUNDS = 15, 5
+TIME_LIMIT = 4.0
+"""Seconds after which no round begins, beyond MIN_ROUNDS."""
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
-    """Seconds of a single-token pass: another file's, with these options, ÷ the model's. The median
-    of ratios within rounds of alternating order, so that changes of pace cancel out."""
-    # On the model's device, too: the two differ in their weights alone.
+    """The time of a single-token pass of another file, with these options, ÷ the model's: the
+    median over rounds of alternating order, so that changes of speed cancel out."""
+    # Both run on the same device and differ only in their weights.
     options = replace(options, context=64)
     with Model(path, options) as other, ExitStack() as opened:
         contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, other)]
         ratios: list[float] = []
-        deadline = perf_counter() + SECONDS
+        deadline = perf_counter() + TIME_LIMIT
         for turn in range(ROUNDS + 2):
-            if len(ratios) >= LEAST and perf_counter() > deadline:
+            if len(ratios) >= MIN_ROUNDS and perf_counter() > deadline:
                 break
             seconds = [0.0, 0.0]
             for which in (0, 1) if turn % 2 else (1, 0):

@@ -1,6 +1,6 @@
 """Trials that may crash: `python -m localspec.llama.trial TRIAL [PATH]`.
 
-`file PATH` opens a model and decodes a token; `kernels`, their self-test, prints its outcome.
+`file PATH` opens a model and decodes a token. `kernels` prints the outcome of their self-test.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
 REFUSED = 3
-"""Exit status for a file that is refused in the ordinary way."""
+"""Exit status for a file that is refused without a crash."""
 _THREADS = 2
 
 
 def main(trial: str, path: str = "") -> int:
     if trial == "file":
-        return decodes(Path(path))
-    print(json.dumps(_self_tested()))
+        return try_file(Path(path))
+    print(json.dumps(run_self_test()))
     return 0
 
 
-def decodes(path: Path) -> int:
-    """Open a model and decode a token, on the CPU alone."""
+def try_file(path: Path) -> int:
+    """Open a model and decode a token, using only the CPU; an exit status."""
     options = ModelOptions(context=64, gpu_layers=0)
     try:
-        with Model(path, options, cpu_alone=True) as model:
+        with Model(path, options, cpu_only=True) as model:
             context = Context(model, options)
             context.extend([0])
             context.close()
@@ -43,10 +43,10 @@ def decodes(path: Path) -> int:
     return 0
 
 
-def _self_tested() -> dict[str, str]:
-    """The "instruction_set" of kernels that passed, else "why_not"."""
+def run_self_test() -> dict[str, str]:
+    """Run the kernels' self-test; their "instruction_set" if they passed, otherwise "why_not"."""
     try:
-        chosen = start(load(library_path()), kernels.facts_here())
+        chosen = start(load(library_path()), kernels.self_test_facts())
     except OSError as error:
         return {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
     except Unusable as error:

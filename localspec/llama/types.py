@@ -1,4 +1,4 @@
-"""Types of tensors and of files, by their numbers in llama.cpp."""
+"""Types of tensors and files, by their numbers in llama.cpp."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ FILE_TYPES: Mapping[int, str] = {int(number): name for number, name in _rows(_FI
 
 
 def row_bytes(name: str, length: int) -> int:
-    """Bytes of `length` numbers of a type, e.g. a row of a KV cache in "q8_0"."""
+    """Bytes of a row of `length` numbers in a type, e.g. a KV cache's in "q8_0"."""
     _, block, size = TYPES[TYPE_NUMBERS[name.upper()]]
     return -(-length // block) * size

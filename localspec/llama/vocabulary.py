@@ -13,8 +13,8 @@ import llama_cpp
 from localspec.errors import UsageError
 
 
-def alive(handle: Any) -> Any:
-    """A handle of llama.cpp's, which would read freed memory; a UsageError where it is None."""
+def require_open(handle: Any) -> Any:
+    """The handle; a UsageError if it is None, as llama.cpp would read freed memory."""
     if handle is None:
         raise UsageError("The model is closed. Load it again.")
     return handle
@@ -22,8 +22,8 @@ def alive(handle: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A token that llama.cpp looks for in a text before all others. `control`: only on demand.
-    `strips_left`, `strips_right`: white space beside it goes."""
+    """A token that llama.cpp finds in a text before all others. `control`: only on request.
+    `strips_left`, `strips_right`: white space on that side is dropped."""
 
     id: int
     control: bool
@@ -35,7 +35,7 @@ class Vocabulary:
     """The tokens of a model; `bos` and `eos` are -1 if missing."""
 
     def __init__(self, handle: Any) -> None:
-        self.native: Any = handle  # None from when its model is closed
+        self.native: Any = handle  # None once its model is closed
         self.size: int = llama_cpp.llama_vocab_n_tokens(handle)
         self.bos: int = llama_cpp.llama_vocab_bos(handle)
         self.eos: int = llama_cpp.llama_vocab_eos(handle)
@@ -45,11 +45,11 @@ class Vocabulary:
 
     @property
     def handle(self) -> Any:
-        return alive(self.native)
+        return require_open(self.native)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """The caller's token ids; a UsageError for an unknown one, which llama.cpp would not
-        survive."""
+        """The caller's token ids; a UsageError for an unknown one, on which llama.cpp would
+        abort."""
         try:
             found = [*map(operator.index, tokens)]
         except TypeError:
@@ -63,7 +63,7 @@ class Vocabulary:
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
         """Token ids of a text; lone surrogates become question marks. `special`: read `<|…|>` and
-        the like as control tokens. `add_bos`: add BOS, and whatever else the metadata say."""
+        the like as control tokens. `add_bos`: add BOS and other tokens by the metadata."""
         return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
 
     @cached_property
@@ -115,7 +115,7 @@ class Vocabulary:
         return found
 
     def text(self, token: int) -> str:
-        """The token as the vocabulary writes it."""
+        """The token as spelled in the vocabulary."""
         raw = llama_cpp.llama_vocab_get_text(self.handle, token)
         return (raw or b"").decode("utf-8", "replace")
 
@@ -127,7 +127,7 @@ class Vocabulary:
         return found
 
     def controls_in(self, texts: Sequence[str]) -> dict[int, str]:
-        """The control tokens that some texts spell, each by itself."""
+        """Control tokens that are spelled by one of these texts, with the text."""
         found = {}
         for text in texts:
             tokens = self.tokenize(text, special=True, add_bos=False)
@@ -135,8 +135,8 @@ class Vocabulary:
                 found[tokens[0]] = text
         return found
 
-    def filling(self) -> dict[str, int]:
-        """Control tokens for filling in the middle: "pre", "suf", "mid", "rep", "sep", or some."""
+    def infill_tokens(self) -> dict[str, int]:
+        """Fill-in-the-middle tokens, as far as there are any: "pre", "suf", "mid", "rep", "sep"."""
         found = {
             name: getattr(llama_cpp, f"llama_vocab_fim_{name}")(self.handle)
             for name in ("pre", "suf", "mid", "rep", "sep")
@@ -144,7 +144,7 @@ class Vocabulary:
         return {name: int(token) for name, token in found.items() if token >= 0}
 
     def fingerprint(self) -> str:
-        """Identity of what token ids mean, hexadecimal; padding at the end does not count."""
+        """A hexadecimal digest of all tokens, without padding at the end."""
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         size = self.size
         while size and attribute(self.handle, size - 1) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
@@ -155,15 +155,19 @@ class Vocabulary:
         return digest.hexdigest()[:24]
 
     def special_text(self, token: int) -> str:
-        """A control token as text, for chat templates; empty without one."""
+        """A control token as text, for chat templates; empty for -1."""
         return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """A vocabulary as bytes: the pieces of tokens (of control tokens their names), tokens that are
-    no text, tokens of one byte, and the special ones: end of turn is else end of text; -1 if
-    missing."""
+    """A vocabulary as bytes.
+
+    Attributes:
+        pieces: bytes by token; a control token's name.
+        controls: tokens that are not text; `single_bytes`: tokens of one byte.
+        bos, eot, eos: -1 if missing; `eot` is `eos` without an end of turn.
+    """
 
     pieces: Sequence[bytes]
     controls: frozenset[int]
@@ -176,10 +180,10 @@ class TokenBytes:
 
 
 def token_bytes(vocabulary: Vocabulary) -> TokenBytes:
-    unspoken = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+    not_text = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
     tokens = range(vocabulary.size)
     attributes = [llama_cpp.llama_vocab_get_attr(vocabulary.handle, token) for token in tokens]
-    controls = frozenset(token for token in tokens if attributes[token] & unspoken)
+    controls = frozenset(token for token in tokens if attributes[token] & not_text)
     turn: int = llama_cpp.llama_vocab_eot(vocabulary.handle)
     return TokenBytes(
         pieces=[vocabulary.piece(token, special=token in controls) for token in tokens],

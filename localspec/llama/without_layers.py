@@ -1,7 +1,7 @@
-"""What a model predicts when layers are left out, without writing a file.
+"""Predictions of a model without some of its layers, without writing a file.
 
-A block adds to the residual stream; leaving it out means that its output is its input, which a
-callback of ggml sets. All blocks are still computed.
+A block adds to the residual stream. Without it, its output equals its input, which a ggml callback
+sets. All blocks are still computed.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 
-MOST_TOKENS = 128
-"""Tokens of a text."""
+MAX_TOKENS = 128
+"""Most tokens of a text."""
 _OUT = re.compile(r"l_out-(\d+)")
 
 
 class WithoutLayers:
-    """A cache whose passes leave out layers; for architectures in `gguf.architectures.ALIKE`."""
+    """A cache whose passes skip layers; for architectures in `gguf.architectures.ALIKE`."""
 
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
-        self._outcomes: list[npt.NDArray[np.float32]] = []  # of the blocks that were not
+        self._outputs: list[npt.NDArray[np.float32]] = []  # of the blocks that were not left out
         stop = ctypes.create_string_buffer(2)
-        self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._computed)
-        params = context_params(model, options, stop, sequences=1, rows=MOST_TOKENS)
-        params.n_ctx = params.n_batch = params.n_ubatch = MOST_TOKENS
+        self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._on_tensor)
+        params = context_params(model, options, stop, sequences=1, rows=MAX_TOKENS)
+        params.n_ctx = params.n_batch = params.n_ubatch = MAX_TOKENS
         params.cb_eval = self._callback
-        self._native = NativeContext(model, params, stop, f"{MOST_TOKENS} tokens")
-        self._batch = Batch(MOST_TOKENS, 1)
+        self._native = NativeContext(model, params, stop, f"{MAX_TOKENS} tokens")
+        self._batch = Batch(MAX_TOKENS, 1)
 
     def close(self) -> None:
         self._native.close()
 
     def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
-        """The most probable next token after each of up to MOST_TOKENS, int64 [tokens]. `left_out`:
+        """The most probable next token after each of up to MAX_TOKENS, int64 [tokens]. `left_out`:
         layers, never 0."""
         self._native.clear()
-        self._left_out, self._outcomes = frozenset(left_out), []
+        self._left_out, self._outputs = frozenset(left_out), []
         count = len(tokens)
         address = self._native.run(self._batch.fill([chain(tokens, count)]))
         found: npt.NDArray[np.int64] = self._native.logits(address, count).argmax(axis=1)
@@ -58,21 +58,21 @@ class WithoutLayers:
         """1 − the mean cosine of each layer's input and output, without layer 0 (Men et al. 2024,
         ShortGPT, section 3.1)."""
         self.choices(tokens, ())
-        between = [outcome.reshape(len(tokens), -1) for outcome in self._outcomes]
+        between = [outcome.reshape(len(tokens), -1) for outcome in self._outputs]
         return {
             layer: 1.0 - _cosine(before, after)
             for layer, (before, after) in enumerate(itertools.pairwise(between), 1)
         }
 
-    def _computed(self, tensor: int, ask: bool, _user_data: object) -> bool:
+    def _on_tensor(self, tensor: int, ask: bool, _user_data: object) -> bool:
         found = _OUT.fullmatch(ggml.tensor_name(tensor))
         if ask or found is None:
             return found is not None
         layer = int(found[1])
         if layer in self._left_out:
-            ggml.set_tensor_values(tensor, self._outcomes[-1])
+            ggml.set_tensor_values(tensor, self._outputs[-1])
         else:
-            self._outcomes.append(ggml.tensor_values(tensor))
+            self._outputs.append(ggml.tensor_values(tensor))
         return True
 
 

@@ -11,7 +11,7 @@ from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.reader import read_gguf
 from localspec.llama import library
-from localspec.llama.embeddings import LONGEST, Embedder
+from localspec.llama.embeddings import MAX_LENGTH, Embedder
 from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
@@ -110,7 +110,7 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
         NativeError: no memory, or llama.cpp does not provide this architecture's last layer.
         ServerUnreachable: an RPC server does not answer.
     """
-    context = min(options.context or LONGEST, engine.model.trained_context, LONGEST)
+    context = min(options.context or MAX_LENGTH, engine.model.trained_context, MAX_LENGTH)
     return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from localspec.drafters.medusa import MedusaWeights
 from localspec.identity import machine
 from localspec.llama import devices, library
-from localspec.llama.adapters import adapted_identity
+from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.context_params import kv_types
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -22,7 +22,7 @@ def cost_identity(
         "machine": machine() | {"devices": [device.description for device in devices.devices()]},
         "library": library.version(),
         "models": [
-            adapted_identity(model.path, model.adapters if isinstance(model, Model) else ())
+            identity_with_adapters(model.path, model.adapters if isinstance(model, Model) else ())
             for model in models
             if model is not None
         ],

@@ -17,7 +17,7 @@ from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
 from localspec.pairing.trained import best_for
-from localspec.self_draft.recipe import SELF, Wish
+from localspec.self_draft.recipe import SELF, SelfDraftRequest
 from localspec.typed import typed
 
 Reference = str | os.PathLike[str]
@@ -121,13 +121,13 @@ def find_draft(
     progress: Callable[[float], None] | None = None,
 ) -> ChosenDraft:
     """What any other `-d` means: a file, or a draft made from the target's own. Raises as
-    `localspec.hub.resolution.find` and `localspec.self_draft.making.self_draft`."""
-    wish = Wish.parse(reference)
-    if wish is None:
+    `localspec.hub.resolution.find` and `localspec.self_draft.maker.self_draft`."""
+    request = SelfDraftRequest.parse(reference)
+    if request is None:
         found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)
         return ChosenDraft(found.path, resolution.name_of(reference, found.path), found.notices)
-    from localspec.self_draft.making import self_draft
+    from localspec.self_draft.maker import self_draft
 
     require_usable(target)
-    made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
+    made = self_draft(target, request, options, lambda: progress is None or progress(0.0))
     return ChosenDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))

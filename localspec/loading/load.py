@@ -26,7 +26,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
-from localspec.llama.threads import side_by_side, thread_choice
+from localspec.llama.threads import have_separate_cores, thread_choice
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
 from localspec.loading.heads import open_own_mtp
@@ -75,7 +75,7 @@ def load(
         draft: a reference; None or "none" for no draft model; "auto" for MTP layers in the model's
             file, else the local draft model with the largest expected gain, if any pays
             (`localspec.pairing.auto`); "self" for MTP layers, else a draft made from the model's
-            own file, which takes some minutes once (`localspec.self_draft.making`).
+            own file, which takes some minutes once (`localspec.self_draft.maker`).
         options: how the models run.
         drafting: how to draft; a call may override it.
         wait: whether a call waits while another one generates, or raises EngineBusy.
@@ -216,8 +216,8 @@ def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
         return SharedSeats(target, draft, model, heads, chunk=chunk, piece=piece)
     assert not isinstance(draft, SharedContext)
     drafting = None if draft is None else model(draft)
-    if draft is not None and drafting is not None and side_by_side(options):
-        draft.compute_apart()
+    if draft is not None and drafting is not None and have_separate_cores(options):
+        draft.compute_in_caller()
         drafting.reader = ParallelReader(drafting)
     return Seats(target, Parts(drafting, head=heads[0]))
 

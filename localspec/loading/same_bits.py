@@ -40,16 +40,16 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
     all do, trees and shared passes included."""
     context = min(options.context or model.trained_context, _CELLS)
     facts = identity | {"context": context}
-    known = _outcomes.of(facts) or {}
+    known = _outcomes.get(facts) or {}
     if not all(isinstance(known.get(name), int) for name in ("largest", "left")):
         with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
-            before = kernels.left_so_far()
+            before = kernels.left_count()
             largest = largest_equal_pass(tried)
             if largest > 1 and model.kernels.in_use and not equal_behind_trees(tried):
                 largest = 1
-            left = (kernels.left_so_far() or 0) - (before or 0)
+            left = (kernels.left_count() or 0) - (before or 0)
         known = {"largest": largest, "left": left}
-        _outcomes.keep(facts, known)
+        _outcomes.store(facts, known)
     largest = int(known["largest"])
     # A recurrent memory is cut back in passes of its own, which nothing is known of.
     ours = model.kernels.in_use and not model.offloaded and not model.recurrent

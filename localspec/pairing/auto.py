@@ -132,7 +132,7 @@ def choose(
         facts = _facts(target, models, known, options, accelerated)
     except OSError:  # the target is not there; opening it reports that
         return Choice(None, "the target cannot be read")
-    remembered = choices.of(facts)
+    remembered = choices.get(facts)
     if remembered is not None and isinstance(draft := remembered.get("draft"), str | None):
         why = printable(str(remembered.get("why")), 600)
         return Choice(None if draft is None else Path(draft), why)
@@ -143,7 +143,7 @@ def choose(
     choice = decide(file, models, known, options, accelerated=accelerated, device_free=device_free)
     if not choice.passing:
         draft = None if choice.draft is None else str(choice.draft)
-        choices.keep(facts, {"draft": draft, "why": choice.why})
+        choices.store(facts, {"draft": draft, "why": choice.why})
     return choice
 
 

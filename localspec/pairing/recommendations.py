@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.identity import file_identity, machine
-from localspec.llama.adapters import adapted_identity
+from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 
@@ -18,7 +18,7 @@ outcomes = Outcomes("recommendations", 2_000)
 def store(target: Path, draft: Path, speed_up: float, options: ModelOptions) -> None:
     """Keep it, replacing what was found of the pair before."""
     identity = _identity(target, options) | {"draft": file_identity(draft)}
-    outcomes.keep(identity, {"identity": identity, "draft": str(draft), "speed_up": speed_up})
+    outcomes.store(identity, {"identity": identity, "draft": str(draft), "speed_up": speed_up})
 
 
 def of_target(target: Path, options: ModelOptions) -> dict[Path, float]:
@@ -43,7 +43,7 @@ def _identity(target: Path, options: ModelOptions) -> dict[str, Any]:
     """All that the figures depend on but the draft, as JSON values."""
     return {
         "machine": machine(),
-        "target": adapted_identity(target, options.adapters),
+        "target": identity_with_adapters(target, options.adapters),
         "threads": [options.threads, options.draft_threads],
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],

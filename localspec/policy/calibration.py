@@ -178,7 +178,7 @@ class Calibration:
         fresh = not 4 * known > len(prompt)
         again = 0 < profile.doubts <= REPEATED and fresh
         wanted = [whole or again or not curve for _, curve in measured]
-        with self._threads.still():
+        with self._threads.hold_count():
             if not any(wanted) and not self.checked:
                 takes = sum(3.0 * curve.seconds(4, 0) for _, curve in measured)
                 if takes > SHARE * (profile.budget.seconds - profile.measured_at):
@@ -219,7 +219,7 @@ class Calibration:
             if passes is target:
                 read()
             started = perf_counter()
-            with self._threads.still():
+            with self._threads.hold_count():
                 pace = curve.pace * (1.0 if passes is target else self._profile.target.pace)
                 calibrate_far(passes, curve, pace)
             spent += perf_counter() - started

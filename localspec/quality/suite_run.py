@@ -11,7 +11,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.rules import LOSSY
 from localspec.drafters.options import Drafting
 from localspec.quality.items import SuiteItem
-from localspec.verify.subject import LONGEST, Subject, measure
+from localspec.verify.subject import MAX_PROMPT, Subject, measure
 
 _SIZES = (2, 4, 8)
 _MEASURED = 2
@@ -102,12 +102,12 @@ def examine(
 ) -> None:
     """Answer every question in every way of `outcome`, into it; `sampling` has a seed."""
     for number, item in enumerate(items):
-        subject.tell(f"question {number + 1} of {len(items)}")
+        subject.report(f"question {number + 1} of {len(items)}")
         prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
         if len(prompt) + item.most > subject.engine.context_length:
             continue
         if sampling.greedy and number < _MEASURED:
-            plainly = subject.plain(prompt[-LONGEST:], 24)
+            plainly = subject.plain(prompt[-MAX_PROMPT:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
                     outcome.noise = max(outcome.noise, *measure(subject, plainly, size), 0.0)
@@ -124,7 +124,7 @@ def examine(
             way.tokens += answer.stats.generated_tokens - 1
             way.seconds += answer.stats.decode_seconds
             if sampling.greedy and answer.tokens != plain:
-                place, gap = subject.parting(prompt, plain, answer.tokens)
+                place, gap = subject.first_difference(prompt, plain, answer.tokens)
                 way.differences.append(
                     ItemDifference(item.id, place, gap, right["plain"], right[name])
                 )

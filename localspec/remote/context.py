@@ -66,15 +66,15 @@ class RemoteContext(Context):
     def resume(self) -> None:
         self.model.shared.set_flag(self._number, stop=False)
 
-    def told(self) -> list[str]:
+    def take_notices(self) -> list[str]:
         befell, self._befell = self._befell, []
         return befell
 
     def set_threads(self, count: int) -> None:
         self._ask("set_threads", count)
 
-    def want_hidden(self, layers: tuple[int, ...]) -> None:
-        self._ask("want_hidden", layers)
+    def request_hidden(self, layers: tuple[int, ...]) -> None:
+        self._ask("request_hidden", layers)
         self._layers = layers
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
@@ -171,7 +171,7 @@ class RemoteContext(Context):
         if child is not self._child:
             self._open(child)
             if self._layers:
-                self._change(child, "want_hidden", self._layers)
+                self._change(child, "request_hidden", self._layers)
             before = list(self.tokens)
             if before:
                 self.tokens.clear()

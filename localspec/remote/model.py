@@ -35,7 +35,7 @@ class RemoteModel(Model):
         self._child: ChildProcess | None = None
         self._numbers: set[int] = set()
         self._shared: SharedRows | None = None
-        super().__init__(path, self._options, vocabulary_alone=True, adapters=adapters)
+        super().__init__(path, self._options, vocabulary_only=True, adapters=adapters)
         try:
             self._shared = SharedRows(self.vocabulary.size)
             self.child(progress)

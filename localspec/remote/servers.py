@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from localspec.errors import LocalspecError, ServerUnreachable
-from localspec.llama.library import gave_up
+from localspec.llama.library import abort_error
 
 LIMIT = 5.0
 
@@ -92,4 +92,4 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
         return ServerUnreachable(
             f"The connection to the RPC servers {names} was lost, and they answer again. Ask again."
         )
-    return gave_up(words)
+    return abort_error(words)

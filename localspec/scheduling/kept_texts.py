@@ -33,7 +33,7 @@ class KeptTexts:
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
         def of(shared: SharedContext, number: int) -> Context:
-            return Context.of(shared, shared.kept_lot(number), make_room=self.drop_oldest)
+            return Context.over(shared, shared.kept_sequences(number), make_room=self.drop_oldest)
 
         self._texts: list[_Text] = []
         self._free = [
@@ -59,9 +59,9 @@ class KeptTexts:
             if shared == len(text.target.tokens):
                 self._drop(text)
         text = self._opened()
-        text.target.begin_with(cache.lot.first, tokens)
+        text.target.begin_with(cache.sequences.first, tokens)
         if text.draft is not None and draft is not None and drafted:
-            text.draft.begin_with(draft.lot.first, drafted)
+            text.draft.begin_with(draft.sequences.first, drafted)
         self._texts.append(text)
 
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
@@ -83,11 +83,11 @@ class KeptTexts:
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._used(text)
-            cache.begin_with(text.target.lot.first, prompt[:length])
+            cache.begin_with(text.target.sequences.first, prompt[:length])
         if draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
             if text is not None and text.draft is not None:
-                draft.begin_with(text.draft.lot.first, prompt[:drafted])
+                draft.begin_with(text.draft.sequences.first, prompt[:drafted])
         return length
 
     def known(self, prompt: Sequence[int]) -> int:

@@ -169,7 +169,7 @@ class Scheduler:
         """Hand something to a task's reader, and wait for room for more; raises Cancelled."""
         task.put(item)
         waits = self.shares and len(self.tasks) > 1
-        goes_on = waits or not (self.waiting or compute_thread.others_wait())
+        goes_on = waits or not (self.waiting or compute_thread.has_waiting_calls())
         if goes_on and task.read and not task.cancelled:
             return
         task.want(Wait.READER)
@@ -225,7 +225,7 @@ class Scheduler:
                 if self._ready(task):
                     self._resume(task)
                     ran = True
-            if ran and compute_thread.others_wait():
+            if ran and compute_thread.has_waiting_calls():
                 self.wake()
                 return
 

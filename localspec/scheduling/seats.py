@@ -44,7 +44,7 @@ class Seat:
 
     def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt need not be read."""
-        return self.target.holds_of(prompt)
+        return self.target.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Take up what the disk has of a prompt; returns notices."""

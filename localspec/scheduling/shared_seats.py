@@ -64,12 +64,14 @@ class SharedSeat(Seat):
     ) -> None:
         self._seats, self._passes = seats, seats.scheduler
         decode = partial(self._decode, Wait.TARGET)
-        cache = Context.of(target, target.lot(number), decode, self._chunk)
+        cache = Context.over(target, target.answer_sequences(number), decode, self._chunk)
         self.draft_cache: Context | None = None
         model = None
         if draft is not None:
             decode = partial(self._decode, Wait.DRAFT)
-            self.draft_cache = Context.of(draft, draft.lot(number), decode, self._chunk)
+            self.draft_cache = Context.over(
+                draft, draft.answer_sequences(number), decode, self._chunk
+            )
             model = make_model(self.draft_cache)
         super().__init__(cache, Parts(model, head=head))
         self.target = SeatTarget(self)
@@ -191,7 +193,7 @@ class SharedSeats(Seats):
 
     def remember(self, sessions: Sessions, profile: PairProfile) -> None:
         if self._heads:
-            self._heads[0].beside = self._heads[1:]
+            self._heads[0].siblings = self._heads[1:]
         if sessions.files is not None:
             sessions.files.write_apart()
             self.kept.disk = sessions.files

@@ -1,4 +1,4 @@
-"""What drafts of a model's own file would be worth on this machine."""
+"""The expected gain of drafts made from a model's own file, on this machine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
-from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
+from localspec.llama.without_layers import MAX_TOKENS, WithoutLayers
 from localspec.pairing.forecast import Forecast, active_bytes, best, measured_curve
 from localspec.policy.calibration import WHOLE
 
 MINUTE = 60.0
 """Seconds for the search over layers."""
-PARTS = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)
+SHARES = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Shares of the inner layers to try without (Zhang et al. 2024, Draft & Verify, section 3.2)."""
 
-SEARCHED = (
+CALIBRATION = (
     """The history of bread begins long before writing. People who gathered wild grain ground it \
 between stones, mixed it with water and baked it in the ashes of a fire. The flat cakes that came \
 of it kept for weeks and could be carried. Yeast came later, most likely by accident: a dough that \
@@ -39,10 +39,9 @@ was left standing began to rise, and somebody baked it all the same.""",
     return sorted(counts.items(), key=lambda item: item[1], reverse=True)
 """,
 )
-"""What layers are chosen by. The model reads it: writing would take a second per token where it is
-large."""
+"""Texts by which layers are chosen. The model only reads them: generating would take longer."""
 
-JUDGED = (
+VALIDATION = (
     """"Where did you find it?" asked the girl. The old man put the lantern on the table and sat \
 down. "At the end of the harbour, under the nets," he said. "It was there all the time. Nobody \
 looks under nets." She turned the little box over in her hands, but there was no key and no lid.""",
@@ -54,30 +53,30 @@ the handlebar. Then:
 4. Tighten the nuts, close the brake and check that the wheel turns freely.
 """,
 )
-"""What the chosen ones are judged by: the best of many trials looks better than it is."""
+"""Texts for the final estimate: the best of many trials looks better than it is."""
 
 
 class DraftTrial:
-    """A model that drafts of itself are tried on.
+    """Estimates the speed-up by drafts that are made from the model itself.
 
     Args:
-        model: must outlive it.
-        file: the same file, as it was read.
-        going_on: called before each trial; an exception it raises comes out.
+        model: must outlive the trial.
+        file: the model's metadata and tensor list.
+        check: called before each trial; its exceptions are passed on.
 
     Attributes:
         curve: T(n) ÷ T(1), n = 1 … DEEPEST + 1, as measured here.
     """
 
     def __init__(
-        self, model: Model, file: GGUFFile, options: ModelOptions, going_on: Callable[[], object]
+        self, model: Model, file: GGUFFile, options: ModelOptions, check: Callable[[], object]
     ) -> None:
-        self._model, self._file, self._going_on = model, file, going_on
+        self._model, self._file, self._check = model, file, check
         self._options = replace(options, context=256, parallel=1)
         with closing(Context(model, self._options)) as context:
             self.curve = measured_curve(context, WHOLE[0])
         self._passes = WithoutLayers(model, self._options)
-        self._searched, self._judged = map(self._read, (SEARCHED, JUDGED))
+        self._searched, self._judged = map(self._read, (CALIBRATION, VALIDATION))
 
     def close(self) -> None:
         self._passes.close()
@@ -99,10 +98,10 @@ class DraftTrial:
         pass takes `cost` of a plain one, and is right in `agreement` of all places."""
         deadline, order = perf_counter() + MINUTE, self.order()
         found: list[tuple[tuple[int, ...], Forecast]] = []
-        for count in dict.fromkeys(max(1, int(len(order) * part)) for part in PARTS):
+        for count in dict.fromkeys(max(1, int(len(order) * share)) for share in SHARES):
             if found and perf_counter() > deadline:
                 break
-            self._going_on()
+            self._check()
             left_out = tuple(sorted(order[:count]))
             right = _agreement(self._passes, self._searched, left_out)
             expected = self.forecast(cost * self.share(left_out), agreement * right)
@@ -120,7 +119,7 @@ class DraftTrial:
         ShortGPT)."""
         influences: dict[int, float] = {}
         for tokens, _ in self._searched:
-            self._going_on()
+            self._check()
             for layer, influence in self._passes.influences(tokens).items():
                 influences[layer] = influences.get(layer, 0.0) + influence
         inner = range(1, self._model.layers - 1)
@@ -129,9 +128,9 @@ class DraftTrial:
     def _read(self, of: Sequence[str]) -> list[_Read]:
         found = []
         for text in of:
-            self._going_on()
+            self._check()
             tokens = self._model.vocabulary.tokenize(text, special=False, add_bos=True)
-            tokens = tokens[:MOST_TOKENS]
+            tokens = tokens[:MAX_TOKENS]
             found.append((tokens, self._passes.choices(tokens, ())))
         return found
 
@@ -140,6 +139,6 @@ _Read = tuple[list[int], npt.NDArray[np.int64]]
 
 
 def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
-    """In what share of all places a draft predicts the same."""
+    """The share of positions at which the predictions without some layers are the same."""
     same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
     return float(np.concatenate(same).mean())

@@ -1,4 +1,4 @@
-"""What a draft of the target's own file consists of."""
+"""Options for drafts from the target's own file: quantization and layers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def is_self(reference: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SelfDraftRequest:
     """`self`, `self:Q4_0` or `self:4`: the quantization, or how many layers to leave out."""
 
     quant: str | None = None
     count: int | None = None
 
     @classmethod
-    def parse(cls, reference: object) -> Wish | None:
-        """What a reference means, None for no `self`; UsageError for another form."""
+    def parse(cls, reference: object) -> SelfDraftRequest | None:
+        """Parse a reference; None if it is not a `self` draft, a UsageError if it is malformed."""
         if not is_self(reference):
             return None
         _, colon, what = str(reference).partition(":")
@@ -54,8 +54,8 @@ class Recipe:
     left_out: tuple[int, ...] = ()
 
     @property
-    def words(self) -> str:
-        """Goes after "the model": "in Q4_0 without layers 3 and 4"."""
+    def description(self) -> str:
+        """A phrase to follow "the model": "in Q4_0 without layers 3 and 4"."""
         parts = [f"in {self.quant}"] if self.quant is not None else []
         if self.left_out:
             noun = "layer" if len(self.left_out) == 1 else "layers"
@@ -71,7 +71,7 @@ class Recipe:
 
 
 def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
-    """Those worth trying, the smallest first; of four bits, one that needs no importance matrix."""
+    """Quantizations worth trying, the smallest first; Q4_0 needs no importance matrix."""
     now = quantization(file)
     if now in ("F32", "F16", "BF16"):
         return ("Q4_0", "Q8_0")
@@ -79,7 +79,7 @@ def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
 
 
 def why_all_layers(file: GGUFFile) -> str | None:
-    """Why no layer of a model can be left out, a clause; None if some can."""
+    """Why no layer of a model can be left out, as a clause; None if some can."""
     architecture, layers = file.architecture, file.own_integer("block_count") or 0
     if architecture in RECURRENT | HYBRID:
         return f"layers of {architecture} keep a state that the others build on"
@@ -89,12 +89,12 @@ def why_all_layers(file: GGUFFile) -> str | None:
     for key, value in file.metadata.items():
         if key.startswith(prefix) and isinstance(value, Array) and len(value) == layers:
             return f"its layers differ from one another ({key})"
-    if any(file.own_integer(key) for key in _BY_NUMBER):
+    if any(file.own_integer(key) for key in _PER_LAYER):
         return "its layers differ from one another"
-    if layers < _FEWEST:
+    if layers < _MIN_LAYERS:
         return f"it has no more than {layers} of them"
     return None
 
 
-_FEWEST = 4
-_BY_NUMBER = ("attention.sliding_window", "leading_dense_block_count")
+_MIN_LAYERS = 4
+_PER_LAYER = ("attention.sliding_window", "leading_dense_block_count")

@@ -265,7 +265,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "tools": engine.prompts.knows_tools,
         "vision": engine.prompts.sees_images,
         "thinking": reasons(engine.model.chat_template),
-        "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys(),
+        "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.infill_tokens().keys(),
     }
     parameters = {"num_ctx": engine.context_length, **settings_of(service.defaults)}
     about = await asyncio.to_thread(_model_info, engine.model.path)

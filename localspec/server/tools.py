@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.llama.json_schema import enforceable
+from localspec.llama.json_schema import make_enforceable
 from localspec.prompting.pieces import Plain, Reader
 from localspec.server.failures import ApiError, logger
 from localspec.server.tool_readers import FUNCTIONARY, CallOrResponse, CallReader
@@ -116,7 +116,7 @@ def schema_of_calls(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dic
 
 
 def _parameters_of(tool: Tool) -> dict[str, Any]:
-    found, left_out = enforceable(tool.parameters)
+    found, left_out = make_enforceable(tool.parameters)
     if left_out:
         logger.warning(
             "not enforced in arguments of the tool %r: %s", tool.name[:80], ", ".join(left_out)

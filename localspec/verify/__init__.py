@@ -1,1 +1,1 @@
-"""Evidence that speculative answers are the target's own."""
+"""Evidence that speculative decoding does not change the target's answers."""

@@ -1,4 +1,4 @@
-"""The KV cache after rejections, trees and cancelled answers, against a fresh one."""
+"""Compare the KV cache after rejections, trees and cancelled answers with a fresh one."""
 
 from __future__ import annotations
 
@@ -15,66 +15,68 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
-from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, beyond, skipped_ways
 from localspec.verify.subject import Best, PlainAnswer, Subject
 
 MARGIN = 2.0
-"""A row may be so many times farther from a fresh one than the farthest of measured rounding."""
+"""Largest distance of a row from a fresh one, as a multiple of the largest rounding measured."""
 SEED = 7
 _SAMPLING = SamplingParams(temperature=1.0, top_k=40, top_p=1.0, min_p=0.0, seed=SEED)
 _WRONG, _NODES = 2, 5
-"""Wrong tokens after a right one, and the most nodes of a tree made here."""
-_APART = 4
-"""Tokens between the wrong ones that are tried."""
+"""Wrong tokens after a right one, and the largest tree made here."""
+_INTERVAL = 4
+"""Tokens between positions at which a wrong one is tried."""
 _TOKENS = 12
 _SOURCE = "verify"
 _TREES = "tree commits"
 
-Found = tuple[str, float]
-"""What happened to the cache, and how far a row after it is from the fresh one."""
+Measurement = tuple[str, float]
+"""What happened to the cache, and the distance of the next row from a fresh one."""
 
 
 def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
-    """Rejections, trees, cancelled answers, and prompts that begin like others."""
+    """Check rejections, trees, cancelled answers, and prompts with a common prefix."""
     found: dict[str, list[float]] = defaultdict(list)
     fresh, wrong = list[float](), list[float]()
-    failed: dict[str, str] = {}  # by what was tried
+    failed: dict[str, str] = {}  # cause by attempt
     only_rounding = True
-    # Each text is read a dozen times over for every way: short ones.
+    # Short texts only: each is read a dozen times for every way of drafting.
     answers = sorted(subject.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
-    ways, asked = list(subject.ways()), list[str]()
+    ways, done = list(subject.ways()), list[str]()
     for number, name in deadline.within(product(range(len(answers)), ways)):
         answer, where = answers[number], f"caches, text {number + 1} of {len(answers)}"
         if name == ways[0]:
-            subject.tell(f"{where}: rejection and trees")
+            subject.report(f"{where}: rejection and trees")
             if subject.limits.max_draft >= _NODES:
                 try:
-                    moved = _by_hand(subject, answer, branches=False)
+                    moved = _distances_after_drafts(subject, answer, branches=False)
                     found["rejections"] += moved
                 except NativeError as error:  # as below
                     failed["After rejections llama.cpp refused the next pass"] = str(error)
             if subject.branches:
-                by_trees = _by_hand(subject, answer, branches=True)
+                by_trees = _distances_after_drafts(subject, answer, branches=True)
                 found[_TREES] += by_trees
                 if not subject.same_bits:
-                    # What was rejected must not matter, or it is no rounding.
-                    others_rejected = _by_hand(subject, answer, branches=True, rank=1 + _WRONG)
+                    # If the distance depends on the rejected tokens, it is not rounding.
+                    others_rejected = _distances_after_drafts(
+                        subject, answer, branches=True, rank=1 + _WRONG
+                    )
                     only_rounding = only_rounding and by_trees == others_rejected
-                    wrong += _wrong_tokens(subject, answer)
+                    wrong += _wrong_token_distances(subject, answer)
         others = [other for other in answers if other is not answer]
-        asked.append(name)
-        subject.tell(f"{where}: answers by {name}")
+        done.append(name)
+        subject.report(f"{where}: answers by {name}")
         try:
-            for what, distance in _by_answers(subject, answer, name, others, fresh):
+            for what, distance in _distances_after_answers(subject, answer, name, others, fresh):
                 found[what].append(distance)
-        except NativeError as error:  # what is left in a cache may make llama.cpp refuse a pass
+        except NativeError as error:  # llama.cpp may refuse a pass over stale cells
             failed[f"An answer by {name} ended in an error"] = str(error)
     subject.engine.clear()
     rounding = MARGIN * max([subject.noise, *fresh])
     limits = dict.fromkeys(found, rounding)
     if wrong and only_rounding:
-        # A committed branch leaves cells in another order, in which sums round otherwise. It has
-        # to be at most half as far away as a text that has a wrong token.
+        # A committed branch leaves cells in another order, in which sums round differently. The
+        # distance may be at most half of that of a text with a wrong token.
         limits[_TREES] = max(rounding, min(wrong) / 2.0)
     faults = [f"{what}: {why}" for what, why in failed.items()]
     for what, moved in found.items():
@@ -93,7 +95,7 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
         check="KV cache",
         faults=tuple(faults),
         summary=f"{rows} rows after {', '.join(found)}: {near if most else same}"
-        + left_out([name for name in ways if name not in asked], ()),
+        + skipped_ways([name for name in ways if name not in done], ()),
         figures={
             "seed": SEED,
             "cases": {
@@ -101,26 +103,26 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
                 for what, moved in found.items()
             },
         },
-        complete=len(asked) == len(answers) * len(ways),
+        complete=len(done) == len(answers) * len(ways),
     )
 
 
-def _wrong_tokens(subject: Subject, answer: PlainAnswer) -> list[float]:
-    """How far rows are moved by one wrong token, the last but one of their text."""
+def _wrong_token_distances(subject: Subject, answer: PlainAnswer) -> list[float]:
+    """How far a wrong token, the last but one of a text, moves rows."""
     tokens, best, found = answer.tokens, answer.best, list[float]()
-    for at in range(0, len(tokens) - 2, _APART):
+    for at in range(0, len(tokens) - 2, _INTERVAL):
         text = [*answer.prompt, *tokens[:at], int(best[at].ids[1]), tokens[at + 1]]
         subject.target.rollback(text[:-2])
-        found.append(best[at + 2].moved(subject.row(text)))
+        found.append(best[at + 2].distance(subject.row(text)))
     return found
 
 
-def _by_hand(
+def _distances_after_drafts(
     subject: Subject, answer: PlainAnswer, *, branches: bool, rank: int = 1
 ) -> list[float]:
-    """How far rows move after drafts whose first token alone is right, along the whole answer.
-    `branches`: have a wrong branch come before the right one; `rank`: the likeliest of the wrong
-    tokens, 1 for the second best of its place."""
+    """How far rows move after drafts of which only the first token is right, along the answer.
+    `branches`: put a wrong branch before the right one; `rank`: rank of the likeliest wrong token,
+    1 for the second best."""
     tokens, best, found = answer.tokens, answer.best, list[float]()
     subject.engine.clear()
     known = list(answer.prompt)
@@ -136,67 +138,67 @@ def _by_hand(
             node = tree.add(int(best[start + 2].ids[rank + more]), node, _SOURCE)
         rows = target.forward(PassRequest(known, tree)).rows
         if start:  # after a rejection
-            found.append(best[start + 1].moved(rows[0]))
-            found.append(best[start + 2].moved(rows[1 + right]))
+            found.append(best[start + 1].distance(rows[0]))
+            found.append(best[start + 2].distance(rows[1 + right]))
         target.commit(tree, [right])
         known.append(tokens[start + 1])
         start += 2
     if start + 1 < len(tokens):
-        found.append(best[start + 1].moved(subject.row([*known, tokens[start]])))
+        found.append(best[start + 1].distance(subject.row([*known, tokens[start]])))
     return found
 
 
-def _by_answers(
+def _distances_after_answers(
     subject: Subject,
     answer: PlainAnswer,
     name: str,
     others: Sequence[PlainAnswer],
     fresh: list[float],
-) -> Iterator[Found]:
-    """Sampled answers, ended in every manner, and what the caches hold then. `fresh` gets how far
-    reading the last token in a pass of its own moves a row."""
+) -> Iterator[Measurement]:
+    """How far rows move after sampled answers that end in different ways. Appends to `fresh` how
+    far a separate pass over the last token moves a row."""
     engine, drafting = subject.engine, subject.ways()[name]
     whole = subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING)
-    yield "answers", _kept_against_fresh(subject, whole.context)
+    yield "answers", _distance_from_fresh(subject, whole.context)
     if not subject.same_bits:
-        fresh.append(_last_token_alone(subject, whole.context))
-    for manner in ("cancelled answers", "answers cancelled in a pass", "answers left"):
+        fresh.append(_single_token_distance(subject, whole.context))
+    for ending in ("cancelled answers", "answers cancelled in a pass", "answers left"):
         stream = engine.stream(
             Tokens(answer.prompt), max_tokens=_TOKENS, sampling=_SAMPLING, drafting=drafting
         )
         with closing(stream):
             next(stream, None)
             next(stream, None)
-            if manner == "cancelled answers":
+            if ending == "cancelled answers":
                 stream.cancel()
                 next(stream, None)
-            elif manner == "answers cancelled in a pass":
+            elif ending == "answers cancelled in a pass":
                 pace = engine.plain_seconds(len(answer.prompt)) or 0.001
                 timer = Timer(0.5 * pace, stream.cancel)
                 timer.start()
                 for _ in stream:
                     pass
                 timer.join()
-        yield manner, _kept_against_fresh(subject, stream.context)
-    # A prompt that begins like the text in the cache, and continues otherwise.
+        yield ending, _distance_from_fresh(subject, stream.context)
+    # A prompt that shares its beginning with the text in the cache.
     for other in others[:1]:
         subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
         half = [*answer.prompt, *other.prompt[-_TOKENS:]]
         whole = subject.answer(half, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
-        yield "reuse", _kept_against_fresh(subject, whole.context)
+        yield "reuse", _distance_from_fresh(subject, whole.context)
 
 
-def _kept_against_fresh(subject: Subject, text: Sequence[int]) -> float:
-    """A row that continues from the cache, against one of a fresh prompt."""
+def _distance_from_fresh(subject: Subject, text: Sequence[int]) -> float:
+    """The distance of a row that uses the cache from one of a fresh prompt."""
     engine = subject.engine
     kept = np.array(engine.logits(text))
     engine.clear()
-    return Best(engine.logits(text)).moved(kept)
+    return Best(engine.logits(text)).distance(kept)
 
 
-def _last_token_alone(subject: Subject, text: Sequence[int]) -> float:
+def _single_token_distance(subject: Subject, text: Sequence[int]) -> float:
     subject.engine.clear()
     fresh = Best(subject.engine.logits(text))
     subject.engine.clear()
     subject.row(text[:-1])
-    return fresh.moved(subject.row(text))
+    return fresh.distance(subject.row(text))

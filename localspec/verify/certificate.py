@@ -1,4 +1,4 @@
-"""What was verified, on which files and machine, with which result."""
+"""Certificates: what was verified, on which files and machine, with which result."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FORMAT = "localspec certificate 1"
 
 @dataclass(slots=True, kw_only=True)
 class Certificate:
-    """What was verified. `target`, `draft`: their files, several where a model is split; `command`:
-    as it would be typed again; `effort`: name of an `Effort`, whose counts `settings` has;
-    `checks`: those that were done, in order; `missing` names the others."""
+    """The record of a verification. `target`, `draft`: files of the models, several if a model is
+    split; `command`: the command line to repeat it; `effort`: name of an `Effort`, whose counts are
+    in `settings`; `checks`: completed checks, in order; `missing`: names of the others."""
 
     machine: Machine
     target: tuple[FileFacts, ...]
@@ -39,24 +39,24 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """Failed where any check failed; incomplete where one was not done."""
+        """Failed if any check failed, incomplete if one is missing."""
         if any(check.faults for check in self.checks):
             return FAILED
         return INCOMPLETE if self.missing else PASSED
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; the last one is a checksum of the others."""
-        told = {"format": FORMAT, "verdict": self.verdict, **asdict(self)}
-        told["files"] = {name: told.pop(name) for name in ("target", "draft")}
-        told["seconds"] = round(self.seconds, 1)
-        for check, one in zip(told["checks"], self.checks, strict=True):
-            check["verdict"] = one.verdict
-        facts: dict[str, Any] = finite(told)
+        values = {"format": FORMAT, "verdict": self.verdict, **asdict(self)}
+        values["files"] = {name: values.pop(name) for name in ("target", "draft")}
+        values["seconds"] = round(self.seconds, 1)
+        for check, outcome in zip(values["checks"], self.checks, strict=True):
+            check["verdict"] = outcome.verdict
+        facts: dict[str, Any] = finite(values)
         return {**facts, "sha256": fingerprint(facts)}
 
 
 def write(certificate: Certificate, folder: Path) -> None:
-    """Write certificate.json as a whole."""
+    """Write certificate.json atomically."""
     text = json.dumps(certificate.as_dict(), ensure_ascii=False, indent=2) + "\n"
     try:
         write_atomically(folder / "certificate.json", text)
@@ -68,7 +68,7 @@ def write(certificate: Certificate, folder: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A certificate's JSON values; a UsageError for none, or one that was changed."""
+    """A certificate's JSON values; a UsageError if it is not one, or was changed."""
     try:
         found = json.loads(read_file(path))
     except OSError as error:
@@ -83,8 +83,8 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} is not a certificate of this version. Name the certificate.json that "
             "'localspec verify --out' wrote."
         )
-    said = found.pop("sha256", None)
-    if fingerprint(found) != said:
+    checksum = found.pop("sha256", None)
+    if fingerprint(found) != checksum:
         raise UsageError(
             f"{path} was changed after it was written: its checksum is another one. "
             "Ask for the file as 'localspec verify --out' wrote it."
@@ -94,13 +94,13 @@ def read(path: Path) -> dict[str, Any]:
 
 _VERSIONS = {"localspec": True, "llama_cpp_python": True}
 _VERSIONS |= dict.fromkeys(("commit", "cpu", "system", "python"), False)
-"""Facts about the machine, and whether a certificate is about something else if they differ."""
+"""Facts about the machine, and whether a certificate does not apply if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateDifference:
-    """A fact here against the certificate's; None where there is none. `decides`: the certificate
-    is about something else if they differ."""
+    """A fact in the certificate and here, None if missing. `decides`: the certificate does not
+    apply if they differ."""
 
     what: str
     certified: str | None
@@ -113,15 +113,15 @@ class CertificateDifference:
 
 
 def files_of(path: Path | None) -> tuple[FileFacts, ...]:
-    """Every file of a model, read as a whole; none for no model."""
+    """Facts about every file of a model, which is read completely; empty without a model."""
     if path is None:
         return ()
     return tuple(file_facts(path.with_name(name)) for name in parts_of(path.name))
 
 
 def adapters_of(adapters: Sequence[Adapter]) -> list[str]:
-    """The hash of each adapter, and its scale."""
-    return [f"{file_facts(one.path).sha256}:{one.scale:g}" for one in adapters]
+    """The hash and scale of each adapter."""
+    return [f"{file_facts(adapter.path).sha256}:{adapter.scale:g}" for adapter in adapters]
 
 
 def compare(
@@ -131,23 +131,23 @@ def compare(
     draft: Path | None,
     adapters: Mapping[str, Sequence[Adapter]],
 ) -> list[CertificateDifference]:
-    """What is the same, and what is not, of a certificate's JSON values. `adapters`: of the model
-    and the draft model, by their names in `settings`. A UsageError if it lacks something, an
+    """Compare a certificate's JSON values with the files and versions here. `adapters`: of the
+    model and the draft model, by their names in `settings`. A UsageError if a value is missing, an
     OSError if a file cannot be read."""
     try:
         then, files, settings = found["machine"], found["files"], found["settings"]
-        told = [
-            _decisive("model", [one["sha256"] for one in files["target"]], _hashes(target)),
-            _decisive("draft model", [one["sha256"] for one in files["draft"]], _hashes(draft)),
+        differences = [
+            _decisive("model", [file["sha256"] for file in files["target"]], _hashes(target)),
+            _decisive("draft model", [file["sha256"] for file in files["draft"]], _hashes(draft)),
         ]
         for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
-            one = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
-            told += [one] if one.here or one.certified else []
+            row = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
+            differences += [row] if row.here or row.certified else []
         for name, decides in _VERSIONS.items():
             here = str(getattr(machine, name))
             what = name.replace("_", " ")
-            told.append(CertificateDifference(what, str(then[name]), here, decides))
-        return told
+            differences.append(CertificateDifference(what, str(then[name]), here, decides))
+        return differences
     except (KeyError, TypeError):
         raise UsageError(
             "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
@@ -164,7 +164,7 @@ def _hashes(path: Path | None) -> list[str]:
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The verdict, then each check: how a line begins, and its text."""
+    """The verdict and each check as lines: a first column, and the text."""
     lines = [("", f"{found['verdict']}: {verdict(found)}"), ("", "")]
     for check in found["checks"]:
         early = "" if check["complete"] else " (as far as there was time)"
@@ -183,7 +183,7 @@ def verdict(found: dict[str, Any]) -> str:
 
 
 def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:
-    """What a certificate says, and whether it is about what is here."""
+    """A report on a certificate, and whether it applies to the files and versions here."""
     lines = []
     for one in differences:
         state = "same" if one.same else ("OTHER" if one.decides else "other")

@@ -1,4 +1,4 @@
-"""What all checks share: how much they try and for how long, what they allow, what came of it."""
+"""Parts shared by all checks: effort, deadline, limits and outcome."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Counts of what is tried, in `seconds` for all checks together (None: no limit). A check whose
-    time is over ends with what it has, and says so. `prompts` are answered greedily, with up to
-    `tokens`; `sizes`: tokens of the passes whose rounding is measured; `places`: texts after which
-    tokens are sampled, `samples` times for each way of drafting; `answers`: for each way, of the
-    caches and under the grammar."""
+    """The amount of work of all checks.
+
+    Attributes:
+        seconds: for all checks together (None: no limit). A check that runs out of time ends with
+            its results so far.
+        prompts: answered greedily, with up to `tokens`.
+        sizes: tokens of the passes whose rounding is measured.
+        places: texts after which tokens are sampled, `samples` times for each way of drafting.
+        answers: for each way of drafting, in the checks of caches and grammar.
+    """
 
     name: str
     seconds: float | None
@@ -36,7 +41,7 @@ THOROUGH = Effort("thorough", None, 56, 128, (2, 3, 4, 5, 6, 8, 12, 16), 32, 10_
 
 
 class Deadline:
-    """When a check should end, in `seconds` (None: never); nothing is broken off."""
+    """The time at which a check should end, in `seconds` (None: never); nothing is interrupted."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
@@ -47,13 +52,13 @@ class Deadline:
         return self._until is not None and self._clock() >= self._until
 
     def share(self, part: float) -> Deadline:
-        """One for a part of the time that is left."""
+        """A deadline for a part of the remaining time."""
         if self._until is None:
             return self
         return Deadline(part * (self._until - self._clock()), self._clock)
 
     def within(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-        """The first piece of work, then as long as there is time for the longest so far."""
+        """The first piece, then further ones while there is time for the longest so far."""
         longest = 0.0
         for number, piece in enumerate(pieces):
             began = self._clock()
@@ -65,7 +70,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One check: what was tried and found. `complete`: there was time for all."""
+    """The outcome of a check. `complete`: there was time for all of it."""
 
     check: str
     faults: tuple[str, ...]
@@ -79,7 +84,7 @@ class Outcome:
 
 
 NOTHING = -1.0
-"""Limit of logits where no bit may differ."""
+"""The limit of logits if all bits have to be the same."""
 
 
 def beyond(limit: float) -> str:
@@ -88,9 +93,9 @@ def beyond(limit: float) -> str:
     return f"more than rounding moves ({limit:.4f})"
 
 
-def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
-    """Ways without time, and ways that drafted nothing."""
-    found = f" There was no time for {', '.join(unasked)}." if unasked else ""
+def skipped_ways(untried: Sequence[str], idle: Sequence[str]) -> str:
+    """A sentence on ways without time and ways that drafted nothing."""
+    found = f" There was no time for {', '.join(untried)}." if untried else ""
     if idle:
         found += f" Not tested, as they drafted nothing: {', '.join(idle)}."
     return found

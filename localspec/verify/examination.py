@@ -1,4 +1,4 @@
-"""All checks in turn, on an open engine."""
+"""Run all checks on an open engine."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ CHECKS: dict[str, tuple[Callable[[Subject, Effort, Deadline], Outcome], float]] 
     "KV cache": (check_cache_state, 0.9),
     "grammar": (check_grammar, 1.0),
 }
-"""By name: a check, and when it should be over, as a share of all the time. The first one leaves
-in the `Subject` what the others go by."""
-LEAST_CONTEXT = 512
-"""Tokens: a prompt has a quarter of it at most, an answer up to 128."""
+"""Checks by name, each with the share of the time after which it should end. The first check stores
+in the `Subject` the measurements that the others use."""
+MIN_CONTEXT = 512
+"""Tokens: a prompt takes a quarter at most, an answer up to 128."""
 
 
-def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
-    """A certificate without checks yet; reads the files as a whole. A UsageError if the context is
-    too short."""
-    if engine.context_length < LEAST_CONTEXT:
+def new_certificate(
+    engine: Engine, options: ModelOptions, effort: Effort, command: str
+) -> Certificate:
+    """A certificate without checks; reads the files completely. A UsageError if the context is too
+    short."""
+    if engine.context_length < MIN_CONTEXT:
         raise UsageError(
             f"The context of {engine.context_length} tokens is too short to verify anything in. "
-            f"Give --ctx {LEAST_CONTEXT} or more."
+            f"Give --ctx {MIN_CONTEXT} or more."
         )
     return Certificate(
         machine=this_machine(options.fixed_threads),
@@ -61,11 +63,11 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
 
 
 def examine(
-    engine: Engine, effort: Effort, certificate: Certificate, tell: Callable[[str], None]
+    engine: Engine, effort: Effort, certificate: Certificate, report: Callable[[str], None]
 ) -> None:
-    """Do the checks, and note each in the certificate as soon as it is done. `tell` may raise
-    KeyboardInterrupt; the certificate has what was done until then."""
-    subject, started = Subject(engine, tell), perf_counter()
+    """Run the checks, adding each to the certificate as soon as it is done. `report` may raise
+    KeyboardInterrupt; the certificate then has the checks done so far."""
+    subject, started = Subject(engine, report), perf_counter()
     for name, (check, until) in CHECKS.items():
         left = None
         if effort.seconds is not None:

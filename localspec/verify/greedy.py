@@ -1,4 +1,4 @@
-"""Greedy answers of every way of drafting against plain decoding's, also under a grammar."""
+"""Compare greedy answers of every way of drafting with plain decoding, also under a grammar."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from itertools import product
 
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
-from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, beyond, skipped_ways
 from localspec.verify.subject import PLAIN, PlainAnswer, Subject, SubjectAnswer, measure
 
-_AT_ONCE = 2
-"""Sizes of passes whose rounding is measured along one answer."""
+_SIZES_PER_ANSWER = 2
+"""Number of pass sizes whose rounding is measured along one answer."""
 _CHUNK = 24
-"""Pieces that a prompt is read in once more, where all must have the same bits."""
+"""Tokens of the chunks in which prompts are read again, where all bits have to be the same."""
 IN_CHUNKS = "plain decoding, in chunks,"
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """Where an answer to prompt number `prompt` differs from plain decoding's; see
-    `Subject.parting`."""
+    `Subject.first_difference`."""
 
     prompt: int
     position: int
@@ -40,10 +40,10 @@ class WayComparison:
 
 
 def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
-    """Every prompt: plain decoding, its rounding, and every way beside it."""
+    """For every prompt, compare plain decoding, its rounding, and every way of drafting."""
     ways = subject.ways()
     compared = {name: WayComparison() for name in ways}
-    chunks, answers, moved = WayComparison(), subject.answers, subject.moved
+    chunks, answers, moved = WayComparison(), subject.answers, subject.distances
     answers.clear()
     moved.clear()
     prompts = subject.prompts(effort.prompts)
@@ -51,15 +51,15 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcom
     for number, name in deadline.within(product(range(len(prompts)), ways)):
         where = f"greedy, prompt {number + 1} of {len(prompts)}"
         if number == len(answers):
-            subject.tell(f"{where}: plain decoding")
+            subject.report(f"{where}: plain decoding")
             answers.append(subject.plain(prompts[number], effort.tokens))
-            for i in range(_AT_ONCE if possible else 0):
+            for i in range(_SIZES_PER_ANSWER if possible else 0):
                 size = possible[(number + i) % len(possible)]
                 moved += measure(subject, answers[-1], size)
             if subject.same_bits:
                 again = subject.plain(prompts[number], effort.tokens, _CHUNK)
                 _add(chunks, subject, number, answers[number], again.tokens)
-        subject.tell(f"{where}: {name}")
+        subject.report(f"{where}: {name}")
         answer = subject.answer(prompts[number], effort.tokens, ways[name])
         _add(compared[name], subject, number, answers[number], answer.tokens)
         compared[name].tested += answer.stats.tested
@@ -78,7 +78,7 @@ def _add(
     compared.answers += 1
     compared.tokens += len(tokens)
     if tokens != plain.tokens:
-        at, gap = subject.parting(plain.prompt, plain.tokens, tokens)
+        at, gap = subject.first_difference(plain.prompt, plain.tokens, tokens)
         compared.divergences.append(Divergence(prompt, at, gap))
 
 
@@ -89,16 +89,16 @@ def _outcome(
     *,
     complete: bool,
 ) -> Outcome:
-    noise, rows = subject.noise, len(subject.moved)
+    noise, rows = subject.noise, len(subject.distances)
     limit = subject.limit(noise)
     faults = [
         f"{name} differs from plain decoding at token {one.position} of prompt {one.prompt}, where "
-        f"{_far(one.gap)}: {beyond(limit)}."
+        f"{_gap_text(one.gap)}: {beyond(limit)}."
         for name, comparison in {IN_CHUNKS: chunks, **compared}.items()
         for one in comparison.divergences
         if not one.gap <= limit
     ]
-    moved = sum(distance > 0.0 for distance in subject.moved)
+    moved = sum(distance > 0.0 for distance in subject.distances)
     if subject.same_bits and moved:
         faults.append(
             f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
@@ -109,7 +109,7 @@ def _outcome(
     total = sum(one.answers for one in compared.values())
     gaps = [one.gap for comparison in compared.values() for one in comparison.divergences]
     summary = f"{total - len(gaps)} of {total} answers equal plain decoding's in every token"
-    summary += f"; the others differ where {_far(max(gaps))} at most. " if gaps else ". "
+    summary += f"; the others differ where {_gap_text(max(gaps))} at most. " if gaps else ". "
     if subject.same_bits and not faults:
         summary += (
             f"Passes of other shapes, and prompts read in chunks of {_CHUNK}, give the same rows "
@@ -117,12 +117,12 @@ def _outcome(
         )
     else:
         summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."
-    unasked = [name for name, one in compared.items() if not one.answers]
+    untried = [name for name, one in compared.items() if not one.answers]
     idle = [name for name, one in compared.items() if one.answers and not one.tested]
     return Outcome(
         check="greedy",
         faults=tuple(faults),
-        summary=summary + left_out(unasked, idle),
+        summary=summary + skipped_ways(untried, idle),
         figures={
             "bit_for_bit": subject.same_bits,
             "noise": {"most": noise, "rows": rows},
@@ -132,7 +132,7 @@ def _outcome(
     )
 
 
-def _far(gap: float) -> str:
+def _gap_text(gap: float) -> str:
     return "one of them ends" if math.isinf(gap) else f"the two tokens are {gap:.4f} logits apart"
 
 
@@ -141,37 +141,37 @@ root ::= "{\"name\": " word ", \"age\": " age ", \"likes\": [" word (", " word){
 word ::= "\"" [a-z]{2,10} "\""
 age ::= [1-9] [0-9]?
 """
-ASKED = (
+PROMPT = (
     'This is how it is done: {"name": "anna", "age": 7, "likes": ["apples", "birds"]}\n'
     "Now {} the same way, with a name, an age and a list of likes.\n"
 )
-WHO = ("describe a fox", "write about a teacher", "say who you are", "describe the sea")
+SUBJECTS = ("describe a fox", "write about a teacher", "say who you are", "describe the sea")
 SEED = 11
-_LONGEST = 48
+_MAX_TOKENS = 48
 
 
 def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
-    """Greedy answers against plain ones, and sampled ones, of every way."""
+    """Check greedy and sampled answers of every way of drafting under a grammar."""
     faults, gaps, limit = list[str](), list[float](), subject.limit(subject.noise)
     tested = accepted = 0
     ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):
         where = f"grammar, text {number + 1} of {effort.answers}"
-        prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
+        prompt = subject.tokens(PROMPT.replace("{}", SUBJECTS[number % len(SUBJECTS)], 1))
         if number == len(plain):
-            subject.tell(f"{where}: plain decoding")
-            plain.append(subject.answer(prompt, _LONGEST, PLAIN, grammar=GRAMMAR))
-        subject.tell(f"{where}: {name}")
+            subject.report(f"{where}: plain decoding")
+            plain.append(subject.answer(prompt, _MAX_TOKENS, PLAIN, grammar=GRAMMAR))
+        subject.report(f"{where}: {name}")
         asked.append(name)
-        answer = partial(subject.answer, prompt, _LONGEST, ways[name], grammar=GRAMMAR)
+        answer = partial(subject.answer, prompt, _MAX_TOKENS, ways[name], grammar=GRAMMAR)
         greedy = answer()
         drawn = answer(sampling=SamplingParams(temperature=1.0, seed=SEED + number))
         if greedy.tokens != plain[number].tokens:
-            gaps.append(subject.parting(prompt, plain[number].tokens, greedy.tokens)[1])
+            gaps.append(subject.first_difference(prompt, plain[number].tokens, greedy.tokens)[1])
             if not gaps[-1] <= limit:
                 faults.append(
                     f"{name} differs from plain decoding under the grammar where "
-                    f"{_far(gaps[-1])}: {beyond(limit)}."
+                    f"{_gap_text(gaps[-1])}: {beyond(limit)}."
                 )
         for one in (greedy, drawn):
             tested += one.stats.tested
@@ -184,7 +184,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
         f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "
         f"{len(asked) - len(gaps)} of {len(asked)} greedy ones equal plain decoding's"
         + (f", the others differ at gaps of {max(gaps):.4f} at most." if gaps else ".")
-        + left_out([name for name in ways if name not in asked], ())
+        + skipped_ways([name for name in ways if name not in asked], ())
     )
     return Outcome(
         check="grammar",
@@ -203,7 +203,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
 
 
 def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
-    """Where an answer leaves the grammar, asked again token by token without the loop."""
+    """The position at which an answer leaves the grammar, checked without the loop."""
     constraint = Grammar(subject.engine.model.vocabulary, GRAMMAR)
     for at, token in enumerate(tokens):
         if not constraint.allows(token):

@@ -1,4 +1,4 @@
-"""Sampled answers of every way of drafting: their tokens have the target's own distribution."""
+"""Check that sampled answers of every way of drafting have the target's distribution."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
 from localspec.policy.profile import PairProfile
-from localspec.verify.checks import Deadline, Effort, Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, skipped_ways
 from localspec.verify.subject import Subject
 
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
-"""Few tokens can follow each, so that a small bias shows."""
+"""Few tokens can follow each other, so that a small bias shows."""
 REJECT = 1e-3
-"""Probability that any test fails although all is well. Seeds are fixed."""
+"""Probability of a false failure over all tests. Seeds are fixed."""
 SEED = 20_26
 DEPTH = 2
 _ROUND = 100
-"""Answers of each way at a place before the next way: where the time ends, all have as many."""
+"""Answers of a way before the next way's turn, so that all have as many when time is over."""
 _SIZES = (1, 2, 4, 8, 16, 32)
 _DRAWS = 4.0
-"""Simulated samples that chance lets exceed what is rejected."""
-_LOOKING = 0.25
-"""Share of the time for finding places."""
+"""Simulated samples expected beyond the rejection limit."""
+_SEARCH_SHARE = 0.25
+"""Share of the time in which places are searched for."""
 
 Pair = tuple[int, int]
 
 
 @dataclass(slots=True)
 class WaySample:
-    """What one way gave: pairs of tokens, by the text before them."""
+    """The samples of one way of drafting: pairs of tokens, by the text before them."""
 
     drafting: Drafting
     profile: PairProfile
@@ -55,9 +55,9 @@ class WaySample:
     accepted: int = 0
 
 
-class Place:
-    """The distribution of pairs of tokens after a text, and how far counts stray from it by
-    chance, by simulation: statistics of `firsts` and `pairs`, each float64 [draws]."""
+class PairDistribution:
+    """The distribution of pairs of tokens after a text. `chance`: simulated statistics of first
+    tokens and of pairs, float64 [2, draws]."""
 
     def __init__(self, expected: dict[Pair, float], samples: int, draws: int) -> None:
         self.pairs, probs = list(expected), np.array([*expected.values()])
@@ -79,9 +79,9 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One way: p-values of first tokens and of pairs; `impossible` counts pairs that the target
-    cannot generate."""
+class WayResult:
+    """The result of one way: p-values of first tokens and of pairs. `impossible`: number of pairs
+    that the target cannot generate."""
 
     samples: int
     firsts: float
@@ -92,7 +92,7 @@ class Judged:
 
 
 def sampled_ways(subject: Subject) -> dict[str, Drafting]:
-    """Those of `Subject.ways`, their drafts short; chains by both lossless rules."""
+    """`Subject.ways` with short drafts; chains by both lossless rules."""
     found: dict[str, Drafting] = {}
     for name, drafting in subject.ways().items():
         if drafting.drafter == "auto":
@@ -107,24 +107,24 @@ def sampled_ways(subject: Subject) -> dict[str, Drafting]:
 def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Sample two tokens after many texts, in every way, and count."""
     sampler = Sampler(SAMPLING, subject.engine.model.vocabulary.size)
-    looking = deadline.share(_LOOKING)
-    places = sampling_places(subject, sampler, effort.places, looking)
+    search = deadline.share(_SEARCH_SHARE)
+    places = sampling_places(subject, sampler, effort.places, search)
     ways = {
         name: WaySample(each, _profile(subject)) for name, each in sampled_ways(subject).items()
     }
     expected: dict[tuple[int, ...], dict[Pair, float]] = {}
     rounds = max(1, effort.samples // _ROUND)
-    complete = bool(places) and (len(places) == effort.places or not looking.over)
+    complete = bool(places) and (len(places) == effort.places or not search.over)
     seeds = count(SEED << 32)
     for number, place in enumerate(deadline.within(places), 1):
-        # A place at a time, for the rows behind it are kept while it lasts.
+        # One place at a time, as `PlainRows` keeps all of its rows.
         level = deadline.share(1.0 / (len(places) + 1 - number))
         target = PlainRows(subject, place)
         expected[place] = _expected(target, sampler)
         done = 0
         for _ in level.within(range(rounds)):
             for name, way in ways.items():
-                subject.tell(f"sampled, place {number} of {len(places)}: {name}")
+                subject.report(f"sampled, place {number} of {len(places)}: {name}")
                 for seed in islice(seeds, _ROUND):
                     _draw(subject, target, sampler, way, SeededRandom(seed))
             done += 1
@@ -133,10 +133,10 @@ def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
     reject = REJECT / (2 * len(ways))
     any_way = next(iter(ways.values()))  # all have as many samples of a place
     by_chance = {
-        place: Place(found, any_way.seen[place].total(), int(_DRAWS / reject))
+        place: PairDistribution(found, any_way.seen[place].total(), int(_DRAWS / reject))
         for place, found in expected.items()
     }
-    judged = {name: _judged(way, by_chance) for name, way in ways.items()}
+    judged = {name: _judge(way, by_chance) for name, way in ways.items()}
     subject.engine.clear()
     return _outcome(judged, len(expected), reject, complete)
 
@@ -144,7 +144,7 @@ def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
 def _draw(
     subject: Subject, target: PlainRows, sampler: Sampler, way: WaySample, random: SeededRandom
 ) -> None:
-    """Two tokens, as an answer of `Engine` begins, but with drafts in the first step."""
+    """Sample two tokens as an answer of `Engine` begins, but with drafts in the first step."""
     place = target.base
     limit = len(place) + 2 + DEPTH
     session = Session(place[:-1], sampler, random, limit=limit, ends=lambda token: False)
@@ -173,7 +173,7 @@ def _draw(
 
 
 def _profile(subject: Subject) -> PairProfile:
-    """For `auto`: passes cost what `PlainRows` says; never stored."""
+    """A profile for `auto` with the costs of `PlainRows`; never stored."""
     profile = PairProfile()
     profile.target.learn({n: seconds_of(n) for n in _SIZES}, 0)
     for source in sources(subject.parts)[1]:
@@ -182,7 +182,7 @@ def _profile(subject: Subject) -> PairProfile:
 
 
 def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
-    """Probability of each pair of tokens, of the target alone."""
+    """The probability of each pair of tokens by the target alone."""
     found: dict[Pair, float] = {}
     first = sampler.distribution(target.row(()))
     for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
@@ -192,7 +192,7 @@ def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     return found
 
 
-def _judged(way: WaySample, places: Mapping[tuple[int, ...], Place]) -> Judged:
+def _judge(way: WaySample, places: Mapping[tuple[int, ...], PairDistribution]) -> WayResult:
     chance, seen = np.zeros((2, 1)), np.zeros((2, 1))
     samples = impossible = 0
     for text, place in places.items():
@@ -203,10 +203,10 @@ def _judged(way: WaySample, places: Mapping[tuple[int, ...], Place]) -> Judged:
         seen[:, 0] += place.statistics(counts)
     # Monte Carlo p-values (Barnard 1963): exact for any number of draws.
     firsts, pairs = (1 + (chance >= seen).sum(axis=1)) / (1 + chance.shape[1])
-    return Judged(samples, float(firsts), float(pairs), impossible, way.tested, way.accepted)
+    return WayResult(samples, float(firsts), float(pairs), impossible, way.tested, way.accepted)
 
 
-def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bool) -> Outcome:
+def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete: bool) -> Outcome:
     faults = []
     for name, one in judged.items():
         if one.impossible:
@@ -229,7 +229,8 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
     return Outcome(
         check="sampled",
         faults=tuple(faults),
-        summary=summary + left_out((), [name for name, one in judged.items() if not one.tested]),
+        summary=summary
+        + skipped_ways((), [name for name, one in judged.items() if not one.tested]),
         figures={
             "places": places,
             "sampling": asdict(SAMPLING),
@@ -241,9 +242,9 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
     )
 
 
-MOST, LEAST = 0.85, 0.03
-"""Where the target prefers one token more, or the n-gram's proposal less, an acceptance rule can do
-little wrong."""
+MAX_PROBABILITY, MIN_PROPOSAL = 0.85, 0.03
+"""Faults of an acceptance rule hardly show beyond these probabilities of the best token and of the
+n-gram's proposal."""
 _PHRASE = 4
 _STEP = 3
 
@@ -251,36 +252,36 @@ _STEP = 3
 def sampling_places(
     subject: Subject, sampler: Sampler, most: int, deadline: Deadline
 ) -> list[tuple[int, ...]]:
-    """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
-    Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
-    last."""
+    """Texts as token ids: a prompt, its plain answer, and a repeated phrase of that answer. They
+    are chosen only by the target's probabilities; those where the n-gram's proposal is unlikely
+    come last."""
     found, spare = list[tuple[int, ...]](), list[tuple[int, ...]]()
     ends = subject.engine.model.vocabulary.ends
     longest = max((len(answer.tokens) for answer in subject.answers), default=0)
     for start, answer in product(range(0, longest, _STEP), subject.answers):
         if len(found) == most or (found and deadline.over):
             break
-        said = answer.tokens[:-1] if ends(answer.tokens[-1]) else answer.tokens
-        if len(said) <= max(start + _PHRASE + 1, 2 * _PHRASE):
+        generated = answer.tokens[:-1] if ends(answer.tokens[-1]) else answer.tokens
+        if len(generated) <= max(start + _PHRASE + 1, 2 * _PHRASE):
             continue
-        subject.tell("looking for places where the model is undecided")
-        text = (*answer.prompt, *said)
-        place = (*text, *said[start : start + _PHRASE])
+        subject.report("looking for places where the model is undecided")
+        text = (*answer.prompt, *generated)
+        place = (*text, *generated[start : start + _PHRASE])
         subject.target.rollback(text)
         p = sampler.distribution(subject.row(place))
-        if p.probs.max() <= MOST:
-            (found if p.prob(said[start + _PHRASE]) >= LEAST else spare).append(place)
+        if p.probs.max() <= MAX_PROBABILITY:
+            (found if p.prob(generated[start + _PHRASE]) >= MIN_PROPOSAL else spare).append(place)
     return [*found, *spare][:most]
 
 
 _PLAIN, _TOKEN = 1.0, 0.001
-"""Seconds that passes count as, so that `auto` drafts wherever there is something to."""
+"""Simulated seconds of passes, with which `auto` drafts wherever it can."""
 
 
 class PlainRows:
-    """A `Target` whose every row is that of a plain pass after `base` and the same text, kept: so
-    samples have the plain distribution to the last bit if the algorithm is right. `clock`: seconds
-    that its passes count as."""
+    """A `Target` whose rows all come from plain passes after `base` and are cached. So samples have
+    exactly the plain distribution if the algorithm is right. `clock`: simulated seconds of its
+    passes."""
 
     def __init__(self, subject: Subject, base: Sequence[int]) -> None:
         self._subject = subject
@@ -291,7 +292,7 @@ class PlainRows:
         self.row(())
 
     def row(self, tail: Sequence[int]) -> Row:
-        """After the base and so many tokens more; float32 [vocabulary]."""
+        """The row after `base` and `tail`; float32 [vocabulary]."""
         key = tuple(tail)
         found = self._rows.get(key)
         if found is None:

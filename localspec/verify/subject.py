@@ -1,4 +1,4 @@
-"""What is verified: an open engine, asked as a user asks it, and its target."""
+"""The subject of verification: an open engine, used as by a user, and its target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from localspec.prompting.prompt import Prompt, Tokens
 from localspec.verify.checks import NOTHING
 
 BEST = 8
-"""Tokens whose distances from the best one are compared."""
+"""Number of tokens whose distances from the best one are compared."""
 _KEPT = 32
 
 
@@ -44,8 +44,8 @@ class Best:
     def token(self) -> int:
         return int(self.ids[0])
 
-    def moved(self, row: Row) -> float:
-        """How far another reading moves one of them relative to the best; 0 means the same bits."""
+    def distance(self, row: Row) -> float:
+        """How far a token's logit moved relative to the best one; 0 means the same bits."""
         if hash(row.tobytes()) == self._bits:
             return 0.0
         other, ours = row[self.ids[:BEST]].astype(np.float64), self.logits[:BEST]
@@ -55,14 +55,14 @@ class Best:
 
 PLAIN = Drafting(drafter="none")
 GREEDY = SamplingParams(temperature=0.0)
-LONGEST = 400
-"""Tokens of a prompt; longer ones cost more and say no more."""
+MAX_PROMPT = 400
+"""Most tokens of a prompt; longer ones would cost more and show no more."""
 _BRANCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """A greedy answer by single-token passes; `best` is of the row before each token."""
+    """A greedy answer by single-token passes; `best`: of the row before each token."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -71,7 +71,7 @@ class PlainAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SubjectAnswer:
-    """An answer of the engine; `context` holds the prompt's tokens as well."""
+    """An answer of the engine; `context` also has the prompt's tokens."""
 
     tokens: tuple[int, ...]
     context: tuple[int, ...]
@@ -80,36 +80,36 @@ class SubjectAnswer:
 
 
 class Subject:
-    """An engine under examination; no one else may use it meanwhile. `tell` is called with what is
-    going on, and raises KeyboardInterrupt to stop. `same_bits`: whether every row has to have the
-    same bits as plain decoding's; `answers`, `moved`: what the other checks go by, plain answers
-    and how far rounding moved rows, in logits."""
+    """An engine under examination, which has no other users meanwhile. `report` gets the current
+    step and may raise KeyboardInterrupt. `same_bits`: whether every row has to have the same bits
+    as in plain decoding; `answers`, `distances`: for later checks, plain answers and how far
+    rounding moved rows, in logits."""
 
-    def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
+    def __init__(self, engine: Engine, report: Callable[[str], None]) -> None:
         self.engine = engine
-        self._tell = tell
-        self._told = ""
+        self._report = report
+        self._status = ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
         self.parts, self.limits = engine._parts, engine._seat.limits
         self.answers = list[PlainAnswer]()
-        self.moved = list[float]()
+        self.distances = list[float]()
 
-    def tell(self, text: str) -> None:
-        """Say what is going on."""
-        self._told = text
-        self._tell(text)
+    def report(self, text: str) -> None:
+        """Report the current step."""
+        self._status = text
+        self._report(text)
 
-    def go_on(self) -> None:
-        """Called between two steps, as an answer may take minutes."""
-        self._tell(self._told)
+    def check_interrupt(self) -> None:
+        """Repeat the last report, which may interrupt, as an answer may take minutes."""
+        self._report(self._status)
 
     @property
     def noise(self) -> float:
-        return max(self.moved, default=0.0)
+        return max(self.distances, default=0.0)
 
     def limit(self, noise: float) -> float:
-        """How far apart logits may be that rounding exchanged, where it moves them by `noise`."""
+        """The largest gap between two logits that rounding by `noise` may swap."""
         return NOTHING if self.same_bits else noise
 
     @property
@@ -121,7 +121,7 @@ class Subject:
         return self.limits.max_leaves >= _BRANCHES
 
     def ways(self) -> dict[str, Drafting]:
-        """Every registered drafter that applies, trees of those that make them, and `auto`."""
+        """Every registered drafter that applies, trees of some of them, and `auto`."""
         found = {
             name: Drafting(drafter=name)
             for name, registered in REGISTRY.items()
@@ -134,11 +134,11 @@ class Subject:
         return {**found, "auto": Drafting()}
 
     def prompts(self, count: int) -> list[tuple[int, ...]]:
-        """Token ids of so many prompts of `localspec bench` that are not too long."""
+        """Token ids of `count` prompts of `localspec bench` that are not too long."""
         found: list[tuple[int, ...]] = []
-        room = min(LONGEST, self.engine.context_length // 4)
+        room = min(MAX_PROMPT, self.engine.context_length // 4)
         suites = load_suites([SETS["stories"], SETS["questions"]])
-        # First what an n-gram has something to draft for.
+        # First the prompts for which an n-gram can draft.
         suites.insert(0, suites.pop(next(i for i, p in enumerate(suites) if p.suite == "copy")))
         for prompt in suites:
             tokens = self.tokens(prompt_for(self.engine, prompt))
@@ -152,14 +152,14 @@ class Subject:
         return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """Logits after a text, of which only the last token may be new to the cache: float32
-        [vocabulary], valid until the next pass."""
+        """Logits after a text, whose last token at most is not in the cache: float32 [vocabulary],
+        valid until the next pass."""
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
 
     def plain(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> PlainAnswer:
         """Decode up to `count` tokens plainly, from an empty cache. `chunk`: read the prompt in
-        pieces of so many tokens."""
+        chunks of this many tokens."""
         self.engine.clear()
         known = list(prompt)
         for end in range(chunk, len(known), chunk) if chunk else ():
@@ -167,7 +167,7 @@ class Subject:
         found: list[Best] = []
         ends = self.engine.model.vocabulary.ends
         while len(found) < count:
-            self.go_on()
+            self.check_interrupt()
             found.append(Best(self.row(known)))
             known.append(found[-1].token)
             if ends(known[-1]):
@@ -196,14 +196,14 @@ class Subject:
         with stream:
             for chunk in stream:
                 tokens += chunk.token_ids
-                self.go_on()
+                self.check_interrupt()
         return SubjectAnswer(tuple(tokens), tuple(stream.context), stream.text, stream.stats)
 
-    def parting(
+    def first_difference(
         self, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
     ) -> tuple[int, float]:
-        """Tokens that two unequal answers have in common, and logits between the two that follow;
-        infinite where one of the answers ends."""
+        """The length of the common prefix of two unequal answers, and the gap between the logits of
+        the next tokens; infinite if one of the answers ends."""
         place = shared_prefix(plain, other)
         if place == min(len(plain), len(other)):
             return place, math.inf
@@ -217,9 +217,9 @@ _SOURCE = "verify"
 
 
 def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
-    """Read a plain answer again in passes over `size` ≥ 2 tokens, all of them right: a build that
-    keeps rejected tokens must not be excused by its own fault. Returns how far each row was moved,
-    in logits; see `Best.moved`."""
+    """Read a plain answer again in passes over `size` ≥ 2 tokens. All of them are right, so that
+    cells of rejected tokens cannot count as rounding. Returns by how many logits each row moved;
+    see `Best.distance`."""
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]
@@ -238,7 +238,7 @@ def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
                 node = tree.add(token, node, _SOURCE)
         rows = subject.target.forward(PassRequest(known, tree)).rows
         rows = rows[[0, *range(len(rows) - len(chain), len(rows))]]
-        found += [plain.moved(row) for row, plain in zip(rows, best[start + 1 :], strict=False)]
+        found += [plain.distance(row) for row, plain in zip(rows, best[start + 1 :], strict=False)]
         if last:
             break
         subject.target.commit(tree, range(len(chain)))

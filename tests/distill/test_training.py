@@ -20,7 +20,7 @@ from localspec import ModelOptions
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import folders, losses, network, rounds, training, weights
 from localspec.distill.distill_request import DistillRequest
-from localspec.distill.distilling import distill
+from localspec.distill.distillation import distill
 from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import TrainingBatch
@@ -199,7 +199,7 @@ def test_too_little_memory_is_told() -> None:
 
 
 def test_devices_that_are_not_there() -> None:
-    from localspec.distill.torch_room import device
+    from localspec.distill.pytorch import device
 
     assert device("cpu").type == "cpu"
     for name in ("cuda", "mps"):
@@ -276,7 +276,7 @@ def test_an_eagle_head_is_trained_as_it_drafts(
         Model(file, OPTIONS) as head,
         closing(EagleCache(head, context.handle, OPTIONS)) as cache,
     ):
-        context.want_hidden(layers)
+        context.request_hidden(layers)
         context.extend(text[: known - 1], known - 1)
         hidden = context.hidden(known - 1)
         cache.begin(text[:known])

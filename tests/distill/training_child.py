@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localspec.distill import training
 from localspec.distill.distill_request import DistillRequest
-from localspec.distill.distilling import distill
+from localspec.distill.distillation import distill
 from localspec.distill.training import TrainingProgress
 
 

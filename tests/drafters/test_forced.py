@@ -12,7 +12,7 @@ import pytest
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.llama.grammar import Grammar
-from localspec.llama.intended_schema import parsed
+from localspec.llama.intended_schema import parse_schema
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.retokenised import sentencepiece
@@ -36,7 +36,7 @@ def texts(vocabulary: Vocabulary, tokens: object) -> str:
 
 
 def test_the_text_that_has_to_follow(vocabulary: Vocabulary) -> None:
-    grammar = Grammar.of_schema(vocabulary, parsed(SCHEMA))
+    grammar = Grammar.from_schema(vocabulary, parse_schema(SCHEMA))
     told = []
     for token in vocabulary.tokenize_bytes(b'{"a long name":"of a fox"}'):
         told.append(texts(vocabulary, grammar.forced()))

@@ -16,8 +16,8 @@ from localspec import Engine, ModelInvalid, ModelOptions, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
-from localspec.self_draft.making import facts_of
-from localspec.self_draft.recipe import Wish
+from localspec.self_draft.maker import facts_of
+from localspec.self_draft.recipe import SelfDraftRequest
 from tests.support import inside
 from tests.support.adapters import RANK, lora
 from tests.support.asking import GREEDY, PLAIN, WAYS, asked, tokens_of
@@ -147,7 +147,7 @@ def test_what_is_known_of_a_model_is_kept_apart(
                 engine.save_session(session)
             if number == 2:
                 (why,) = engine.open_session(session).notices
-        records.append(str(facts_of(target_path, Wish(), options)))
+        records.append(str(facts_of(target_path, SelfDraftRequest(), options)))
     assert len(set(profiles)) == len(set(records)) == len(choices)
     assert "had other adapters (--lora)" in why
     with localspec.load(context=256, lora=adapter) as engine:

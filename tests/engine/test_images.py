@@ -301,7 +301,7 @@ def behind(model: Model, shown: PicturePart, batch: int = 512) -> Row:
     """The row behind a text, what is shown, and another text."""
     with closing(Context(model, ModelOptions(context=512, batch=batch))) as context:
         context.extend([5, 6, 7])
-        context.show(shown)
+        context.append_image(shown)
         assert context.tokens == [5, 6, 7, *shown.ids]
         return np.array(context.extend([8, 9])[-1])
 
@@ -316,14 +316,14 @@ def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
     causal, whole = part(model, 40), part(model, 40, causal=False)
     assert np.abs(behind(model, causal) - behind(model, whole)).max() > 0.5
     with closing(Context(model, ModelOptions(context=512, batch=128))) as context:
-        context.show(whole)
+        context.append_image(whole)
         context.clear()
         # Texts are read as ever behind it.
         after = np.array(context.extend([5, 6, 7, 8, 9])[-1])
         with closing(Context(model, ModelOptions(context=512, batch=128))) as fresh:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
         with pytest.raises(NativeError, match="need one pass, but a pass has 128 at most"):
-            context.show(part(model, LONG, causal=False))
+            context.append_image(part(model, LONG, causal=False))
 
 
 def test_a_prompt_as_the_cache_has_it() -> None:

@@ -281,7 +281,7 @@ def test_a_target_that_gives_no_states_is_refused(
     path = make(tmp_path / "head.gguf")
     if make is heads.medusa:
         refused(None, path, DraftMismatch, "parallel=1", parallel=2)
-    monkeypatch.setattr(hidden, "TAPPED", frozenset())
+    monkeypatch.setattr(hidden, "LAYER_INPUTS", frozenset())
     monkeypatch.setattr(hidden, "NO_FINAL", frozenset({"llama"}))
     refused(None, path, NativeError, r"architecture llama.*--draft none")
 

@@ -43,7 +43,9 @@ def reference(plain_answers: Reference) -> Reference:
 def all_free(engine: Engine) -> bool:
     """Whether nobody has a seat, and no seat holds a cell."""
     seats = inside.seats(engine)
-    lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
+    lots = [
+        cache.sequences for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache
+    ]
     held = [
         seats.shared[number % 2].length(lot.first + leaf)
         for number, lot in enumerate(lots)

@@ -236,7 +236,7 @@ def test_costs_on_fewer_threads_are_measured_again(
     threads = inside.threads(auto)
     for count, doubts in ((1, 1), (2, 0)):
         threads.count = count
-        threads.between()
+        threads.apply()
         auto.calibrate()
         assert auto.profile.doubts == doubts
 

@@ -74,6 +74,6 @@ def seats(shared: SharedContext) -> list[Context]:
         return shared.decode([part])[0], 0.0
 
     return [
-        Context.of(shared, shared.lot(n), passes, lambda: shared.batch)
+        Context.over(shared, shared.answer_sequences(n), passes, lambda: shared.batch)
         for n in range(shared.answers)
     ]

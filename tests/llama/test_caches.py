@@ -166,8 +166,8 @@ def test_a_text_that_begins_like_another_shares_its_cells(
     common = [1, *range(300, 579)]
     first, *others = seats(shared)
     first.extend(common)
-    kept = shared.kept_lot(0).first
-    shared.share(first.lot.first, kept, len(common))
+    kept = shared.kept_sequences(0).first
+    shared.share(first.sequences.first, kept, len(common))
     first.extend([5] * 20)
     for number, cache in enumerate(others):
         cache.begin_with(kept, common)
@@ -188,8 +188,8 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
     with pytest.raises(CacheFull):
         second.extend([7] * 20)
     assert len(second.tokens) == 250
-    one, other = second.lot.first, second.lot.first + 1
-    second.lot.share(1, 250)
+    one, other = second.sequences.first, second.sequences.first + 1
+    second.sequences.share(1, 250)
     tree = PassPart([7, 8, 9], [250, 251, 251], [[one, other], [one], [other]], 3)
     for failed in (chain([7] * 5, 1, 250, one), tree):
         shared.decode([failed])
@@ -201,9 +201,9 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
 
 def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
     cache = seats(shared)[0]
-    cache.want_hidden(())
+    cache.request_hidden(())
     with pytest.raises(UsageError, match="last hidden state"):
-        cache.want_hidden((shared.model.layers,))
+        cache.request_hidden((shared.model.layers,))
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     with Model(path, OPTIONS) as model, pytest.raises(NativeError, match="recurrent"):
         SharedContext(model, OPTIONS)

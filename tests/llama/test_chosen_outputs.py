@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 
 @pytest.fixture(autouse=True)
 def _small_vocabularies_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen_outputs, "LEAST", 1000)
+    monkeypatch.setattr(chosen_outputs, "MIN_VOCABULARY", 1000)
 
 
 def ids(chosen: ChosenOutputs) -> list[int]:

@@ -49,9 +49,9 @@ def test_the_likeliest_are_the_first_of_what_may_follow(
 @pytest.mark.parametrize("closes", ["</think>", "<|user|>"])  # a text, and a control token
 def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary, closes: str) -> None:
     for grammar in (
-        Grammar(vocabulary, 'root ::= "ab"', closes=closes),
-        Grammar(vocabulary, 'start: "ab"', closes=closes),
-        Grammar.from_regex(vocabulary, "ab", closes=closes),
+        Grammar(vocabulary, 'root ::= "ab"', thought_end=closes),
+        Grammar(vocabulary, 'start: "ab"', thought_end=closes),
+        Grammar.from_regex(vocabulary, "ab", thought_end=closes),
     ):
         advance(vocabulary, grammar, "ab? </thi")
         assert {b"x", b"n"} < pieces(vocabulary, grammar)

@@ -17,12 +17,12 @@ from localspec.errors import Cancelled
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache, MtpCache
-from localspec.llama.head_cache import PIECE
+from localspec.llama.head_cache import MAX_PASS
 from localspec.llama.model import Model
 from tests.support import block_heads, ggufs, heads, mtp
 
 OPTIONS = ModelOptions(context=512, threads=1, kv_type_k="f32", kv_type_v="f32")
-TEXT = [int(token) for token in np.random.default_rng(3).integers(300, 8000, 2 * PIECE + 9)]
+TEXT = [int(token) for token in np.random.default_rng(3).integers(300, 8000, 2 * MAX_PASS + 9)]
 ROWS = 60
 ALIKE = 0.05
 """Rows of passes of other sizes, whose kernels round differently; all are within 20 of 0."""
@@ -57,10 +57,10 @@ class Bench:
             path = ggufs.tiny_llama(folder / "target.gguf") if block else target_path
         self.target = Model(path, OPTIONS, mtp=own)
         self.context = Context(self.target, OPTIONS)
-        self.context.want_hidden(layers)
-        self.context.gather_hidden()
+        self.context.request_hidden(layers)
+        self.context.collect_inputs()
         self.said: Rows = self.context.extend(TEXT, ROWS).copy()
-        last, before = self.context.hidden(ROWS), self.context.gathered()
+        last, before = self.context.hidden(ROWS), self.context.take_inputs()
         parts = [np.concatenate([before[i], last[i]]) for i in layers]
         self.states: Rows = np.concatenate(parts, axis=1)
         self.head, self.noise = self.target, ALIKE
@@ -139,7 +139,7 @@ of_serial = pytest.mark.parametrize("kind", SERIAL, indirect=True, scope="module
 of_blocks = pytest.mark.parametrize("kind", BLOCKS, indirect=True, scope="module")
 
 
-@pytest.mark.parametrize("length", [40, PIECE, PIECE + 1, PIECE + 2, 2 * PIECE + 5])
+@pytest.mark.parametrize("length", [40, MAX_PASS, MAX_PASS + 1, MAX_PASS + 2, 2 * MAX_PASS + 5])
 def test_rows_do_not_depend_on_the_way_of_feeding(random: Bench, length: int) -> None:
     """In pieces, token by token at the end, and after drafts that were dropped."""
     text, states = TEXT[:length], random.states
@@ -217,10 +217,10 @@ def test_states_of_every_token_come_beside_few_logits(tmp_path: Path) -> None:
     with Model(mtp.glm(tmp_path / "glm.gguf"), OPTIONS, mtp=True) as model:
         whole, single = Context(model, OPTIONS), Context(model, OPTIONS)
         for context in (whole, single):
-            context.want_hidden((NEXTN,))
-        whole.gather_hidden()
+            context.request_hidden((NEXTN,))
+        whole.collect_inputs()
         whole.extend(TEXT[:100])
-        states = whole.gathered()[NEXTN]
+        states = whole.take_inputs()[NEXTN]
         assert len(states) == 99
         for token, state in zip(TEXT[:5], states, strict=False):
             single.extend([token])
@@ -233,7 +233,7 @@ def test_a_model_without_such_a_graph_is_refused(target_path: Path) -> None:
     with Model(target_path, OPTIONS) as model:
         context = Context(model, OPTIONS)
         with pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"):
-            context.want_hidden((NEXTN,))
+            context.request_hidden((NEXTN,))
         context.close()
 
 

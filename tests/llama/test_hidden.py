@@ -75,7 +75,7 @@ def agree(a: Rows, b: Rows, tolerance: float) -> bool:
 def test_final_rows_make_the_logits_of_a_tree(
     context: Context, model: Model, output: npt.NDArray[np.float32]
 ) -> None:
-    context.want_hidden((model.layers,))
+    context.request_hidden((model.layers,))
     context.extend(TOKENS[:-3])
     tree = a_tree()
     rows = context.branch(TOKENS[-3:], tree).copy()
@@ -89,7 +89,7 @@ def test_final_rows_make_the_logits_of_a_tree(
 def test_what_goes_into_the_first_layer_are_the_embeddings(
     context: Context, model: Model, embeddings: npt.NDArray[np.float32]
 ) -> None:
-    context.want_hidden((0, 1, model.layers - 1))
+    context.request_hidden((0, 1, model.layers - 1))
     context.extend(TOKENS[:-3])
     tree = a_tree()
     context.branch(TOKENS[-3:], tree)
@@ -103,7 +103,7 @@ def test_what_goes_into_the_first_layer_are_the_embeddings(
 def test_layer_rows_of_a_node_are_those_of_its_path(context: Context, model: Model) -> None:
     tree = a_tree()
     layers = tuple(range(model.layers + 1))
-    context.want_hidden(layers)
+    context.request_hidden(layers)
     context.extend(TOKENS[:-1])
     context.branch(TOKENS[-1:], tree)
     found = context.hidden(1 + len(tree))
@@ -122,7 +122,7 @@ def test_long_prompts_make_no_more_rows_than_there_is_room_for(
     context: Context, model: Model, output: npt.NDArray[np.float32]
 ) -> None:
     """With final states every token of a pass is an output; too many, and llama.cpp aborts."""
-    context.want_hidden((0, model.layers))
+    context.request_hidden((0, model.layers))
     long = (TOKENS * 10)[:300]  # three chunks
     seen: list[tuple[int, int]] = []
     rows = context.extend(long, 3, lambda done, total: seen.append((done, total))).copy()
@@ -133,7 +133,7 @@ def test_long_prompts_make_no_more_rows_than_there_is_room_for(
     context.extend([5, 6, 7], 0)
     assert context.tokens == [*long, 5, 6, 7]
     context.clear()
-    context.want_hidden(())
+    context.request_hidden(())
     assert agree(context.extend(long, 3).copy(), rows, NOISE)
 
 
@@ -143,8 +143,8 @@ def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_pat
     with Model(path, ModelOptions()) as model:
         context = Context(model, ModelOptions(context=256))
         with pytest.raises(NativeError, match=r"mamba.gguf \(architecture mamba\)"):
-            context.want_hidden((0,))
-        context.want_hidden((model.layers,))
+            context.request_hidden((0,))
+        context.request_hidden((model.layers,))
         rows = context.extend(TOKENS, 2).copy()
         assert agree(context.hidden(2)[model.layers] @ output.T, rows, NOISE)
         context.close()
@@ -153,4 +153,4 @@ def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_pat
 def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
     with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
-        context.want_hidden((0,))
+        context.request_hidden((0,))

@@ -11,8 +11,8 @@ import pytest
 
 from localspec import UsageError
 from localspec.llama.grammar import Grammar
-from localspec.llama.intended_schema import intended, parsed
-from localspec.llama.json_schema import enforceable
+from localspec.llama.intended_schema import intended, parse_schema
+from localspec.llama.json_schema import make_enforceable
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.schemas import allows_value, lets_through, suite, walk
 
@@ -73,7 +73,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
     ],
 )
 def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]) -> None:
-    grammar = Grammar.of_schema(vocabulary, parsed(json.dumps(schema)))
+    grammar = Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
     assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
 
@@ -116,7 +116,7 @@ def test_refusals_name_the_cause_in_one_sentence(
     vocabulary: Vocabulary, schema: Any, names: str
 ) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*$") as caught:
-        Grammar.of_schema(vocabulary, parsed(json.dumps(schema)))
+        Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     assert names in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -135,7 +135,7 @@ def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
 def test_schemas_without_end_are_refused() -> None:
     for text in ("[" * 100_000, '{"items":' * 900 + "{}" + "}" * 900, '{"a": '):
         with pytest.raises(UsageError):
-            Grammar.of_schema(None, parsed(text))  # type: ignore[arg-type]  # never asked
+            Grammar.from_schema(None, parse_schema(text))  # type: ignore[arg-type]  # never asked
 
 
 def test_an_object_has_the_properties_that_are_named() -> None:
@@ -170,10 +170,10 @@ def test_all_of_one_or_of_several_objects_is_an_object_too() -> None:
 def test_one_of_what_references_name_is_told_apart(vocabulary: Vocabulary) -> None:
     place = {"$ref": "#/$defs/place"}
     schema = {"oneOf": [{"type": "integer"}, place], "$defs": {"place": {"type": "array"}}}
-    Grammar.of_schema(vocabulary, schema)
+    Grammar.from_schema(vocabulary, schema)
     schema["$defs"] = {"place": {"type": "number"}}
     with pytest.raises(UsageError, match="oneOf"):
-        Grammar.of_schema(vocabulary, schema)
+        Grammar.from_schema(vocabulary, schema)
 
 
 def test_tools_keep_what_can_be_enforced() -> None:
@@ -186,15 +186,15 @@ def test_tools_keep_what_can_be_enforced() -> None:
         "properties": {"a": {"type": "string", "pattern": "(?!x)", "not": {}}},
         "dependentRequired": {"a": ["b"]},
     }
-    assert enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
+    assert make_enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
     large = {"properties": {"a": {"type": "integer", "enum": [2**53 + 1, 2]}}}
     kept["properties"] = {"a": {"type": "integer"}}
-    assert enforceable(large) == (kept, ["enum"])
-    assert enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
+    assert make_enforceable(large) == (kept, ["enum"])
+    assert make_enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
     for other in ("array", "nothing", ["object", "null"]):
-        assert enforceable({"type": other})[0]["type"] == "object"
+        assert make_enforceable({"type": other})[0]["type"] == "object"
     for odd in ({"allOf": [{"properties": 5}, {"type": "object"}]}, {"x": {"format": {"a": 1}}}):
-        assert enforceable({"type": "object", **odd})[0]["type"] == "object"
+        assert make_enforceable({"type": "object", **odd})[0]["type"] == "object"
 
 
 def test_the_official_suite(vocabulary: Vocabulary) -> None:
@@ -205,8 +205,8 @@ def test_the_official_suite(vocabulary: Vocabulary) -> None:
     for number, (schema, valid, invalid) in enumerate(suite()):
         count = len(valid) + len(invalid)
         try:
-            text = schema if isinstance(schema, dict) else parsed(json.dumps(schema))
-            grammar = Grammar.of_schema(vocabulary, text)
+            text = schema if isinstance(schema, dict) else parse_schema(json.dumps(schema))
+            grammar = Grammar.from_schema(vocabulary, text)
         except UsageError as error:
             wrong += [(schema, str(error))] if "'" not in str(error) and valid else []
             told["refused" if valid else "right"] += count

@@ -161,12 +161,12 @@ def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy
 
 
 def test_one_process_has_models_with_and_without(kernels: None) -> None:
-    before = decided.taken_so_far()
+    before = decided.taken_count()
     with localspec.load(context=256, threads=1, kernels="off") as stock:
-        assert decided.taken_so_far() == before
+        assert decided.taken_count() == before
         assert not stock.model.kernels.in_use
         with localspec.load(context=256, threads=1) as ours:
-            assert decided.taken_so_far() > before
+            assert decided.taken_count() > before
             assert ours.model.kernels.in_use
             assert ours.draft is not None
             assert ours.draft.kernels.in_use
@@ -228,7 +228,7 @@ def test_a_restored_state_has_the_order_of_its_positions(
 
 
 def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Path) -> None:
-    with Model(target_path, ModelOptions(), vocabulary_alone=True) as model:
+    with Model(target_path, ModelOptions(), vocabulary_only=True) as model:
         assert model.kernels.why_not == "its weights stay as they are in the file"
 
 
@@ -238,14 +238,14 @@ def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
     def runs(program: str) -> str:
         command = [sys.executable, "-c", program]
         monkeypatch.setattr(child_process, "command", lambda *_: command)
-        return str(decided._tested()["why_not"])
+        return str(decided._run_self_test()["why_not"])
 
     assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
     monkeypatch.setattr(decided, "LIMIT", 0.2)
     hung = runs("import threading; threading.Event().wait()")
     assert hung.startswith("their self-test hung; it is tried again in an hour")
     monkeypatch.setattr(kernels_file.self_tests, "keep", lambda *_: None)
-    monkeypatch.setattr(decided, "_tested", lambda: {"why_not": "tried again"})
+    monkeypatch.setattr(decided, "_run_self_test", lambda: {"why_not": "tried again"})
     for since, why in ((60.0, "it hung"), (4000.0, "tried again"), (-4000.0, "tried again")):
         kept = {"why_not": "it hung", "failed": time.time() - since}
         monkeypatch.setattr(kernels_file.self_tests, "of", lambda _, kept=kept: kept)

@@ -23,13 +23,13 @@ def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:
     path = write_model(tmp_path / "odd.gguf", architecture="one\ntwo\x1b[31m" + 2000 * "x")
     with pytest.raises(ModelInvalid) as caught:
         Model(path, OPTIONS)
-    said = library.complaint()
+    said = library.first_error()
     assert said.startswith("unknown model architecture: 'one two")
     assert said.isprintable()
     assert said in str(caught.value)
     assert len(said) <= 1000
-    library.forget_complaints()
-    assert library.complaint() == "llama.cpp gave no reason"
+    library.clear_errors()
+    assert library.first_error() == "llama.cpp gave no reason"
 
 
 def test_facts_of_the_embedded_target(target_path: Path) -> None:

@@ -97,7 +97,7 @@ def threads_of(machine: Machine) -> Threads:
 
 def a_pass(machine: Machine, chosen: Threads, hiccup: float = 0.0) -> None:
     chosen.passed(1, 100, machine.run(chosen.count) + hiccup)
-    chosen.between()
+    chosen.apply()
 
 
 def drive(machine: Machine, until: float, chosen: Threads) -> tuple[int, list[tuple[float, int]]]:
@@ -259,7 +259,7 @@ def test_an_answer_after_a_pause_begins_on_what_fits(load: float, count: int) ->
     for _ in range(20):
         time += 0.1
         chosen.passed(1, 0, 0.1 if chosen.count == 2 else 0.02)
-        chosen.between()
+        chosen.apply()
     assert "1 of 2: other processes use 1.0 cores" in chosen.why
     used = load
     chosen.begin()
@@ -286,17 +286,17 @@ def test_a_count_changes_between_steps_only() -> None:
     chosen = Threads([2, 1], others=lambda: used, draft=False, clock=lambda: time)
     chosen.serve(target, draft)
     used, time = 1.0, 1.0
-    with chosen.still():
+    with chosen.hold_count():
         target.watch.passed(1, 0, 1.0)
     assert chosen.count == 2, "what is measured says nothing of the present"
     for _ in range(3):
         target.watch.passed(1, 0, 1.0)
     assert chosen.count == 1
     assert target.counts == [], "a step goes on as it began"
-    chosen.between()
+    chosen.apply()
     assert (target.counts, draft.counts) == ([1], [])
     chosen = Threads([2, 1], others=lambda: used, clock=lambda: time)
     chosen.serve(target, draft)
     chosen.count = 1
-    chosen.between()
+    chosen.apply()
     assert (target.counts, draft.counts) == ([1, 1], [1])

@@ -12,7 +12,7 @@ from localspec import ModelOptions, UsageError
 from localspec.llama import openmp
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.options import LEAST_CHUNK, thread_count
+from localspec.llama.options import MIN_CHUNK, thread_count
 from localspec.llama.other_processes import OtherProcesses
 
 NOISE = 0.3
@@ -26,7 +26,7 @@ class Watch:
         self.passes: list[tuple[int, int]] = []
 
     def chunk(self, context: int, most: int) -> int:
-        return LEAST_CHUNK
+        return MIN_CHUNK
 
     def passed(self, tokens: int, context: int, seconds: float) -> None:
         assert seconds > 0.0
@@ -43,7 +43,7 @@ def context(draft_path: Path) -> Iterator[Context]:
 
 
 def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Context) -> None:
-    tokens = context.filler(LEAST_CHUNK * 3 + 20)
+    tokens = context.filler(MIN_CHUNK * 3 + 20)
     context.clear()
     whole = context.extend(tokens)[-1].copy()
     context.clear()
@@ -54,8 +54,8 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
         assert abs(whole - parts).max() < NOISE
         context.extend([5])
         assert watch.passes[-1] == (1, len(tokens))
-        rows = context.extend(tokens[: LEAST_CHUNK + 1], LEAST_CHUNK + 1)
-        assert len(rows) == LEAST_CHUNK + 1, "all of them are wanted, so they stay together"
+        rows = context.extend(tokens[: MIN_CHUNK + 1], MIN_CHUNK + 1)
+        assert len(rows) == MIN_CHUNK + 1, "all of them are wanted, so they stay together"
     finally:
         context.watch = None
 

@@ -79,7 +79,7 @@ def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
     code = (
         "from localspec.llama import ggml, kernels\n"
-        "assert kernels.refused_amx(list) == bool(ggml.cpu_weight_buffers())\n"
+        "assert kernels.disable_amx(list) == bool(ggml.cpu_weight_buffers())\n"
         "assert 'AMX' not in ggml.cpu_weight_buffers()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -162,7 +162,7 @@ def test_it_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_file_that_makes_llama_cpp_hang_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(crash_test, "LEAST_LIMIT", 0.2)
+    monkeypatch.setattr(crash_test, "MIN_TIMEOUT", 0.2)
     path = tiny_llama(tmp_path / "slow.gguf")
     kernels.status()  # whose own children are asked for before
     asked = runs(monkeypatch, WAITS)
@@ -195,7 +195,7 @@ def test_a_model_that_is_kept_off_devices_works(
 ) -> None:
     monkeypatch.setattr(library, "accelerated", lambda: True)
     options = ModelOptions(context=64)
-    with Model(draft_path, options, cpu_alone=True) as model:
+    with Model(draft_path, options, cpu_only=True) as model:
         assert not model.on_device
         context = Context(model, options)
         assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)

@@ -179,7 +179,7 @@ def test_forecasts_know_the_processor_and_the_experts(
     draft = read_gguf(model(tmp_path / "d.gguf", width=64))
 
     def speed(target: GGUFFile, outcome: str, value: str) -> float:
-        kernels_file.self_tests.keep({"tested": value}, {outcome: value})
+        kernels_file.self_tests.store({"tested": value}, {outcome: value})
         kernels_file.expected.cache_clear()
         return forecast.forecast(target, draft, judge_files(target, draft), PairUse()).speed_up
 

@@ -57,7 +57,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterat
             if family.name not in found:
                 path = tmp_path_factory.mktemp("families") / f"{family.name}.gguf"
                 family.model(path, draft_path)
-                model = stack.enter_context(Model(path, ModelOptions(), vocabulary_alone=True))
+                model = stack.enter_context(Model(path, ModelOptions(), vocabulary_only=True))
                 path.unlink()
                 found[family.name] = Prompts(model)
             return found[family.name]

@@ -11,13 +11,13 @@ from localspec import Chunk, GenerationStats
 from localspec.race import (
     Ends,
     Lap,
-    Parting,
     Proof,
     RaceLane,
     RaceOutcome,
+    TextDifference,
     figures,
+    first_difference,
     lead,
-    parting,
     summary,
     take_turns,
 )
@@ -108,13 +108,13 @@ def outcome(**other: object) -> RaceOutcome:
 
 def test_parting() -> None:
     names = {1: b"one", 2: b"two", 3: b"three"}.__getitem__
-    assert parting([1, 2, 3], [1, 2, 3], names) is None
-    assert parting([1, 2, 3], [1, 2], names) is None
-    assert parting([1, 2, 3], [1, 3, 3], names) == Parting(1, "two", "three")
+    assert first_difference([1, 2, 3], [1, 2, 3], names) is None
+    assert first_difference([1, 2, 3], [1, 2], names) is None
+    assert first_difference([1, 2, 3], [1, 3, 3], names) == TextDifference(1, "two", "three")
 
 
 def test_as_json() -> None:
-    found = json.loads(json.dumps(outcome(parting=Parting(7, "a", "b")).as_dict()))
+    found = json.loads(json.dumps(outcome(difference=TextDifference(7, "a", "b")).as_dict()))
     assert found["speed_up"] == 2.0
     assert found["lead_seconds"] == 2.0
     assert found["equal"] is False
@@ -126,7 +126,7 @@ def test_as_json() -> None:
     assert found["lanes"]["localspec"]["stats"]["target_passes"] == 40
 
 
-PARTED = Parting(7, " a", " the")
+PARTED = TextDifference(7, " a", " the")
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,10 @@ def test_hidden_states(here: Context, there: RemoteContext) -> None:
     found = []
     for context in (here, there):
         context.clear()
-        context.want_hidden(layers)
+        context.request_hidden(layers)
         context.extend(PROMPT, 2)
         found.append(context.hidden(2))
-        context.want_hidden(())
+        context.request_hidden(())
     for layer in layers:
         assert np.array_equal(found[0][layer], found[1][layer])
 
@@ -135,9 +135,9 @@ def test_pass_goes_on_in_another_child(
     assert np.allclose(there.extend([61])[-1], rows, atol=0.2)
     assert pid(model) != before
     assert there.tokens == [*PROMPT, 61]
-    (told,) = there.told()
+    (told,) = there.take_notices()
     assert "was lost" in told
-    assert there.told() == [], "it is told once"
+    assert there.take_notices() == [], "it is told once"
 
 
 def test_two_contexts_of_one_child(there: RemoteContext, model: RemoteModel) -> None:

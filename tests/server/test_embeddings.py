@@ -15,7 +15,7 @@ from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
 
 from localspec import Engine, ModelOptions
 from localspec.errors import Cancelled, UsageError
-from localspec.llama.embeddings import LONGEST, EmbeddingModel
+from localspec.llama.embeddings import MAX_LENGTH, EmbeddingModel
 from tests.cli.process import finished
 from tests.server.bodies import BODIES, CHAT
 from tests.server.process import Running, serving, wait_until
@@ -86,7 +86,7 @@ def test_answers_do_not_change_beside_them(server: Running) -> None:
 def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], status: int) -> None:
     reply = server.post(path, body)
     assert reply.status == status
-    assert reply.json.get("prompt_eval_count", 0) <= LONGEST
+    assert reply.json.get("prompt_eval_count", 0) <= MAX_LENGTH
     if body.get("dimensions") or "fox" in str(body):  # what to do about it
         assert status == 200 or ". " in str(reply.json["error"])
     server.wait_until_idle()

@@ -125,7 +125,7 @@ def test_with_kernels_all_is_the_same_to_the_bit(to_the_bit: Subject) -> None:
     assert [one.faults for one in (greedy, cache, grammar)] == [(), (), ()]
     assert "bit for bit" in greedy.summary
     assert "bit for bit" in cache.summary
-    assert set(to_the_bit.moved) == {0.0}
+    assert set(to_the_bit.distances) == {0.0}
 
 
 def test_a_head_size_that_is_llama_cpps_is_judged_with_rounding(subject: Subject) -> None:

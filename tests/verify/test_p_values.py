@@ -9,21 +9,21 @@ from scipy import stats
 
 from localspec import Drafting
 from localspec.policy.profile import PairProfile
-from localspec.verify.sampled import Judged, Pair, Place, WaySample, _judged
+from localspec.verify.sampled import Pair, PairDistribution, WayResult, WaySample, _judge
 
 EXPECTED = {(0, 1): 0.4, (0, 2): 0.2, (3, 1): 0.3, (3, 4): 0.1}
 
 
-def judged(seen: Counter[Pair], place: Place) -> Judged:
+def judged(seen: Counter[Pair], place: PairDistribution) -> WayResult:
     way = WaySample(Drafting(), PairProfile())
     way.seen[()] = seen
-    return _judged(way, {(): place})
+    return _judge(way, {(): place})
 
 
 def test_p_values() -> None:
     counts = [430, 190, 310, 70]
     seen = Counter(dict(zip(EXPECTED, counts, strict=True)))
-    found = judged(seen, Place(EXPECTED, 1000, 50_000))
+    found = judged(seen, PairDistribution(EXPECTED, 1000, 50_000))
     for p, n, share in (
         (found.pairs, counts, [0.4, 0.2, 0.3, 0.1]),
         (found.firsts, [620, 380], [0.6, 0.4]),
@@ -32,4 +32,4 @@ def test_p_values() -> None:
         assert p == pytest.approx(exact.pvalue, abs=0.01)
     assert found.impossible == 0
     unknown = Counter({(0, 1): 9, (7, 7): 2})
-    assert judged(unknown, Place(EXPECTED, 11, 10)).impossible == 2
+    assert judged(unknown, PairDistribution(EXPECTED, 11, 10)).impossible == 2

@@ -121,7 +121,7 @@ class AnswerFields(Sampling):
         files. Of a text that is too long the part nearest to the gap is kept, three quarters
         prefix, one suffix. `begun`: how the answer begins. An ApiError without such tokens."""
         vocabulary = engine.model.vocabulary
-        marks = vocabulary.filling()
+        marks = vocabulary.infill_tokens()
         if not {"pre", "suf", "mid"} <= marks.keys():
             why = "This model has no tokens for filling in the middle. Use a code model that has."
             raise ApiError(501, why)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from localspec.llama.intended_schema import regular
+from localspec.llama.intended_schema import normalise
 from localspec.server.failures import ApiError, logger
 from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import Object, Record
@@ -175,7 +175,7 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
         if tool.type != "function":
             hosted.append(tool.type)
         elif one.name:
-            parameters = regular(one.parameters or flat or NO_PARAMETERS)
+            parameters = normalise(one.parameters or flat or NO_PARAMETERS)
             found.append(Tool(one.name, one.description or "", parameters))
         elif flat or tool.description:
             raise ApiError(400, "A function has no name.", param="tools")

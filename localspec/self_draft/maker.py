@@ -1,6 +1,6 @@
-"""`-d self`: finds out which draft of the target's own file pays, makes it, and keeps it.
+"""`-d self`: choose, make and store a draft from the target's own file.
 
-The weights are a copy: llama.cpp refuses a file with more tensors than the graph has.
+The weights are copied: llama.cpp refuses a file with more tensors than its graph has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.identity import fingerprint, machine
 from localspec.llama import kernels, library
-from localspec.llama.adapters import adapted_identity
+from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
@@ -29,19 +29,24 @@ from localspec.llama.quantize import quantize
 from localspec.llama.types import FILE_TYPES
 from localspec.pairing.forecast import Forecast
 from localspec.self_draft.draft_trial import DraftTrial
-from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
+from localspec.self_draft.recipe import (
+    Recipe,
+    SelfDraftRequest,
+    smaller_quantizations,
+    why_all_layers,
+)
 from localspec.text import gigabytes, printable
 
 outcomes = Outcomes("self_drafts", 500)
-LEAST_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
-"""Per weight, at least."""
+MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
+"""Fewest bits per weight, by quantization."""
 
 logger = logging.getLogger("localspec.self_draft")
 
 
 @dataclass(frozen=True, slots=True)
 class SelfDraft:
-    """The draft, None where none pays; and a sentence about it, or why there is none."""
+    """The draft, None if none pays; `words`: a sentence about it, or why there is none."""
 
     path: Path | None
     words: str
@@ -49,16 +54,16 @@ class SelfDraft:
 
 def self_draft(
     target: Path,
-    wish: Wish,
+    request: SelfDraftRequest,
     options: ModelOptions,
-    going_on: Callable[[], object] = lambda: None,
+    check: Callable[[], object] = lambda: None,
 ) -> SelfDraft:
-    """The draft of a model's own file that was asked for, made if it is not there.
+    """The requested draft of a model's own file, made if it does not exist.
 
-    The result is kept for this file, this machine and this version of llama.cpp.
+    The result is stored for this file, this machine and this version of llama.cpp.
 
     Args:
-        going_on: called now and then; an exception it raises comes out here.
+        check: called regularly; its exceptions are passed on.
 
     Raises LocalspecError.
     """
@@ -69,69 +74,69 @@ def self_draft(
         )
     require_fitting(options.adapters, target)
     file = read_gguf(target)
-    facts = facts_of(target, wish, options)
+    facts = facts_of(target, request, options)
     known = _known(facts, target)
     if known is not None:
         return known
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
         model = opened.enter_context(Model(target, options, adapters=options.adapters))
-        trial = opened.enter_context(closing(DraftTrial(model, file, options, going_on)))
-        finding = _Finding(target, file, trial, options, facts)
-        return finding.fulfil(wish)
+        trial = opened.enter_context(closing(DraftTrial(model, file, options, check)))
+        search = _DraftSearch(target, file, trial, options, facts)
+        return search.run(request)
 
 
-class _Made(NamedTuple):
+class _DraftFile(NamedTuple):
     recipe: Recipe
     path: Path
     forecast: Forecast
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _DraftSearch:
     target: Path
     file: GGUFFile
     trial: DraftTrial
     options: ModelOptions
     facts: dict[str, Any]
 
-    def fulfil(self, wish: Wish) -> SelfDraft:
-        if wish.quant is not None:
-            if wish.quant == FILE_TYPES.get(self.file.integer("general.file_type") or -1):
+    def run(self, request: SelfDraftRequest) -> SelfDraft:
+        if request.quant is not None:
+            if request.quant == FILE_TYPES.get(self.file.integer("general.file_type") or -1):
                 raise UsageError(
-                    f"{self.target.name} is in {wish.quant} already. Name a smaller quantization, "
-                    "or write -d self for what pays."
+                    f"{self.target.name} is in {request.quant} already. Name a smaller "
+                    "quantization, or write -d self for what pays."
                 )
-            return self._keep(self._made(Recipe(wish.quant)))
-        if wish.count is not None:
-            self._require_layers(wish.count)
-            left_out = sorted(self.trial.order()[: wish.count])
-            return self._keep(self._made(Recipe(None, tuple(left_out))))
+            return self._store(self._make_and_time(Recipe(request.quant)))
+        if request.count is not None:
+            self._require_layers(request.count)
+            left_out = sorted(self.trial.order()[: request.count])
+            return self._store(self._make_and_time(Recipe(None, tuple(left_out))))
         return self._best()
 
     def _best(self) -> SelfDraft:
-        """All layers in fewer bits, or fewer layers in the best of these, where that pays."""
-        made, tried = list[_Made](), list[str]()
-        best: _Made | None = None
+        """All layers in fewer bits, or fewer layers in the best of these, if that pays."""
+        made, tried = list[_DraftFile](), list[str]()
+        best: _DraftFile | None = None
         bits = 8 * self.file.weight_bytes / max(1, self.file.n_parameters)
         try:
             for quant in smaller_quantizations(self.file):
-                least = LEAST_BITS[quant] / bits  # if only reading weights took time
+                least = MIN_BITS[quant] / bits  # if a pass only had to read weights
                 if self.trial.forecast(least, 1.0).pays:
-                    made.append(self._made(Recipe(quant)))
-                    tried.append(f"{made[-1].recipe.words} {_words(made[-1].forecast)}")
+                    made.append(self._make_and_time(Recipe(quant)))
+                    tried.append(f"{made[-1].recipe.description} {_describe(made[-1].forecast)}")
                 else:
                     tried.append(
                         f"in {quant} a pass would cost {least:.2f} of the model's at least"
                     )
             tried.append(self._fewer_layers(made))
-            best = max((one for one in made if one.forecast.pays), key=_speed, default=None)
+            best = max((draft for draft in made if draft.forecast.pays), key=_speed, default=None)
         finally:
-            for one in made:
-                if one is not best:
-                    one.path.unlink(missing_ok=True)
+            for draft in made:
+                if draft is not best:
+                    draft.path.unlink(missing_ok=True)
         if best is not None:
-            return self._keep(best)
+            return self._store(best)
         words = (
             f"No draft made from {self.target.name} itself gains here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
@@ -140,8 +145,8 @@ class _Finding:
         self._write({"draft": None, "words": words})
         return SelfDraft(None, words)
 
-    def _fewer_layers(self, made: list[_Made]) -> str:
-        """Appends to `made` what pays more than that; returns a clause about it."""
+    def _fewer_layers(self, made: list[_DraftFile]) -> str:
+        """Append a draft with fewer layers to `made` if it pays more; returns a clause about it."""
         stays = why_all_layers(self.file)
         if stays is not None:
             return f"no layers can be left out, as {stays}"
@@ -153,30 +158,31 @@ class _Finding:
         left_out, expected = self.trial.fewer_layers(cost, agreement)
         recipe = Recipe(quant, left_out)
         if expected.pays and (whole is None or expected.speed_up > _speed(whole)):
-            made.append(self._made(recipe))
+            made.append(self._make_and_time(recipe))
             expected = made[-1].forecast
-        return f"{recipe.words} {_words(expected)}"
+        return f"{recipe.description} {_describe(expected)}"
 
-    def _made(self, recipe: Recipe) -> _Made:
+    def _make_and_time(self, recipe: Recipe) -> _DraftFile:
         path = self._make(recipe)
-        return _Made(recipe, path, self.trial.of_file(path))
+        return _DraftFile(recipe, path, self.trial.of_file(path))
 
-    def _keep(self, made: _Made) -> SelfDraft:
+    def _store(self, made: _DraftFile) -> SelfDraft:
         path, size = made.path, made.path.stat().st_size
         words = (
-            f"The draft is {self.target.name} {made.recipe.words}, {gigabytes(size)} in {path}: "
-            f"{_words(made.forecast)}. 'localspec rm {path}' removes it."
+            f"The draft is {self.target.name} {made.recipe.description}, {gigabytes(size)} "
+            f"in {path}: {_describe(made.forecast)}. 'localspec rm {path}' removes it."
         )
         self._write({"draft": path.name, "size": size, "words": words})
         return SelfDraft(path, words)
 
     def _make(self, recipe: Recipe) -> Path:
         folder = _folder()
+        named = self.file.text("general.name") or self.target.stem
         name = f"{self.target.stem}-self-{recipe.label}-{fingerprint(self.facts)[:12]}.gguf"
         path = folder / name
         least = int(self.file.weight_bytes * self.trial.share(recipe.left_out))
-        if recipe.quant in LEAST_BITS:
-            least = min(least, int(self.file.n_parameters * LEAST_BITS[recipe.quant] / 8))
+        if recipe.quant in MIN_BITS:
+            least = min(least, int(self.file.n_parameters * MIN_BITS[recipe.quant] / 8))
         logger.info("making %s", path)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +198,7 @@ class _Finding:
                     self.options.fixed_threads,
                     again=True,
                     leave_out=recipe.left_out,
-                    name=f"{self.file.text('general.name') or self.target.stem} {recipe.words}",
+                    name=f"{named} {recipe.description}",
                 )
         except OSError as error:
             raise LocalspecError(_no_room(path, error.strerror or str(error))) from None
@@ -211,14 +217,14 @@ class _Finding:
             raise UsageError(f"Of {name}, 1 to {inner} layers can be left out, not {count}.")
 
     def _write(self, record: dict[str, Any]) -> None:
-        outcomes.keep(self.facts, {"source": str(self.target.resolve())} | record)
+        outcomes.store(self.facts, {"source": str(self.target.resolve())} | record)
 
 
-def _speed(made: _Made) -> float:
+def _speed(made: _DraftFile) -> float:
     return made.forecast.speed_up
 
 
-def _words(forecast: Forecast) -> str:
+def _describe(forecast: Forecast) -> str:
     promise = (
         f"expected {forecast.speed_up:.2f} times the speed" if forecast.pays else "without a gain"
     )
@@ -235,14 +241,14 @@ def _no_room(path: Path, why: str) -> str:
     )
 
 
-def facts_of(target: Path, wish: Wish, options: ModelOptions) -> dict[str, Any]:
-    """All that the choice of a draft depends on."""
+def facts_of(target: Path, request: SelfDraftRequest, options: ModelOptions) -> dict[str, Any]:
+    """Everything on which the choice of a draft depends."""
     return {
-        "file": adapted_identity(target, options.adapters),
+        "file": identity_with_adapters(target, options.adapters),
         "machine": machine(),
         "library": library.version(),
-        "kernels": kernels.asked(options.kernels).identity,
-        "wish": asdict(wish),
+        "kernels": kernels.status_for(options.kernels).identity,
+        "wish": asdict(request),
         "gpu_layers": options.gpu_layers,
     }
 
@@ -252,7 +258,7 @@ def _folder() -> Path:
 
 
 def _known(facts: dict[str, Any], target: Path) -> SelfDraft | None:
-    known = outcomes.of(facts)
+    known = outcomes.get(facts)
     if known is None or known.get("source") != str(target.resolve()):
         return None
     words, draft = printable(str(known.get("words")), 4000), known.get("draft")

@@ -21,30 +21,35 @@ from localspec.llama.model import Model
 from localspec.pairing import forecast
 from localspec.policy.cost_curve import CostCurve
 from localspec.self_draft import draft_trial
-from localspec.self_draft.making import SelfDraft, self_draft
-from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
+from localspec.self_draft.maker import SelfDraft, self_draft
+from localspec.self_draft.recipe import (
+    Recipe,
+    SelfDraftRequest,
+    smaller_quantizations,
+    why_all_layers,
+)
 from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcome
 from tests.support import ggufs
 
 
 def test_references() -> None:
-    assert Wish.parse("self") == Wish()
-    assert Wish.parse("self:q4_0") == Wish(quant="Q4_0")
-    assert Wish.parse("self:4") == Wish(count=4)
-    assert Wish.parse("./self") is None
-    assert Wish.parse(Path("selfish.gguf")) is None
+    assert SelfDraftRequest.parse("self") == SelfDraftRequest()
+    assert SelfDraftRequest.parse("self:q4_0") == SelfDraftRequest(quant="Q4_0")
+    assert SelfDraftRequest.parse("self:4") == SelfDraftRequest(count=4)
+    assert SelfDraftRequest.parse("./self") is None
+    assert SelfDraftRequest.parse(Path("selfish.gguf")) is None
 
 
 @pytest.mark.parametrize("reference", ["self:", "self:0", "self:Q9_9", "self:-4"])
 def test_what_means_nothing(reference: str) -> None:
     with pytest.raises(UsageError, match=r"Write self for what pays, self:Q4_0"):
-        Wish.parse(reference)
+        SelfDraftRequest.parse(reference)
 
 
 def test_words() -> None:
-    assert Recipe("Q4_0").words == "in Q4_0"
-    assert Recipe(None, (3,)).words == "without layer 3"
-    assert Recipe("Q4_0", (3, 4, 7)).words == "in Q4_0 without layers 3, 4 and 7"
+    assert Recipe("Q4_0").description == "in Q4_0"
+    assert Recipe(None, (3,)).description == "without layer 3"
+    assert Recipe("Q4_0", (3, 4, 7)).description == "in Q4_0 without layers 3, 4 and 7"
     assert Recipe("Q4_0", (3, 4)).label == "Q4_0-without-2"
 
 
@@ -116,9 +121,9 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
 
 
 def made(path: Path, reference: str = "self") -> SelfDraft:
-    wish = Wish.parse(reference)
-    assert wish is not None
-    return self_draft(path, wish, OPTIONS)
+    request = SelfDraftRequest.parse(reference)
+    assert request is not None
+    return self_draft(path, request, OPTIONS)
 
 
 def ggufs_in(home: Path) -> list[str]:
@@ -242,7 +247,7 @@ def test_interrupted_in_the_middle_leaves_nothing(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        self_draft(target_path, Wish(), OPTIONS, stop)
+        self_draft(target_path, SelfDraftRequest(), OPTIONS, stop)
     assert ggufs_in(home) == []
 
 
@@ -258,4 +263,4 @@ def test_wishes_that_cannot_be_fulfilled(target_path: Path, tmp_path: Path, cost
         with pytest.raises(UsageError, match=words):
             made(path, reference)
     with pytest.raises(UsageError, match=r"Leave out --rpc once"):
-        self_draft(target_path, Wish(), ModelOptions(rpc=("localhost:1",)))
+        self_draft(target_path, SelfDraftRequest(), ModelOptions(rpc=("localhost:1",)))

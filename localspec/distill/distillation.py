@@ -19,9 +19,9 @@ from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, we
 from localspec.distill.kinds import Kind
 from localspec.distill.medusa import MedusaHeads
 from localspec.distill.prompts import pieces, questions
+from localspec.distill.pytorch import device, torch_package
 from localspec.distill.recording import opened, recorded
 from localspec.distill.rounds import own_texts
-from localspec.distill.torch_room import device, torch_package
 from localspec.distill.trace import Answers, Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import Point, Run, TrainingPlan
