@@ -19,8 +19,8 @@ from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.distill.distill_request import DistillRequest
-    from localspec.distill.distillation import Distilled
-    from localspec.distill.folders import Recorded
+    from localspec.distill.distillation import DistillResult
+    from localspec.distill.folders import TargetEntry
     from localspec.distill.training import TrainingProgress
     from localspec.prompting.prompt import Prompt
 
@@ -201,12 +201,12 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
 def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     from localspec.distill import distillation
     from localspec.distill.pytorch import torch_package
-    from localspec.distill.training import be_nice
+    from localspec.distill.training import lower_priority
     from localspec.llama import library
 
     if not record_only:
         torch_package()  # before an hour of recording
-    be_nice()
+    lower_priority()
     crashes.watch()
     library.on_abort(console.last_words)
     if request.prompts or request.texts:
@@ -261,7 +261,7 @@ def _told(progress: TrainingProgress) -> str:
     return " · ".join(words)
 
 
-def _outcome(made: Distilled) -> str:
+def _outcome(made: DistillResult) -> str:
     first, last = made.curve[0], made.curve[-1]
     before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
     depths = ", ".join(f"{each:.3f}" for each in last.depths)
@@ -295,7 +295,7 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
 def _list(console: Console) -> int:
     from localspec.distill import folders
 
-    found = list(folders.recorded())
+    found = list(folders.recorded_targets())
     if not found and not console.json:
         console.notice(
             "Nothing was recorded. 'localspec distill PROMPTS' records a model's answers, and so "
@@ -325,7 +325,7 @@ def _list(console: Console) -> int:
     return 0
 
 
-def _record(one: Recorded) -> dict[str, Any]:
+def _record(one: TargetEntry) -> dict[str, Any]:
     found = asdict(one)
     found["bytes"], found["from_chats"] = found.pop("size"), found.pop("chats")
     return found | {"folder": str(one.folder), "drafts": [str(path) for path in one.drafts]}

@@ -1,1 +1,1 @@
-"""A draft for a model, trained on this machine from that model's own answers."""
+"""Drafts for a model, trained on this machine from the model's own answers."""

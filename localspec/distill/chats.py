@@ -1,4 +1,4 @@
-"""Answers given in a chat, kept in their target's trace where the user asked for that."""
+"""Record answers of chats in their target's trace, where the user turned that on."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import TraceError
 
 OF_CONVERSATION = 8
-"""What the keys of a conversation's answers begin with."""
+"""Bytes of a key that identify the conversation."""
 HELD_BACK = 8
-"""One conversation of so many is held back from training."""
+"""One in HELD_BACK conversations is held back from training."""
 
 
-def keep(
+def record_answer(
     folder: Path,
     header: TraceHeader,
     conversation: str,
     prompt: Sequence[int],
     answer: Sequence[TokenLogprob],
 ) -> None:
-    """Add an answer with its `header.k` likeliest tokens to a target's trace; `prompt` is all that
-    the target had read. Raises as `Trace`."""
+    """Add an answer with its `header.k` likeliest tokens to a target's trace. `prompt`: all tokens
+    before the answer. Raises as `Trace`."""
     if not answer or not prompt:
         return
-    tokens = np.array([each.token for each in answer])
-    ids = np.array([[token for token, _ in each.top] for each in answer])
-    log_p = np.array([[logprob for _, logprob in each.top] for each in answer], np.float32)
+    tokens = np.array([row.token for row in answer])
+    ids = np.array([[token for token, _ in row.top] for row in answer])
+    log_p = np.array([[logprob for _, logprob in row.top] for row in answer], np.float32)
     rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
     text = np.concatenate([prompt, tokens]).astype("<i4").tobytes()
     begin = _begin(conversation)
@@ -40,7 +40,7 @@ def keep(
     with Trace(folder / folders.TRACE, header) as trace:
         if key in trace.keys:
             return
-        known = {each[:OF_CONVERSATION]: held for each, held in trace.chats.items()}
+        known = {other[:OF_CONVERSATION]: held for other, held in trace.chats.items()}
         held_back = known.get(begin, len(known) % HELD_BACK == 1)
         trace.append(
             TraceRecord(key, np.array(prompt), tokens, ids, log_p, rest, held_back, chat=True)
@@ -48,22 +48,22 @@ def keep(
 
 
 def forget(conversations: Collection[str] | None = None) -> int:
-    """Remove conversations (None: all) from every trace, with trainings on them; count the answers.
-    Finished drafts stay. A TraceError as of `Trace`; what could be removed is gone all the same."""
+    """Remove conversations (None: all) from every trace, with trainings on them; returns the number
+    of answers. Finished drafts stay. A TraceError as of `Trace`, after removing all that can be."""
     begins = None if conversations is None else {_begin(each) for each in conversations}
     gone, problems = 0, []
-    for one in folders.recorded():
-        if one.problem is not None:
-            problems.append(one.problem)
-        if not one.chats:
+    for target in folders.recorded_targets():
+        if target.problem is not None:
+            problems.append(target.problem)
+        if not target.chats:
             continue
-        with Trace(one.folder / folders.TRACE) as trace:
+        with Trace(target.folder / folders.TRACE) as trace:
             found = [
                 key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins
             ]
             if found:
-                folders.forget_runs(one.folder)
-                trace.without(found)
+                folders.forget_runs(target.folder)
+                trace.erase(found)
         gone += len(found)
     if problems:
         raise TraceError(problems[0])

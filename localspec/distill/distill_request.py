@@ -13,19 +13,25 @@ DRAFT, EAGLE3, MEDUSA = "draft", "eagle3", "medusa"
 KINDS = (DRAFT, EAGLE3, MEDUSA)
 RATES = {DRAFT: 1.5e-3, EAGLE3: 5e-4, MEDUSA: 1e-3}
 TUNED = 5e-4
-"""Learning rates, for a new draft and for one that is tuned."""
+"""Learning rates by kind, and for a draft that is fine-tuned."""
 
 Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillRequest:
-    """`prompts` are answered, and `texts`, files and folders, are read. `raw`: take text prompts
-    without the chat template. `answers`, of `max_tokens`, to each prompt; `tokens` to record at
-    most. `begun_from`: a draft to tune; else `shape` ("192x3x512"; None chooses) and `vocabulary`
-    (its frequent tokens; None for all) are of a new one. `quant`: of the matrices, "Q8_0", "Q4_0"
-    or "F16". `out`: None for the folder in which `-d auto` looks. The rest as in
-    `training_run.TrainingPlan`."""
+    """Parameters of recording and training; other fields as in `training_run.TrainingPlan`.
+
+    Attributes:
+        prompts, texts: prompts to answer; files and folders to read.
+        raw: use text prompts without the chat template.
+        answers: per prompt, of up to `max_tokens`; `tokens`: most tokens to record.
+        begun_from: a draft to fine-tune.
+        shape, vocabulary: otherwise, of the new draft: "192x3x512", or None to choose it; the
+            number of frequent tokens, or None for all.
+        quant: of the matrices, "Q8_0", "Q4_0" or "F16".
+        out: None for the folder that `-d auto` searches.
+    """
 
     target: Path
     kind: str = DRAFT

@@ -1,4 +1,4 @@
-"""From a target and prompts to a draft on disk: record, plan, train, write."""
+"""Make a draft from a target and prompts: record, plan, train, write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
 from localspec.distill.kinds import Kind
 from localspec.distill.medusa import MedusaHeads
-from localspec.distill.prompts import pieces, questions
+from localspec.distill.prompts import questions, text_questions
 from localspec.distill.pytorch import device, torch_package
-from localspec.distill.recording import opened, recorded
-from localspec.distill.rounds import own_texts
+from localspec.distill.recording import open_context, record_answers
+from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Answers, Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import Point, Run, TrainingPlan
-from localspec.distill.weights import Trained, Weights
+from localspec.distill.weights import TrainingFacts, Weights
 from localspec.errors import TraceError, UsageError
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -38,8 +38,8 @@ CONTEXT = 640
 
 
 @dataclass(frozen=True, slots=True)
-class Distilled:
-    """`new`: whether anything was left to be trained."""
+class DistillResult:
+    """A finished draft. `new`: false if it was already trained before."""
 
     path: Path
     kind: Kind
@@ -50,9 +50,9 @@ class Distilled:
 def record(
     request: DistillRequest, progress: Callable[[int], None], notice: Notice
 ) -> tuple[int, int]:
-    """Have the target answer new prompts; returns answers and tokens of the whole trace."""
+    """Record the target's answers to new prompts; returns answers and tokens of the whole trace."""
     with ExitStack() as stack:
-        context = stack.enter_context(opened(request.target, request.threads, CONTEXT))
+        context = stack.enter_context(open_context(request.target, request.threads, CONTEXT))
         model, vocabulary = context.model, context.model.vocabulary
         header = folders.header_of(request.target, vocabulary)
         folder = folders.folder_of(request.target, header.identity)
@@ -66,9 +66,9 @@ def record(
             answers=request.answers,
         )
         skipped = SkippedFiles()
-        read = (pieces(path, vocabulary, skipped) for path in request.texts)
+        read = (text_questions(path, vocabulary, skipped) for path in request.texts)
         there, tokens = trace.tokens(held_back=False) + trace.tokens(held_back=True), 0
-        for answer in recorded(
+        for answer in record_answers(
             context,
             chain(asked, chain.from_iterable(read)),
             header.k,
@@ -86,8 +86,10 @@ def record(
         return len(trace), there + tokens
 
 
-def distill(request: DistillRequest, progress: training.OnProgress, notice: Notice) -> Distilled:
-    """Train on what was recorded, and write the draft."""
+def distill(
+    request: DistillRequest, progress: training.OnProgress, notice: Notice
+) -> DistillResult:
+    """Train on the recorded answers, and write the draft."""
     torch_package()
     identity = content_identity(request.target)
     folder = folders.folder_of(request.target, identity)
@@ -104,26 +106,28 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
         answers = trace if kind.part is None else MappedTrace(trace, kind.part)
         training.require_memory(kind.shape, kind.parameters, request.batch)
         plan = _plan(request, kind, answers)
-        run = Run.opened(folder, plan)
+        run = Run.open(folder, plan)
         drafts = folders.drafts_of(request.target, identity)
-        path = request.out or drafts / f"{request.target.stem}-{kind.label}-{plan.asked[:6]}.gguf"
-        if run.finished_with(plan) and path.exists():
-            return Distilled(path, kind, tuple(run.curve()), new=False)
-        run = run.begun(plan)
+        path = (
+            request.out or drafts / f"{request.target.stem}-{kind.label}-{plan.request_id[:6]}.gguf"
+        )
+        if run.is_finished(plan) and path.exists():
+            return DistillResult(path, kind, tuple(run.curve()), new=False)
+        run = run.start_or_resume(plan)
 
-        def own(epoch: int, made: Weights) -> Trace:
-            trained = Trained(identity, 0.0, f"{path.stem}, unfinished")
+        def texts(epoch: int, made: Weights) -> Trace:
+            trained = TrainingFacts(identity, 0.0, f"{path.stem}, unfinished")
             write = lambda draft: kind.write(draft, made, trained)  # noqa: E731
-            return own_texts(run, trace, request.target, epoch, write, notice)
+            return draft_texts(run, trace, request.target, epoch, write, notice)
 
-        values, point = Training(run, answers, kind, progress, own).finished()
-        kind.write(path, values, Trained(identity, point.acceptance, path.stem))
+        values, point = Training(run, answers, kind, progress, texts).run()
+        kind.write(path, values, TrainingFacts(identity, point.acceptance, path.stem))
         run.finish()
-    return Distilled(path, kind, tuple(run.curve()))
+    return DistillResult(path, kind, tuple(run.curve()))
 
 
 def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notice) -> Kind:
-    """What is trained, with the tokens that it has."""
+    """The kind of draft to train, with its vocabulary."""
     size = request.vocabulary or 0
     weight = weight_of_tokens(trace) if 0 < size < trace.header.size else None
     if request.kind == DRAFT:

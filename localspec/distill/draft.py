@@ -1,4 +1,4 @@
-"""A draft model: its shape, initial weights, outputs, file."""
+"""Draft models as a kind of draft: shape, initial weights, outputs, file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart
 from localspec.distill.kinds import Kind, Tensors, TrainingBatch
 from localspec.distill.losses import Output
-from localspec.distill.weights import Trained, Weights
+from localspec.distill.weights import TrainingFacts, Weights
 from localspec.errors import ModelInvalid
 from localspec.gguf.file import GGUFFile
 from localspec.llama.options import ModelOptions
@@ -61,16 +61,16 @@ class Draft(Kind):
     def outputs(self, made: Tensors, batch: TrainingBatch) -> list[Output]:
         states = network.states(made, self.shape, batch.tokens)
         matrix = network.output_matrix(made, self.shape)
-        return [Output(states.flatten(0, 1)[batch.places], matrix, batch.wanted)]
+        return [Output(states.flatten(0, 1)[batch.places], matrix, batch.labels)]
 
-    def write(self, path: Path, made: Weights, trained: Trained) -> None:
+    def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None:
         tokenizer = None if self.part is None else self.part.tokenizer()
         quant = self._request.quant
         weights.write(path, self.shape, made, self._target, trained, quant, tokenizer)
 
 
 def _measured(request: DistillRequest) -> tuple[float, ...]:
-    """T(n) ÷ T(1) of the target here and now."""
+    """T(n) ÷ T(1) of the target, measured now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.pairing.forecast import measured_curve

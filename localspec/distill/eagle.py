@@ -14,16 +14,16 @@ from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import Head, Tensor, Tensors, TrainingBatch
 from localspec.distill.losses import Output
 from localspec.distill.pytorch import torch_package
-from localspec.distill.weights import Trained, Weights
+from localspec.distill.weights import TrainingFacts, Weights
 from localspec.gguf.file import ARRAY, I32, U32, Array, GGUFFile
 
 UNROLLED = 4
-"""Passes over its own states (section 3.2)."""
+"""Training passes over the head's own states (section 3.2)."""
 
 
 class EagleHead(Head):
-    """One layer that reads a token and three of the target's states, or its own. `quant`: of its
-    matrices."""
+    """One layer that reads a token and three of the target's states, or its own last state.
+    `quant`: type of its matrices."""
 
     label = "eagle3"
 
@@ -35,15 +35,15 @@ class EagleHead(Head):
 
     @property
     def layers(self) -> tuple[int, int, int]:
-        """Of the target, whose inputs are read: early, in the middle, late."""
+        """The target layers whose inputs are read: an early, a middle and a late one."""
         count = self.shape.layers
         if count >= 8:
             return 2, count // 2, count - 3
         return min(1, count - 1), count // 2, count - 1
 
     def initial(self) -> Weights:
-        """The target's last layer on the last of the three states; the embedding has little
-        weight. Without a `part` the output matrix is the target's."""
+        """The target's last layer applied to the last of the three states, with little weight on
+        the embedding. Without a `part` the head uses the target's output matrix."""
         random = np.random.Generator(np.random.PCG64(self._seed))
         target, width, last = self.target, self.shape.width, f"blk.{self.shape.layers - 1}"
         zeros = np.zeros((width, width), np.float32)
@@ -69,7 +69,7 @@ class EagleHead(Head):
         with torch.no_grad():
             inputs, _ = network.layer_inputs(self.frozen, self.shape, batch.tokens)
             read = torch.cat([inputs[layer] for layer in self.layers], -1)
-            # The token behind each place; the last place of a text has none, and is not asked.
+            # The token after each position; the last one of a text has no label.
             following = torch.roll(batch.tokens, -1, 1)
             words = torch.nn.functional.embedding(following, self.frozen["token_embd.weight"])
         matrix = made.get("output.weight")
@@ -79,11 +79,13 @@ class EagleHead(Head):
         found, cached = [], list[tuple[Tensor, Tensor]]()
         for turn in range(UNROLLED):
             y = self._layer(made, words, g, cached)
-            where, wanted = batch.later(1 + turn)
+            where, labels = batch.later(1 + turn)
             places = batch.places[where] + turn
             normed = network.norm(y, made["output_norm.weight"], self.shape.epsilon)
-            found.append(Output(normed.flatten(0, 1)[places], matrix, wanted))
-            g = torch.roll(y, 1, 1)  # what it made of the place before stands for the target's
+            found.append(Output(normed.flatten(0, 1)[places], matrix, labels))
+            g = torch.roll(
+                y, 1, 1
+            )  # the head's own state of the position before replaces the target's
         return found
 
     def _layer(
@@ -97,15 +99,15 @@ class EagleHead(Head):
             ),
             -1,
         )
-        turns = network.rotations(self.shape, x.shape[1], x.device)
-        queries, keys, values = network.projected(made, self.shape, x, turns, "blk.0")
+        angles = network.rotations(self.shape, x.shape[1], x.device)
+        queries, keys, values = network.project(made, self.shape, x, angles, "blk.0")
         cached.append((keys, values))
-        mixed = _attended(queries, cached).transpose(1, 2).flatten(2)
+        mixed = _attend(queries, cached).transpose(1, 2).flatten(2)
         a = g + torch.nn.functional.linear(mixed, made["blk.0.attn_output.weight"])
         normed = network.norm(a, made["blk.0.ffn_norm.weight"], epsilon)
         return a + network.feed_forward(made, normed, "blk.0")
 
-    def write(self, path: Path, made: Weights, trained: Trained) -> None:
+    def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None:
         facts = [
             *weights.shape_facts(self.label, replace(self.shape, layers=1)),
             ("eagle3.target_layers", ARRAY, Array(struct.pack("<3i", *self.layers), I32, 3)),
@@ -115,17 +117,17 @@ class EagleHead(Head):
         weights.write_file(path, facts, trained, made, self._quant, self.token_map())
 
 
-def _attended(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """What a token drafted after `turn` others attends to (section 3.2): those others, at the
-    `turn` places before it, from their own turns; the rest from turn 0. `cached`: keys and values
-    of each turn, all [batch, heads, tokens, head width]."""
+def _attend(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Attention of a token drafted after `turn` others (section 3.2): to these, at the `turn`
+    positions before it, by the keys of their own turns; to earlier ones by those of turn 0.
+    `cached`: keys and values of each turn, all [batch, heads, tokens, head width]."""
     torch, turn = torch_package(), len(cached) - 1
     functional = torch.nn.functional
     if not turn:
         return functional.scaled_dot_product_attention(queries, *cached[0], is_causal=True)
     queries = queries * queries.shape[-1] ** -0.5
     (keys, values), drafted = cached[0], cached[1:]
-    # Turn s was at the place turn - s before.
+    # The token of turn s is turn - s positions earlier.
     drafted = [
         tuple(torch.roll(each, turn - s, 2) for each in pair) for s, pair in enumerate(drafted, 1)
     ]

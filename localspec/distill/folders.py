@@ -1,4 +1,4 @@
-"""Where traces, runs and drafts of each target are.
+"""Folders of traces, runs and drafts, by target.
 
 data folder/distill/NAME-IDENTITY/
     trace             see `localspec.distill.trace`
@@ -29,10 +29,10 @@ TRACE, RUN = "trace", "run-"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What is kept of one target, a model's file name. `name`: what --forget takes; `size`: bytes
-    of trace and runs; `drafts`: finished ones; `held_back`: tokens kept from training; `chats`:
-    answers given in chats; `problem`: why the trace cannot be read."""
+class TargetEntry:
+    """The stored data of one target, a model's file name. `name`: as --forget takes it; `size`:
+    bytes of trace and runs; `drafts`: finished ones; `held_back`: tokens held back from training;
+    `chats`: answers from chats; `problem`: why the trace cannot be read."""
 
     name: str
     folder: Path
@@ -51,12 +51,12 @@ def root() -> Path:
 
 
 def folder_of(target: Path, identity: str) -> Path:
-    """Of a target's trace and runs; it need not exist."""
+    """The folder of a target's trace and runs; it may not exist."""
     return root() / _name(target, identity)
 
 
 def drafts_of(target: Path, identity: str) -> Path:
-    """Of a target's finished drafts; it need not exist."""
+    """The folder of a target's finished drafts; it may not exist."""
     return drafts_folder() / _name(target, identity)
 
 
@@ -65,17 +65,19 @@ def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
     return TraceHeader(target.name, identity, tokens, vocabulary.size)
 
 
-def recorded() -> Iterator[Recorded]:
+def recorded_targets() -> Iterator[TargetEntry]:
     try:
         found = sorted(path for path in root().iterdir() if path.is_dir())
     except OSError:
         return
-    yield from map(_recorded, found)
+    yield from map(_entry_of, found)
 
 
-def _recorded(folder: Path) -> Recorded:
+def _entry_of(folder: Path) -> TargetEntry:
     drafts = tuple(sorted((drafts_folder() / folder.name).glob("*.gguf")))
-    known = Recorded(folder.name, folder, folder.name, sum(map(_size, folder.rglob("*"))), drafts)
+    known = TargetEntry(
+        folder.name, folder, folder.name, sum(map(_size, folder.rglob("*"))), drafts
+    )
     try:
         with Trace(folder / TRACE) as trace:
             training, held = (trace.tokens(held_back=part) for part in (False, True))
@@ -100,19 +102,19 @@ def _size(path: Path) -> int:
         return 0
 
 
-def forget(names: list[str]) -> list[Recorded]:
+def forget(names: list[str]) -> list[TargetEntry]:
     """Remove traces and runs; finished drafts stay."""
-    there = {one.name: one for one in recorded()}
+    entries = {entry.name: entry for entry in recorded_targets()}
     for name in names:
-        if name not in there:
+        if name not in entries:
             raise UsageError(
                 f"Nothing was recorded under the name '{name}'. localspec distill --list shows all "
                 "names."
             )
-    gone = [there[name] for name in dict.fromkeys(names)]
-    for one in gone:
-        _remove(one.folder)
-    return gone
+    removed = [entries[name] for name in dict.fromkeys(names)]
+    for entry in removed:
+        _remove(entry.folder)
+    return removed
 
 
 def forget_runs(folder: Path) -> None:

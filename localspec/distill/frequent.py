@@ -1,8 +1,8 @@
 """The frequent part of a target's vocabulary, for a smaller output matrix.
 
-FR-Spec (Zhao et al. 2025, section 3.2). A head reads all tokens, and says only these. A draft
-model's file has these tokens alone, as its own vocabulary. Other tokens are read as what they are
-spelled with, and never drafted.
+FR-Spec (Zhao et al. 2025, section 3.2). A head reads all tokens, and predicts only these. A draft
+model's file has only these tokens, as its vocabulary: it reads other tokens as the pieces that
+spell them, and never drafts them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ Tokens = npt.NDArray[np.int64]
 BPE = "gpt2"
 """tokenizer.ggml.model of byte pair encoding (Sennrich et al. 2016)."""
 ORDINARY = 1
-"""Of tokenizer.ggml.token_type: neither control, nor a byte, nor unknown."""
+"""tokenizer.ggml.token_type of tokens that are neither control, nor a byte, nor unknown."""
 _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
 
 
 class KeptTokens:
-    """Some tokens of a target; `weight` [target tokens] says how often each is likely. `kept`:
-    target ids, rising; a token's index is its id in the draft, or its row in a head. `own` [target
-    tokens]: that id or row, -1 where it was left out. `spare`: ids or rows, the rarest first."""
+    """Some tokens of a target. `weight` [target tokens]: expected frequency of each.
+
+    Attributes:
+        kept: target ids, ascending; a token's index is its id in the draft, or its row in a head.
+        own: [target tokens], that id or row, -1 if left out.
+        spare: ids or rows, the rarest first.
+    """
 
     def __init__(self, kept: Iterable[int], weight: npt.NDArray[Any]) -> None:
         self.kept: Tokens = np.array(sorted(kept), np.int64)
@@ -42,9 +46,9 @@ class KeptTokens:
     def __len__(self) -> int:
         return len(self.kept)
 
-    def mapped(self, record: TraceRecord) -> TraceRecord:
-        """An answer of which only these tokens are to be said. Probability of others goes to
-        `rest`; where one of them follows, the likeliest of these counts."""
+    def map_record(self, record: TraceRecord) -> TraceRecord:
+        """An answer restricted to these tokens. The probability of others goes to `rest`; if one of
+        them follows, the likeliest of these takes its place."""
         own = self.own[record.ids]
         gone = own < 0
         ids = np.where(gone, np.resize(self.spare, own.shape[1]), own)
@@ -58,8 +62,8 @@ class KeptTokens:
 
 
 class FrequentPart(KeptTokens):
-    """Control tokens, letters, and frequent tokens with all that these are merged from: `size` in
-    all. A UsageError where these are too few, or the tokenizer is of another kind."""
+    """Control tokens, letters, and frequent tokens with all tokens from which they are merged:
+    `size` in all. A UsageError if `size` is too small, or for tokenizers other than BPE."""
 
     def __init__(self, file: GGUFFile, weight: npt.NDArray[Any], size: int) -> None:
         tokens, merges = file.array(_TOKENS), file.array(_MERGES)
@@ -96,34 +100,34 @@ class FrequentPart(KeptTokens):
         for part in self._parts.get(token, ()):
             yield from self._needed(part)
 
-    def spelled(self, token: int) -> tuple[int, ...]:
-        """The draft's ids that write a token of the target."""
+    def spell(self, token: int) -> tuple[int, ...]:
+        """The draft's ids that spell a token of the target."""
         own = int(self.own[token])
         if own >= 0:
             return (own,)
         left, right = self._parts[token]
-        return self.spelled(left) + self.spelled(right)
+        return self.spell(left) + self.spell(right)
 
-    def mapped(self, record: TraceRecord) -> TraceRecord:
+    def map_record(self, record: TraceRecord) -> TraceRecord:
         """An answer in the draft's tokens; within a spelled token, the next piece is certain."""
-        kept = super().mapped(record)
-        answer = [self.spelled(token) for token in record.answer.tolist()]
+        kept = super().map_record(record)
+        answer = [self.spell(token) for token in record.answer.tolist()]
         rows = np.repeat(np.arange(len(answer)), [len(pieces) for pieces in answer])
         written = _flat(answer)
         inner = np.append(False, rows[1:] == rows[:-1])
         ids, log_p, rest = kept.ids[rows], kept.log_p[rows], kept.rest[rows]
         ids[inner], log_p[inner], rest[inner] = np.resize(self.spare, ids.shape[1]), ABSENT, 0.0
         ids[inner, 0], log_p[inner, 0] = written[inner], 0.0
-        prompt = _flat([self.spelled(token) for token in record.prompt.tolist()])
+        prompt = _flat([self.spell(token) for token in record.prompt.tolist()])
         return replace(record, prompt=prompt, answer=written, ids=ids, log_p=log_p, rest=rest)
 
     def tokenizer(self) -> list[Fact]:
         facts = (
-            (key, kind, self._told(key, value)) for key, kind, value in tokenizer_of(self._file)
+            (key, kind, self._restrict(key, value)) for key, kind, value in tokenizer_of(self._file)
         )
         return [(key, kind, value) for key, kind, value in facts if value is not None]
 
-    def _told(self, key: str, value: Value) -> Value | None:
+    def _restrict(self, key: str, value: Value) -> Value | None:
         if isinstance(value, Array):
             if key == _MERGES:
                 return value.taken(
@@ -143,7 +147,7 @@ class FrequentPart(KeptTokens):
 
 
 class MappedTrace:
-    """A trace's `Answers` in the tokens of a part."""
+    """The answers of a trace in the tokens of a part; implements `Answers`."""
 
     def __init__(self, trace: Trace, part: KeptTokens) -> None:
         self._trace, self._part = trace, part
@@ -160,11 +164,11 @@ class MappedTrace:
         return self._lengths[number]
 
     def record(self, number: int) -> TraceRecord:
-        return self._part.mapped(self._trace.record(number))
+        return self._part.map_record(self._trace.record(number))
 
 
 def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:
-    """How often each token is likely in the answers that are trained on: [target tokens]."""
+    """The expected number of each token in the answers for training: [target tokens]."""
     weight = np.zeros(trace.header.size)
     for record in map(trace.record, trace.numbers(held_back=False)):
         weight += np.bincount(record.ids.ravel(), np.exp(record.log_p).ravel(), len(weight))
@@ -172,7 +176,7 @@ def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:
 
 
 def _parts(merges: Array, ids: dict[bytes, int]) -> dict[int, tuple[int, int]]:
-    """What each token is merged from; its first merge is the one that is done."""
+    """The two tokens from which each token is merged, by its first merge."""
     found: dict[int, tuple[int, int]] = {}
     for merge in merges.all_bytes():
         left, _, right = merge.partition(b" ")

@@ -1,4 +1,4 @@
-"""What is trained, whatever its kind; each kind is a file: `draft`, `eagle`, `medusa`."""
+"""Common parts of the kinds of drafts, which are in `draft`, `eagle` and `medusa`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
-from localspec.distill.losses import Output, Wanted
+from localspec.distill.losses import Labels, Output
 from localspec.distill.pytorch import torch_package
-from localspec.distill.weights import Trained, Weights
+from localspec.distill.weights import TrainingFacts, Weights
 from localspec.gguf.writer import NewTensor
 
 Tensor = Any
@@ -25,25 +25,25 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """Some answers: `tokens` int [answers, longest], padded at the end. `places` int [n]: indices
-    into flattened `tokens` after which something is wanted; `left` int [n]: how many more of the
-    same answer follow."""
+    """A batch of answers. `tokens`: int [answers, longest], padded at the end. `places`: int [n],
+    indices into flattened `tokens` of positions with labels; `left`: int [n], how many more
+    positions of the same answer follow."""
 
     tokens: Tensor
     places: Tensor
     left: Tensor
-    wanted: Wanted
+    labels: Labels
 
-    def later(self, count: int) -> tuple[Tensor, Wanted]:
-        """Indices of places that `count` more follow, and what is wanted `count` later."""
+    def later(self, count: int) -> tuple[Tensor, Labels]:
+        """Indices of positions that at least `count` others follow, and the labels of these."""
         torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
-        return found, self.wanted.at(found + count)
+        return found, self.labels.at(found + count)
 
 
 class Kind(ABC):
-    """A draft to be trained. `shape`: of the draft, of a head its target's; `label`: for the file's
-    name; `parameters` are trained; `part`: the target's tokens that it has, None for all."""
+    """A draft to train. `shape`: of the draft, or of a head's target; `part`: the target's tokens
+    that it has, None for all; `label`: for its file name; `parameters`: number of trained ones."""
 
     shape: Shape
     part: KeptTokens | None
@@ -55,18 +55,18 @@ class Kind(ABC):
     def initial(self) -> Weights: ...
 
     def begin(self, put: Callable[[npt.NDArray[Any]], Tensor]) -> None:  # noqa: B027
-        """Before the first `outputs`; `put` makes tensors where it is trained."""
+        """Prepare for `outputs`; `put` makes tensors on the training device."""
 
     @abstractmethod
     def outputs(self, made: Tensors, batch: TrainingBatch) -> list[Output]:
-        """What the weights make of a batch, by depth."""
+        """The outputs for a batch, by depth."""
 
     @abstractmethod
-    def write(self, path: Path, made: Weights, trained: Trained) -> None: ...
+    def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None: ...
 
 
 class Head(Kind):
-    """Reads the hidden states of its target, which stays."""
+    """A head that reads hidden states of its frozen target."""
 
     def __init__(self, target: Path, part: KeptTokens | None) -> None:
         self.shape, self.target = weights.read(target)
@@ -79,7 +79,7 @@ class Head(Kind):
         self.frozen = {name: put(values) for name, values in self.target.items()}
 
     def output_matrix(self) -> npt.NDArray[np.float32]:
-        """The target's, of the tokens that the head can say."""
+        """The target's output matrix for the tokens that the head can predict."""
         matrix: npt.NDArray[np.float32] = network.output_matrix(self.target, self.shape)
         return matrix.copy() if self.part is None else matrix[self.part.kept]
 

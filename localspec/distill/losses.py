@@ -1,6 +1,6 @@
 """The loss, and distances from the target's distribution p (DistillSpec, Zhou et al. 2023).
 
-Of p the likeliest tokens are known; all others together are one class more.
+Only the likeliest tokens of p are known; all others together count as one more class.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any, NamedTuple
 from localspec.distill.pytorch import torch_package
 
 Tensor = Any
-LEAST = 1e-6
-"""Least q of all other tokens, so that its logarithm stays finite."""
+MIN_REST = 1e-6
+"""Smallest q of all other tokens, so that its logarithm is finite."""
 ABSENT = -30.0
 """The log p of a token that a draft does not have."""
-PIECE = 1 << 24
-"""Logits at once: 64 MiB, and as much for their gradients."""
+CHUNK = 1 << 24
+"""Logits per chunk: 64 MiB, and as much for their gradients."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Sums over tokens. `loss`: nats, as trained on; `agreed`: how often p and q have the same
-    likeliest token; `overlap`: Σ min(p, q) over these (Leviathan et al. 2023, section 3)."""
+class Metrics:
+    """Sums over tokens. `loss`: training loss in nats; `agreed`: how often p and q have the same
+    likeliest token; `overlap`: Σ min(p, q) (Leviathan et al. 2023, section 3)."""
 
     tokens: int = 0
     loss: float = 0.0
     agreed: int = 0
     overlap: float = 0.0
 
-    def __add__(self, other: Measured) -> Measured:
-        return Measured(
+    def __add__(self, other: Metrics) -> Metrics:
+        return Metrics(
             self.tokens + other.tokens,
             self.loss + other.loss,
             self.agreed + other.agreed,
@@ -50,62 +50,62 @@ class Measured:
         return self.overlap / max(1, self.tokens)
 
 
-class Wanted(NamedTuple):
-    """At n places: the following token [n], likeliest ids and log p [n, k], what is left [n]."""
+class Labels(NamedTuple):
+    """At n positions: next token [n], likeliest ids and log p [n, k], p of all others [n]."""
 
     following: Tensor
     ids: Tensor
     log_p: Tensor
     rest: Tensor
 
-    def at(self, places: Any) -> Wanted:
-        return Wanted(*(each[places] for each in self))
+    def at(self, places: Any) -> Labels:
+        return Labels(*(each[places] for each in self))
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """States [n, width], the matrix [vocabulary, width] that they meet, and what is wanted."""
+    """States [n, width], the output matrix [vocabulary, width], and the labels."""
 
     states: Tensor
     matrix: Tensor
-    wanted: Wanted
+    labels: Labels
 
 
-def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
-    """KL(p ‖ q) plus `hard` × cross entropy of the token that followed, summed over n places;
-    `logits` [n, vocabulary] are the draft's."""
+def distance(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metrics]:
+    """KL(p ‖ q) plus `hard` × cross entropy of the next token, summed over n positions; `logits`:
+    the draft's, [n, vocabulary]."""
     torch = torch_package()
     total = torch.logsumexp(logits, -1, keepdim=True)
-    log_q = logits.gather(1, wanted.ids) - total
-    p = wanted.log_p.exp()
-    other = (1.0 - log_q.exp().sum(-1)).clamp_min(LEAST)
-    rest = wanted.rest.clamp_min(0.0)
-    entropy = (p * wanted.log_p).sum(-1) + torch.special.xlogy(rest, rest)
+    log_q = logits.gather(1, labels.ids) - total
+    p = labels.log_p.exp()
+    other = (1.0 - log_q.exp().sum(-1)).clamp_min(MIN_REST)
+    rest = labels.rest.clamp_min(0.0)
+    entropy = (p * labels.log_p).sum(-1) + torch.special.xlogy(rest, rest)
     kl = entropy - (p * log_q).sum(-1) - rest * other.log()
-    missed = total[:, 0] - logits.gather(1, wanted.following[:, None])[:, 0]
+    missed = total[:, 0] - logits.gather(1, labels.following[:, None])[:, 0]
     loss = (kl + hard * missed).sum()
     with torch.no_grad():
-        measured = Measured(
+        measured = Metrics(
             len(logits),
             float(loss),
-            int((logits.argmax(-1) == wanted.ids[:, 0]).sum()),
+            int((logits.argmax(-1) == labels.ids[:, 0]).sum()),
             float(torch.minimum(p, log_q.exp()).sum()),
         )
     return loss, measured
 
 
-def in_pieces(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Measured]:
-    """`distance` of states, some at a time: all logits would take gigabytes. The matrix's gradient
-    is added to where `backward`. Returns the gradient of the mean loss by the states (None without
-    `backward`), and measurements."""
+def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Metrics]:
+    """`distance` of states, in chunks, as all logits would take gigabytes. With `backward`, adds to
+    the matrix's gradient. Returns the gradient of the mean loss by the states (None without
+    `backward`), and metrics."""
     torch = torch_package()
-    count, size = len(output.states), max(1, PIECE // len(output.matrix))
-    measured, gradients = Measured(), []
-    for start in range(0, max(1, count), size):  # without any place the gradients are zeros
+    count, size = len(output.states), max(1, CHUNK // len(output.matrix))
+    measured, gradients = Metrics(), []
+    for start in range(0, max(1, count), size):  # without positions the gradients are zeros
         here = slice(start, start + size)
         piece = output.states[here].detach().requires_grad_(backward)
         with torch.set_grad_enabled(backward):
-            loss, found = distance(piece @ output.matrix.T, output.wanted.at(here), hard)
+            loss, found = distance(piece @ output.matrix.T, output.labels.at(here), hard)
             if backward:
                 (loss / max(1, count)).backward()
                 gradients.append(piece.grad)

@@ -11,15 +11,15 @@ from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import Head, Tensors, TrainingBatch
 from localspec.distill.losses import Output
 from localspec.distill.pytorch import torch_package
-from localspec.distill.weights import Fact, Trained, Weights
+from localspec.distill.weights import Fact, TrainingFacts, Weights
 from localspec.gguf.file import STRING, U32
 
 HEADS = 4
 
 
 class MedusaHeads(Head):
-    """Head k predicts from the target's last state the token k + 1 after the target's own (section
-    2.1). `vocabulary`: the target's fingerprint."""
+    """Head k predicts from the target's last state the token k + 1 positions after the target's
+    next one (section 2.1). `vocabulary`: the target's fingerprint."""
 
     label = "medusa"
 
@@ -30,7 +30,7 @@ class MedusaHeads(Head):
         super().__init__(target, part)
 
     def initial(self) -> Weights:
-        """They repeat the target's token: blocks of zeros (section 2.1.1)."""
+        """Blocks of zeros, with which heads repeat the target's token (section 2.1.1)."""
         width = self.shape.width
         made: Weights = {"medusa.output.weight": self.output_matrix()}
         for head in range(self._heads):
@@ -45,14 +45,14 @@ class MedusaHeads(Head):
             read = last.flatten(0, 1)[batch.places]
         found = []
         for head in range(self._heads):
-            where, wanted = batch.later(head + 1)
+            where, labels = batch.later(head + 1)
             x, at = read[where], f"medusa.{head}.blk.0"
             inner = torch.nn.functional.linear(x, made[f"{at}.weight"], made[f"{at}.bias"])
             x = x + torch.nn.functional.silu(inner)
-            found.append(Output(x, made["medusa.output.weight"], wanted))
+            found.append(Output(x, made["medusa.output.weight"], labels))
         return found
 
-    def write(self, path: Path, made: Weights, trained: Trained) -> None:
+    def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None:
         facts: list[Fact] = [
             ("general.architecture", STRING, "medusa"),
             ("medusa.embedding_length", U32, self.shape.width),

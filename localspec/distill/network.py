@@ -17,8 +17,8 @@ Tensor = Any
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
-    """The output matrix's input at every token: [batch, tokens, width], after the norm. `tokens`:
-    int [batch, tokens], padded at the end."""
+    """The input of the output matrix, after the norm: [batch, tokens, width]. `tokens`: int [batch,
+    tokens], padded at the end."""
     return layer_inputs(weights, shape, tokens)[1]
 
 
@@ -28,11 +28,11 @@ def layer_inputs(
     """The input of each layer, and `states`."""
     torch = torch_package()
     x = torch.nn.functional.embedding(tokens, weights["token_embd.weight"])
-    turns = rotations(shape, tokens.shape[1], x.device)
+    angles = rotations(shape, tokens.shape[1], x.device)
     inputs = []
     for layer in range(shape.layers):
         inputs.append(x)
-        x = block(weights, shape, x, turns, f"blk.{layer}")
+        x = block(weights, shape, x, angles, f"blk.{layer}")
     return inputs, norm(x, weights["output_norm.weight"], shape.epsilon)
 
 
@@ -42,27 +42,27 @@ def output_matrix(weights: Mapping[str, Tensor], shape: Shape) -> Tensor:
 
 
 def block(
-    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
     normed = norm(x, weights[f"{at}.attn_norm.weight"], shape.epsilon)
-    x = x + attention(weights, shape, normed, turns, at)
+    x = x + attention(weights, shape, normed, angles, at)
     return x + feed_forward(weights, norm(x, weights[f"{at}.ffn_norm.weight"], shape.epsilon), at)
 
 
 def attention(
-    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
-    """Causal, with grouped queries."""
+    """Causal attention with grouped queries."""
     functional = torch_package().nn.functional
-    queries, keys, values = projected(weights, shape, x, turns, at)
+    queries, keys, values = project(weights, shape, x, angles, at)
     mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     return functional.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}.attn_output.weight"])
 
 
-def projected(
-    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+def project(
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, [batch, heads, tokens, head width]; each head has its own."""
+    """Queries, keys and values, [batch, heads, tokens, head width], repeated for every head."""
     functional = torch_package().nn.functional
     batch, tokens, _ = x.shape
 
@@ -70,8 +70,8 @@ def projected(
         found = functional.linear(x, weights[f"{at}.{name}.weight"])
         return found.view(batch, tokens, count, shape.head_width).transpose(1, 2)
 
-    queries = _rotated(heads("attn_q", shape.heads), turns)
-    keys = _rotated(heads("attn_k", shape.kv_heads), turns)
+    queries = _rotate(heads("attn_q", shape.heads), angles)
+    keys = _rotate(heads("attn_k", shape.kv_heads), angles)
     values = heads("attn_v", shape.kv_heads)
     if shape.kv_heads != shape.heads:
         keys, values = (
@@ -103,10 +103,10 @@ def rotations(shape: Shape, tokens: int, device: Any) -> tuple[Tensor, Tensor]:
     return angles.cos(), angles.sin()
 
 
-def _rotated(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Queries or keys [batch, heads, tokens, head width] at their positions."""
+def _rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate queries or keys [batch, heads, tokens, head width] by their positions."""
     torch = torch_package()
-    cosines, sines = turns
+    cosines, sines = angles
     count = 2 * cosines.shape[1]
     even, odd = x[..., 0:count:2], x[..., 1:count:2]
     turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)

@@ -1,4 +1,4 @@
-"""What a target is asked, and texts that it only reads."""
+"""Prompts for a target to answer, and texts for it to read."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from localspec.llama.vocabulary import Vocabulary
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.retrieval.texts import SkippedFiles, texts_in
 
-PIECE = 256
-"""Tokens of a text that are read together."""
-LEAST = 16
-"""Tokens; a shorter rest of a text is left out."""
+CHUNK = 256
+"""Tokens of a text that form one question."""
+MIN_TOKENS = 16
+"""Fewest tokens of a chunk; shorter remainders of a text are left out."""
 _SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user", "content": "…"}]}'
 
 
 def read_prompts(path: Path) -> Iterator[Prompt]:
-    """Of a file: JSON lines, or a prompt a line. A text is what a user says; `messages` is a chat.
-    A UsageError if it cannot be read, or has none."""
+    """The prompts of a file: JSON lines, or one prompt per line. A text is a user's message;
+    `messages` is a chat. A UsageError if the file cannot be read, or has none."""
     for number, line in prompt_lines(path, f"text, or JSON as {_SHAPE}"):
         yield _entry(line, path, number) if path.suffix == ".jsonl" else line
 
@@ -51,9 +51,9 @@ def questions(
     raw: bool,
     answers: int,
 ) -> Iterator[RecordedQuestion]:
-    """Every prompt as often as it is to be answered: all once, then all once more. `tokenize`: raw
-    text, its control tokens and a BOS included; `raw`: take text without the chat template. A
-    UsageError if the target has none, or it refuses messages."""
+    """Every prompt `answers` times: all once, then all again. `raw`: use text without the chat
+    template; `tokenize`: for raw text, with control tokens and a BOS. A UsageError if the target
+    has no chat template, or the template refuses messages."""
     for turn in range(answers):
         for prompt in prompts:
             if isinstance(prompt, str) and raw:
@@ -65,14 +65,16 @@ def questions(
                 yield RecordedQuestion(tuple(tokens), turn)
 
 
-def pieces(path: Path, vocabulary: Vocabulary, skipped: SkippedFiles) -> Iterator[RecordedQuestion]:
-    """The texts of a file or folder, a piece at a time, after a BOS where the model has one. A
-    UsageError if there is no such path."""
+def text_questions(
+    path: Path, vocabulary: Vocabulary, skipped: SkippedFiles
+) -> Iterator[RecordedQuestion]:
+    """The texts of a file or folder in chunks, each after a BOS if the model has one. A UsageError
+    for a missing path."""
     begins = (vocabulary.bos,) if vocabulary.adds_bos and vocabulary.bos >= 0 else ()
     for text in texts_in(path, skipped):
         tokens = vocabulary.tokenize(text, special=False, add_bos=False)
-        for start in range(0, len(tokens), PIECE):
-            piece = tokens[start : start + PIECE]
+        for start in range(0, len(tokens), CHUNK):
+            piece = tokens[start : start + CHUNK]
             given = tuple(piece if begins else piece[1:])
-            if len(given) >= LEAST:
+            if len(given) >= MIN_TOKENS:
                 yield RecordedQuestion(begins or (piece[0],), 0, given)

@@ -24,8 +24,8 @@ def torch_package() -> Any:
 
 
 def device(wanted: str) -> Any:
-    """Where to train: one of DEVICES; "auto" takes the fastest. A UsageError if there is none of
-    that kind."""
+    """The device for training, one of DEVICES; "auto" takes the fastest. A UsageError if it does
+    not exist."""
     torch = torch_package()
     there = {
         "cpu": True,

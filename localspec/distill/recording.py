@@ -1,4 +1,4 @@
-"""Records a target's answers with their likeliest tokens, many prompts in one pass."""
+"""Record a target's answers with their likeliest tokens, many prompts in one pass."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 
-SEATS = 24
-"""Answers at once."""
+SLOTS = 24
+"""Concurrent answers."""
 HELD_BACK_SHARE = 0.05
-"""Of the prompts, by their hash."""
+"""Share of the prompts, chosen by their hash."""
 TEMPERATURES = (0.0, 0.7, 1.0)
-"""In turns."""
+"""Temperatures of answers, used alternately."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A prompt to be answered, of at least one token. `turn` counts the answers to the same prompt;
-    `given`: the answer, where a text is only to be read."""
+    """A prompt to answer, of at least one token. `turn` counts the answers to the same prompt;
+    `given`: the answer, if a text is only read."""
 
     tokens: tuple[int, ...]
     turn: int = 0
@@ -49,12 +49,12 @@ class RecordedQuestion:
 
     @property
     def held_back(self) -> bool:
-        """Whether it is kept from training: all answers to a prompt, or none."""
+        """Whether the answer is held back from training: all answers to a prompt, or none."""
         shown = self.digest if not self.given else self.key
         return shown[0] < HELD_BACK_SHARE * 256
 
 
-def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
+def top_tokens(rows: Rows, k: int) -> tuple[Array, Array, Array]:
     """Of logits [n, vocabulary]: ids [n, k], falling; log p [n, k]; what is left of p [n]."""
     log_p = log_softmax(rows)
     k = min(k, rows.shape[1])
@@ -70,7 +70,7 @@ def log_softmax(rows: Rows) -> Rows:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)), np.float32)
 
 
-def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
+def draw(rows: Rows, temperature: float, random: np.random.Generator) -> int:
     if not temperature:
         return int(rows.argmax())
     p = np.exp((rows - rows.max()) / temperature, dtype=np.float64)
@@ -78,9 +78,9 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
 
 
 @contextmanager
-def opened(path: Path, threads: int, context: int) -> Iterator[SharedContext]:
-    """A model that answers many questions at once, with up to `context` tokens for each."""
-    options = ModelOptions(parallel=SEATS, threads=threads)
+def open_context(path: Path, threads: int, context: int) -> Iterator[SharedContext]:
+    """Open a model for many concurrent questions, with up to `context` tokens each."""
+    options = ModelOptions(parallel=SLOTS, threads=threads)
     with Model(path, options) as model:
         options = replace(options, context=min(context, model.trained_context))
         with closing(SharedContext(model, options, each=True)) as shared:
@@ -89,7 +89,8 @@ def opened(path: Path, threads: int, context: int) -> Iterator[SharedContext]:
 
 @dataclass(slots=True)
 class _Answer:
-    """`text`: prompt and answer so far, or all of a given one that is read; `read` of it are."""
+    """An answer in progress. `text`: prompt and answer so far, or a given text; `read`: number of
+    its tokens that were read."""
 
     question: RecordedQuestion
     sequence: int
@@ -100,7 +101,7 @@ class _Answer:
     rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
 
     @property
-    def said(self) -> Sequence[int]:
+    def generated(self) -> Sequence[int]:
         return self.question.given or self.text[len(self.question.tokens) :]
 
     def record(self) -> TraceRecord:
@@ -109,7 +110,7 @@ class _Answer:
         return TraceRecord(
             question.key,
             np.asarray(question.tokens, np.int64),
-            np.asarray(self.said, np.int64),
+            np.asarray(self.generated, np.int64),
             ids,
             log_p,
             rest,
@@ -118,7 +119,7 @@ class _Answer:
         )
 
 
-def recorded(
+def record_answers(
     context: SharedContext,
     questions: Iterable[RecordedQuestion],
     k: int,
@@ -145,39 +146,39 @@ def recorded(
                 begun.add(question.key)
                 yield question
 
-    def begun(question: RecordedQuestion, sequence: int) -> _Answer:
+    def start(question: RecordedQuestion, sequence: int) -> _Answer:
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *question.key])))
         which = (question.digest[1] + question.turn) % len(temperatures)
         text = [*question.tokens, *question.given[:-1]]
         return _Answer(question, sequence, temperatures[which], random, text)
 
-    def over(answer: _Answer) -> bool:
-        said = answer.said
+    def is_complete(answer: _Answer) -> bool:
+        generated = answer.generated
         if answer.question.given:
             return answer.read == len(answer.text)
-        full = len(answer.text) >= context.capacity or len(said) >= longest
-        return bool(said) and (full or context.model.vocabulary.ends(said[-1]))
+        full = len(answer.text) >= context.capacity or len(generated) >= longest
+        return bool(generated) and (full or context.model.vocabulary.ends(generated[-1]))
 
-    waiting, at_work = due(), list[_Answer]()
-    seats = [context.answer_sequences(i).first for i in range(context.answers)]
+    waiting, active = due(), list[_Answer]()
+    free = [context.answer_sequences(i).first for i in range(context.answers)]
     while True:
-        while seats and (question := next(waiting, None)) is not None:
-            at_work.append(begun(question, seats.pop()))
-        if not at_work:
+        while free and (question := next(waiting, None)) is not None:
+            active.append(start(question, free.pop()))
+        if not active:
             return
-        _pass(context, at_work, k)
-        for answer in [one for one in at_work if over(one)]:
-            at_work.remove(answer)
+        _pass(context, active, k)
+        for answer in [one for one in active if is_complete(one)]:
+            active.remove(answer)
             context.drop(answer.sequence)
-            seats.append(answer.sequence)
-            tokens += len(answer.said)
+            free.append(answer.sequence)
+            tokens += len(answer.generated)
             yield answer.record()
 
 
-def _pass(context: SharedContext, at_work: list[_Answer], k: int) -> None:
-    room, rows = context.batch - len(at_work), context.rows - len(at_work)
+def _pass(context: SharedContext, active: list[_Answer], k: int) -> None:
+    room, rows = context.batch - len(active), context.rows - len(active)
     parts = []
-    for answer in at_work:
+    for answer in active:
         start, last = answer.read, len(answer.question.tokens) - 1
         most = max(start, last) + 1 + max(0, rows)
         end = answer.read = min(len(answer.text), start + 1 + max(0, room), most)
@@ -186,15 +187,15 @@ def _pass(context: SharedContext, at_work: list[_Answer], k: int) -> None:
         parts.append(PassPart(tokens, positions, ((answer.sequence,),), outputs))
         room, rows = room - len(tokens) + 1, rows - max(0, outputs - 1)
     found = context.decode(parts)
-    giving = [
-        (answer, logits) for answer, logits in zip(at_work, found, strict=True) if len(logits)
+    outputs_of = [
+        (answer, logits) for answer, logits in zip(active, found, strict=True) if len(logits)
     ]
-    if not giving:
+    if not outputs_of:
         return
-    told = likeliest(np.concatenate([logits for _, logits in giving]), k)
-    ends = np.cumsum([len(logits) for _, logits in giving])[:-1]
-    split = zip(*(np.split(each, ends) for each in told), strict=True)
-    for (answer, logits), (ids, log_p, rest) in zip(giving, split, strict=True):
+    top = top_tokens(np.concatenate([logits for _, logits in outputs_of]), k)
+    ends = np.cumsum([len(logits) for _, logits in outputs_of])[:-1]
+    split = zip(*(np.split(each, ends) for each in top), strict=True)
+    for (answer, logits), (ids, log_p, rest) in zip(outputs_of, split, strict=True):
         answer.rows.append((ids, log_p, rest))
         if not answer.question.given:
-            answer.text.append(drawn(logits[-1], answer.temperature, answer.random))
+            answer.text.append(draw(logits[-1], answer.temperature, answer.random))

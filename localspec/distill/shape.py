@@ -1,4 +1,4 @@
-"""The shape of a draft: given, or chosen for a target by what its passes cost."""
+"""The shape of a draft: given, or chosen for a target by the cost of passes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PARTS = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 """Widths to try, ÷ the target's."""
 BYTES = 34 / 32
 BLOCK = 32
-"""Weights that are quantized together: every width is a multiple."""
+"""Weights of a quantization block, of which every width is a multiple."""
 _SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeTarget:
-    """The target's sizes; `bytes` that a pass reads, `parameters` in all."""
+    """The target's sizes. `bytes`: read by a pass; `parameters`: in all."""
 
     vocabulary: int
     width: int
@@ -36,7 +36,7 @@ class ShapeTarget:
 
 
 def parse(text: str, target: ShapeTarget) -> Shape:
-    """ "192x3x512": width x layers x feed-forward. Raises UsageError where that is none."""
+    """Parse "192x3x512": width x layers x feed-forward; a UsageError if it is not a shape."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -55,10 +55,10 @@ def parse(text: str, target: ShapeTarget) -> Shape:
 
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
-    """The shape with the best forecast, and that; its acceptance is guessed from its weights.
-    `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
+    """The shape with the best forecast, and the forecast; acceptance is guessed from the number of
+    weights. `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
     found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
-    # Of equals the smaller: it is trained sooner.
+    # Of equal ones the smallest, which trains fastest.
     return max(found, key=lambda each: (round(each[1].speed_up, 3), -each[0].parameters))
 
 
@@ -74,7 +74,7 @@ def _candidates(target: ShapeTarget) -> Iterator[Shape]:
 
 def _of(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
     heads = max(1, width // target.head_width)
-    # As many query heads to a key as the target has, where that comes out even.
+    # The target's number of query heads per key head, if it divides the heads.
     share = max(1, target.heads // max(1, target.kv_heads))
     kv_heads = heads // share if heads % share == 0 else heads
     size = target.head_width
@@ -91,5 +91,6 @@ def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forec
 
 
 def guess(share: float) -> float:
-    """The acceptance of a draft with that share of the target's weights (dev/distill.md)."""
+    """The expected acceptance of a draft with this share of the target's weights
+    (dev/distill.md)."""
     return max(0.2, min(0.9, 0.85 + 0.12 * log10(max(1e-4, min(1.0, share)))))

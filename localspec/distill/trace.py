@@ -1,15 +1,15 @@
-"""Answers of a target, with the likeliest tokens at each place: a file of SQLite.
+"""Answers of a target with the likeliest tokens at each position, in an SQLite file.
 
     header     one row, JSON: see `TraceHeader`
-    records    one row an answer: key, flags, prompt and answer tokens, and a body of
+    records    one row per answer: key, flags, prompt and answer tokens, and a body of
 
     tokens       [prompt + answer]  u16, or u32 where the vocabulary is larger
-    ids          [answer, k]        the same; the likeliest tokens, falling
+    ids          [answer, k]        the same; the likeliest tokens, by descending p
     log p        [answer, k]        float16, natural logarithms of p at temperature 1
-    rest         [answer]           float16, what p leaves for all other tokens
+    rest         [answer]           float16, p of all other tokens
 
-All little-endian. Row i is the distribution that token i of the answer was drawn from. Several
-processes may add answers at once; one that is killed loses at most the answer in hand.
+All little-endian. Row i is the distribution from which token i of the answer was drawn. Several
+processes may add answers at once; a process that is killed loses its current answer at most.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from localspec.errors import TraceError
 
 TOP_K = 32
 HELD_BACK, GIVEN, CHAT = 1, 2, 4
-"""Flags: kept from training; a given text, not an answer; given in a chat."""
+"""Flags: held back from training; a given text instead of an answer; an answer of a chat."""
 PATIENCE = 5.0
 """Seconds to wait for another process that writes."""
 _TABLES = (
@@ -43,9 +43,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """Whose answers they are. `target`: the file's name, for people; `identity`: see
+    """The target of a trace. `target`: its file name, for display; `identity`: see
     `localspec.identity.content_identity`; `vocabulary`: its fingerprint, of `size` tokens; `k`:
-    likeliest tokens kept of each distribution."""
+    likeliest tokens stored of each distribution."""
 
     target: str
     identity: str
@@ -54,7 +54,7 @@ class TraceHeader:
     k: int = TOP_K
 
     def layout(self, prompt: int, answer: int) -> np.dtype[Any]:
-        """Of the body of a record with so many tokens."""
+        """The layout of a record's body with these numbers of tokens."""
         kind = "<u2" if self.size <= 1 << 16 else "<u4"
         return np.dtype(
             [
@@ -69,8 +69,8 @@ class TraceHeader:
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
     """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer]. `key`: of
-    prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK; `following`: the
-    answer's tokens as a head numbers them, None where these are their ids."""
+    prompt and turn, to answer nothing twice; for the flags see HELD_BACK; `following`: the answer's
+    tokens in a head's numbering, None if these are their ids."""
 
     key: bytes
     prompt: Array
@@ -85,7 +85,7 @@ class TraceRecord:
 
 
 class Answers(Protocol):
-    """What training reads of a trace: its records, by number."""
+    """The records of a trace by number, as training reads them."""
 
     def __len__(self) -> int: ...
 
@@ -105,9 +105,9 @@ class _Row(NamedTuple):
 
 
 class Trace:
-    """An open trace, a context manager; records are read when asked for, `keys` are of all. Made
-    where it is not there and `header` is given, else a FileNotFoundError. A TraceError if it is no
-    trace, or another target's than of `header`, or cannot be read or written."""
+    """An open trace, a context manager; records are read on access, `keys` at once. A missing file
+    is created if `header` is given, otherwise a FileNotFoundError. A TraceError if it is not a
+    trace, belongs to a target other than that of `header`, or cannot be read or written."""
 
     def __init__(self, path: Path, header: TraceHeader | None = None) -> None:
         self.path = path
@@ -122,10 +122,10 @@ class Trace:
                     f"Nothing can be kept in {path.parent}: {error.strerror}. Make room, or check "
                     "its permissions, and try again."
                 ) from None
-        with self._written():
+        with self._writing():
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
         try:
-            self.header = self._opened(header)
+            self.header = self._open(header)
             if header not in (None, self.header):
                 raise TraceError(
                     f"{path} has the answers of another model ({self.header.target}). Remove it "
@@ -156,7 +156,7 @@ class Trace:
 
     @property
     def chats(self) -> dict[bytes, bool]:
-        """Keys of the answers given in chats, in order, and whether they are held back."""
+        """Keys of the answers of chats, in order, and whether they are held back."""
         return {row.key: bool(row.flags & HELD_BACK) for row in self._rows if row.flags & CHAT}
 
     def lengths(self, number: int) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class Trace:
 
     def record(self, number: int) -> TraceRecord:
         row = self._rows[number]
-        with self._read():
+        with self._reading():
             found = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
             (body,) = found.fetchone()
             values = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
@@ -183,7 +183,7 @@ class Trace:
         )
 
     def append(self, record: TraceRecord) -> None:
-        """Add one, unless its key is there; where that raises TraceError, what was there stays."""
+        """Add a record, unless its key exists; a TraceError leaves the trace as it was."""
         flags = HELD_BACK * record.held_back | GIVEN * record.given | CHAT * record.chat
         counts = len(record.prompt), len(record.answer)
         body = np.empty(1, self.header.layout(*counts))
@@ -191,7 +191,7 @@ class Trace:
         for name in ("ids", "log_p", "rest"):
             body[name] = getattr(record, name)
         facts = (record.key, flags, *counts)
-        with self._written():
+        with self._writing():
             made = self._file.execute(
                 "INSERT OR IGNORE INTO records (key, flags, prompt, answer, body)"
                 " VALUES (?, ?, ?, ?, ?)",
@@ -201,15 +201,15 @@ class Trace:
             self._rows.append(_Row(int(made.lastrowid or 0), *facts))
         self.keys.add(record.key)
 
-    def without(self, keys: Collection[bytes]) -> None:
+    def erase(self, keys: Collection[bytes]) -> None:
         """Erase these records; raises TraceError."""
-        with self._written():
+        with self._writing():
             self._file.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
             self._file.execute("VACUUM")
             self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._read_rows()
 
-    def _opened(self, header: TraceHeader | None) -> TraceHeader:
+    def _open(self, header: TraceHeader | None) -> TraceHeader:
         try:
             self._file.execute("PRAGMA secure_delete = ON")
             if header is not None:
@@ -226,14 +226,14 @@ class Trace:
             return TraceHeader(**json.loads(facts))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
-                raise _unwritten(self.path, str(error)) from None
+                raise _write_error(self.path, str(error)) from None
             raise TraceError(
                 f"{self.path} is not a recording of localspec distill, or is damaged or of an "
                 "older version. Remove it, and record again."
             ) from None
 
     def _read_rows(self) -> None:
-        with self._read():
+        with self._reading():
             found = self._file.execute(
                 "SELECT number, key, flags, prompt, answer FROM records ORDER BY number"
             )
@@ -241,7 +241,7 @@ class Trace:
         self.keys = {row.key for row in self._rows}
 
     @contextmanager
-    def _read(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError) as error:
@@ -250,18 +250,18 @@ class Trace:
             ) from None
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise _unwritten(self.path, getattr(error, "strerror", None) or str(error)) from None
+            raise _write_error(self.path, getattr(error, "strerror", None) or str(error)) from None
 
 
 def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
     return -(-(60 + header.layout(prompt, answer).itemsize) // 4096) * 4096
 
 
-def _unwritten(path: Path, why: str) -> TraceError:
+def _write_error(path: Path, why: str) -> TraceError:
     return TraceError(
         f"The recording {path} cannot be written: {why}. Its earlier content is kept. "
         "Make room, or set LOCALSPEC_HOME to another disk, and run the command again."

@@ -1,4 +1,4 @@
-"""Trains a draft; may be interrupted at any moment and continued."""
+"""Train a draft; a training may be interrupted at any moment and continued."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import psutil
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import losses, pytorch
 from localspec.distill.kinds import Kind, TrainingBatch
-from localspec.distill.losses import Measured, Wanted
-from localspec.distill.rounds import OWN
+from localspec.distill.losses import Labels, Metrics
+from localspec.distill.rounds import DRAFT_INTERVAL
 from localspec.distill.trace import Answers, Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights
@@ -28,17 +28,17 @@ from localspec.text import gigabytes
 
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 MEANS = {"first": "exp_avg", "second": "exp_avg_sq"}
-"""Parts of a checkpoint, and as torch's AdamW names them."""
+"""Parts of a checkpoint, and their names in torch's AdamW."""
 WARM_UP, LAST = 0.03, 0.1
-"""Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
-MEASURED, LEAST = 6000, 1000
-"""Tokens of held-back answers that are measured, and of a short training: ± 0.013 and ± 0.03."""
+"""Shares: of the steps until the learning rate is reached, and of the rate at the end."""
+MAX_HELD_BACK, MIN_HELD_BACK = 6000, 1000
+"""Held-back tokens that are measured, and fewest in a short training: ± 0.013 and ± 0.03."""
 POINTS = 24
-"""Measurements in a training, besides the first."""
+"""Measurements of a training after the first."""
 PART = 5
-"""Trained tokens for one that is measured with, at least, but for LEAST."""
+"""Fewest trained tokens per token that is measured, apart from MIN_HELD_BACK."""
 WINDOW = 64
-"""Batches whose answers are sorted by length among one another, against padding."""
+"""Batches whose answers are sorted by length, to reduce padding."""
 PAUSE = 30.0
 """Seconds between checkpoints."""
 Tensor = Any
@@ -47,7 +47,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Steps done and in all, seconds left, recent loss in nats a token, the last measurement."""
+    """Steps done and in all, seconds left, recent loss in nats per token, last measurement."""
 
     step: int
     steps: int
@@ -57,16 +57,16 @@ class TrainingProgress:
 
 
 OnProgress = Callable[[TrainingProgress], None]
-OwnTexts = Callable[[int, Weights], Trace]
+DraftTexts = Callable[[int, Weights], Trace]
 
 
 def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
-    """Raise a LocalspecError where it would not fit: the system would end the process. It takes
-    weights, gradients and two means of the `parameters` that are trained, and activations of a
-    step; `shape`: the draft's, or a head's target's."""
+    """Raise a LocalspecError if memory is too small, as the system would kill the process. Training
+    needs weights, gradients and two means of the trained `parameters`, and activations of a step.
+    `shape`: of the draft, or of a head's target."""
     needed = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
     needed += 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
-    needed, free = needed + 4 * 4 * losses.PIECE, psutil.virtual_memory().available
+    needed, free = needed + 4 * 4 * losses.CHUNK, psutil.virtual_memory().available
     if needed > free:
         raise LocalspecError(
             f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "
@@ -75,8 +75,8 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
 
 
 def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[list[int]]:
-    """Every answer once, as batches of indices into `lengths`; the same seed gives the same ones. A
-    batch has at most `most` tokens, padding included; a longer answer is a batch alone."""
+    """Every answer once, as batches of indices into `lengths`, determined by the seed. A batch has
+    at most `most` tokens with padding; a longer answer is a separate batch."""
     random = np.random.Generator(np.random.PCG64([seed, number]))
     order = random.permutation(len(lengths))
     mean = max(1.0, float(np.mean(lengths))) if len(lengths) else 1.0
@@ -96,7 +96,7 @@ def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[l
 
 
 def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
-    """Steps of all epochs over what a trace has now; a UsageError where that is too little."""
+    """Steps of all epochs over the current trace; a UsageError if it is too small."""
     lengths = _lengths(trace, trace.numbers(held_back=False), longest)
     if not lengths or not trace.numbers(held_back=True):
         raise UsageError(
@@ -108,8 +108,8 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
 
 
 class Training:
-    """Does what is left of a run. `own_texts`: the draft's own texts for an epoch, given its
-    weights, where the plan has rounds. A UsageError without torch, or such a device."""
+    """The remaining training of a run. `draft_texts`: generates the draft's texts for an epoch from
+    its weights, if the plan has rounds. A UsageError without torch, or without the device."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Training:
         trace: Answers,
         kind: Kind,
         progress: OnProgress,
-        own_texts: OwnTexts,
+        draft_texts: DraftTexts,
     ) -> None:
         self._torch = torch = pytorch.torch_package()
         self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
-        self._own_texts = own_texts
+        self._draft_texts = draft_texts
         self._plan: TrainingPlan = plan
         self._device = pytorch.device(plan.device)
         torch.set_num_threads(plan.threads)
@@ -151,12 +151,12 @@ class Training:
         self._point = next(iter(reversed(run.curve())), None)
         numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
         self._numbers, self._lengths = numbers, _lengths(trace, numbers, plan.longest)
-        self._held = self._measured_with()
+        self._held = self._held_back_batches()
 
-    def finished(self) -> tuple[Weights, Point]:
-        """The weights, and their last measurement. A TraceError if the disk refuses; the last
-        checkpoint stays."""
-        plan, recent, kept = self._plan, Measured(), perf_counter()
+    def run(self) -> tuple[Weights, Point]:
+        """Train to the end; returns the weights and their last measurement. A TraceError if the
+        disk refuses; the last checkpoint stays."""
+        plan, recent, kept = self._plan, Metrics(), perf_counter()
         every = max(1, plan.steps // POINTS)
         seen, done_here = 0, 0
         for number in range(plan.epochs):
@@ -170,39 +170,39 @@ class Training:
                     continue
                 if own is None and number >= plan.epochs - plan.rounds:
                     own = self._round(number)
-                if own and place % OWN:  # what was said there is not the target's word
-                    recent += self._do(seen, own[place // OWN % len(own)], 0.0)
+                if own and place % DRAFT_INTERVAL:  # the draft's tokens are no hard labels
+                    recent += self._train_step(seen, own[place // DRAFT_INTERVAL % len(own)], 0.0)
                 else:
                     records = [self._trace.record(self._numbers[i]) for i in batch]
-                    recent += self._do(seen, records, plan.hard)
+                    recent += self._train_step(seen, records, plan.hard)
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
-                    recent = Measured()
+                    recent = Metrics()
                 if perf_counter() - kept > PAUSE:
-                    self._keep()
+                    self._save()
                     kept = perf_counter()
                 left = (perf_counter() - self._began) / done_here * (plan.steps - seen)
                 loss = recent.mean_loss if recent.tokens else None
                 self._progress(TrainingProgress(seen, plan.steps, left, loss, self._point))
-        self._keep()
+        self._save()
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point
 
     def _round(self, epoch: int) -> list[list[TraceRecord]]:
-        """Texts of the draft's own, in batches; every second step is on one of them."""
-        self._keep()
-        with self._own_texts(epoch, self._numpy(self._weights)) as trace:
+        """The draft's texts in batches; every second step is on one of them."""
+        self._save()
+        with self._draft_texts(epoch, self._numpy(self._weights)) as trace:
             texts = [trace.record(n) for n in range(len(trace))]
             lengths = _lengths(trace, range(len(trace)), self._plan.longest)
         groups = batches(lengths, self._plan.tokens, self._plan.seed, epoch)
         return [[texts[n] for n in group] for group in groups]
 
-    def _do(self, step: int, records: Sequence[TraceRecord], hard: float) -> Measured:
+    def _train_step(self, step: int, records: Sequence[TraceRecord], hard: float) -> Metrics:
         torch = self._torch
-        measured, states, gradients = Measured(), [], []
+        measured, states, gradients = Metrics(), [], []
         for output in self._kind.outputs(self._weights, self._batch(records)):
-            gradient, found = losses.in_pieces(output, hard, backward=True)
+            gradient, found = losses.chunked_loss(output, hard, backward=True)
             measured += found
             states.append(output.states)
             gradients.append(gradient)
@@ -223,12 +223,12 @@ class Training:
         return plan.rate * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * way)))
 
     def _measure(self, step: int, loss: float | None) -> Point:
-        depths = defaultdict[int, Measured](Measured)
+        depths = defaultdict[int, Metrics](Metrics)
         with self._torch.no_grad():
             for batch in self._held:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
-                    depths[depth] += losses.in_pieces(output, self._plan.hard, backward=False)[1]
-        found = sum(depths.values(), Measured())
+                    depths[depth] += losses.chunked_loss(output, self._plan.hard, backward=False)[1]
+        found = sum(depths.values(), Metrics())
         self._point = point = Point(
             step,
             self._tokens(step),
@@ -250,17 +250,17 @@ class Training:
     def _seconds(self) -> float:
         return self._before + perf_counter() - self._began
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         tensors = {f"weights/{name}": tensor for name, tensor in self._weights.items()}
         for name, tensor in self._weights.items():
             state = self._adam.state[tensor]  # empty before the first step
             tensors |= {f"{part}/{name}": state[mean] for part, mean in MEANS.items() if state}
-        self._run.keep(State(self._step, self._seconds, self._numpy(tensors)))
+        self._run.save(State(self._step, self._seconds, self._numpy(tensors)))
 
-    def _measured_with(self) -> list[TrainingBatch]:
-        """Held-back answers in batches, the same ones every time."""
+    def _held_back_batches(self) -> list[TrainingBatch]:
+        """Held-back answers in batches, always the same."""
         whole = self._tokens(self._plan.steps)
-        most = min(MEASURED, max(LEAST, whole // (PART * POINTS)))
+        most = min(MAX_HELD_BACK, max(MIN_HELD_BACK, whole // (PART * POINTS)))
         numbers = [n for n in self._trace.numbers(held_back=True) if n < self._plan.records]
         counts = np.cumsum([self._trace.lengths(number)[1] for number in numbers])
         found = numbers[: 1 + int(np.searchsorted(counts, most))]
@@ -281,7 +281,7 @@ class Training:
             [each.answer if each.following is None else each.following for each in records],
             *([getattr(each, name) for each in records] for name in ("ids", "log_p", "rest")),
         )
-        wanted = Wanted(
+        labels = Labels(
             *(
                 self._tensor(np.concatenate([one[:n] for one, n in zip(each, counts, strict=True)]))
                 for each in fields
@@ -289,7 +289,7 @@ class Training:
         )
         left = np.concatenate([np.arange(n)[::-1] for n in counts])
         where = self._tensor(np.concatenate(places))
-        return TrainingBatch(self._tensor(tokens), where, self._tensor(left), wanted)
+        return TrainingBatch(self._tensor(tokens), where, self._tensor(left), labels)
 
     def _tensor(self, values: Array) -> Tensor:
         return self._torch.from_numpy(np.array(values)).to(self._device)
@@ -299,11 +299,11 @@ class Training:
 
 
 def _inputs(record: TraceRecord, longest: int) -> tuple[Array, int]:
-    """What the draft reads of an answer, and the place from which on it is asked."""
+    """The tokens of an answer that the draft reads, and the position of the first label."""
     text = np.concatenate([record.prompt, record.answer[:-1]])
     start = len(record.prompt) - 1
     if len(text) > longest:
-        # The prompt loses its beginning, but keeps a token; then the answer its end.
+        # Cut the beginning of the prompt except one token, then the end of the answer.
         gone = min(start, len(text) - longest)
         text, start = text[gone : gone + longest], start - gone
     return text, start
@@ -313,7 +313,7 @@ def _lengths(trace: Answers, numbers: Sequence[int], longest: int) -> list[int]:
     return [min(longest, sum(trace.lengths(n)) - 1) for n in numbers]
 
 
-def be_nice() -> None:
-    """Let other programs go first: a training has hours."""
+def lower_priority() -> None:
+    """Give other programs priority, as a training takes hours."""
     with suppress(AttributeError, OSError):
         os.nice(19 - os.nice(0))

@@ -1,11 +1,11 @@
-"""One training on disk.
+"""The files of a training run.
 
     run.json          the plan: fixed with the first step
     checkpoint.npz    step, weights, and the optimizer's two means; replaced as a whole
     curve.jsonl       a line for each measurement
     round-N           the draft's own texts for epoch N: see `localspec.distill.rounds`
 
-A training that is killed goes on from its last checkpoint and ends with the same weights.
+An interrupted training continues from its last checkpoint and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Everything that the outcome depends on, but for the trace.
+    """Everything on which the result depends, except the trace.
 
     Attributes:
-        begun_from: `content_identity` of the draft that is tuned, or empty.
-        shape: of the draft, as `dataclasses.asdict` gives it.
-        records: how many of the trace's answers count; it may have grown since.
-        steps, tokens: of all epochs, and of a step.
+        begun_from: `content_identity` of the draft that is fine-tuned, or empty.
+        shape: of the draft, from `dataclasses.asdict`.
+        records: number of the trace's answers that are used; it may have grown since.
+        steps, tokens: steps of all epochs, and tokens per step.
         rate: the highest learning rate.
         hard: the share of the cross entropy in the loss.
-        threads, device: others sum in another order.
-        longest: tokens of prompt and answer; the prompt loses its beginning.
-        rounds: the last epochs, so many, are half on texts of the draft's own.
+        threads, device: they determine the order of sums.
+        longest: most tokens of prompt and answer; longer prompts lose their beginning.
+        rounds: number of last epochs in which half of the steps are on the draft's texts.
         vocabulary: fingerprint of the target's tokens that the draft has, empty for all.
     """
 
@@ -64,8 +64,8 @@ class TrainingPlan:
     vocabulary: str = ""
 
     @property
-    def asked(self) -> str:
-        """A name for the request, hexadecimal: without what the trace decides."""
+    def request_id(self) -> str:
+        """A hexadecimal name of the request, independent of the trace."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
         return fingerprint(facts)[:12]
@@ -73,7 +73,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What there is after `step` steps in `seconds`. `tensors`: by part and name, "weights/a"; the
+    """A checkpoint after `step` steps in `seconds`. `tensors`: by part and name, "weights/a"; the
     other parts are the optimizer's."""
 
     step: int
@@ -81,7 +81,7 @@ class State:
     tensors: Mapping[str, Array]
 
     def part(self, name: str) -> dict[str, Array]:
-        """Its tensors by their own names; empty where there are none."""
+        """The tensors of a part by name; empty if there are none."""
         begin = f"{name}/"
         named = ((key, values) for key, values in self.tensors.items() if key.startswith(begin))
         return {key.removeprefix(begin): values for key, values in named}
@@ -89,8 +89,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measurement after so many steps, tokens of answers, each time they are seen, and seconds.
-    `loss`: of training since the point before, nats a token; None before the first step.
+    """A measurement after some steps, answer tokens (counted each time) and seconds.
+
+    `loss`: of training since the previous point, nats per token; None before the first step.
     `held_loss`, `agreement`, `acceptance`: on held-back answers; see `localspec.distill.losses`.
     `depths`: agreement by head, the nearest first; empty for a draft."""
 
@@ -109,18 +110,18 @@ class Run:
         self.folder, self.plan = folder, plan
 
     @classmethod
-    def opened(cls, parent: Path, plan: TrainingPlan) -> Run:
-        """That of the same request with its plan, else one of this plan. Nothing is written yet."""
-        folder = parent / f"run-{plan.asked}"
+    def open(cls, parent: Path, plan: TrainingPlan) -> Run:
+        """The run of the same request, with its plan, or a new one. Nothing is written yet."""
+        folder = parent / f"run-{plan.request_id}"
         known = _read_plan(folder / PLAN)
         return cls(folder, plan if known is None else known)
 
-    def finished_with(self, plan: TrainingPlan) -> bool:
+    def is_finished(self, plan: TrainingPlan) -> bool:
         return (self.folder / DONE).exists() and self.plan == plan
 
-    def begun(self, plan: TrainingPlan) -> Run:
-        """The unfinished run, to be continued; else a new one. Raises TraceError."""
-        with written(self.folder):
+    def start_or_resume(self, plan: TrainingPlan) -> Run:
+        """Continue the run if it is unfinished, otherwise start a new one. Raises TraceError."""
+        with saving(self.folder):
             if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
                 remove_abandoned(self.folder)
                 return self
@@ -130,7 +131,7 @@ class Run:
         return run
 
     def state(self) -> State | None:
-        """The last checkpoint; None where there is none, or it is damaged."""
+        """The last checkpoint; None if it is missing or damaged."""
         try:
             with (
                 (self.folder / CHECKPOINT).open("rb") as file,
@@ -141,22 +142,22 @@ class Run:
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
             return None
 
-    def keep(self, state: State) -> None:
-        """Replace the checkpoint; where that raises TraceError, the one before stays."""
+    def save(self, state: State) -> None:
+        """Replace the checkpoint; on a TraceError the previous one stays."""
         arrays: dict[str, Any] = {"step": state.step, "seconds": state.seconds, **state.tensors}
         with (
-            written(self.folder),
+            saving(self.folder),
             replacing(self.folder / CHECKPOINT, private=True) as partial,
             partial.open("wb") as file,
         ):
             np.savez(file, **arrays)
 
     def note(self, point: Point) -> None:
-        with written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
+        with saving(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(point)) + "\n")
 
     def curve(self) -> list[Point]:
-        """All measurements; of those that a resumed training repeated, the last."""
+        """All measurements; the last one of those that a resumed training repeated."""
         found: dict[int, Point] = {}
         try:
             lines = (self.folder / CURVE).read_text(encoding="utf-8").splitlines()
@@ -167,13 +168,13 @@ class Run:
                 stored = json.loads(line)
                 point = Point(**{**stored, "depths": tuple(stored.get("depths", ()))})
             except (ValueError, TypeError, AttributeError):
-                continue  # a process was killed over it
+                continue  # a line of a killed process
             found[point.step] = point
         return [found[step] for step in sorted(found)]
 
     def finish(self) -> None:
-        """Mark it finished; what only a resumed training needs is removed."""
-        with written(self.folder):
+        """Mark the run as finished, and remove files that only a resumed training needs."""
+        with saving(self.folder):
             (self.folder / DONE).touch()
             self._remove(CHECKPOINT)
 
@@ -190,8 +191,8 @@ def _read_plan(path: Path) -> TrainingPlan | None:
 
 
 @contextmanager
-def written(folder: Path) -> Iterator[None]:
-    """Turns failures of the disk into a TraceError."""
+def saving(folder: Path) -> Iterator[None]:
+    """Turn failures of the disk into a TraceError."""
     try:
         yield
     except OSError as error:

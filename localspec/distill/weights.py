@@ -1,4 +1,4 @@
-"""A llama model's weights in numpy: read from a GGUF, initial, written as a GGUF."""
+"""Weights of llama models in numpy: read from a GGUF, initialized, written as a GGUF."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
-"""By their names in a GGUF, shaped as `Shape.tensors` has them."""
+"""Weights by their names in a GGUF, with the shapes of `Shape.tensors`."""
 QUANTIZATION_VERSION = 2
 Q8_0, Q4_0, F16, F32 = "Q8_0", "Q4_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
@@ -29,9 +29,9 @@ PER_TOKEN = ("token_embd.weight", "output.weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What a finished draft's metadata say. `target`: `content_identity` of whose answers it was
-    trained on; `acceptance`: Σ min(p, q), the mean over held-back answers."""
+class TrainingFacts:
+    """Facts about the training in a finished draft's metadata. `target`: `content_identity` of the
+    target; `acceptance`: the mean of Σ min(p, q) over held-back answers."""
 
     target: str
     acceptance: float
@@ -82,13 +82,13 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
 def initial(
     shape: Shape, target: Path, seed: int, kept: npt.NDArray[np.int64] | None = None
 ) -> Weights:
-    """The target's embeddings (or their main directions), norms, first and last layers; else drawn,
-    all of it where the target is of another architecture. `kept`: the target's ids of the shape's
-    tokens, None for all of them."""
+    """Initial weights: the target's embeddings (or their main directions), norms, first and last
+    layers. The rest is drawn at random, as is everything for a target of another architecture.
+    `kept`: the target's ids of the shape's tokens, None for all."""
     random = np.random.Generator(np.random.PCG64(seed))
-    source = _readable(target)
-    there = 0 if source is None else int(source.number("block_count"))
-    taken = _outer_layers(there, shape.layers)
+    source = _open_source(target)
+    layers = 0 if source is None else int(source.number("block_count"))
+    taken = _outer_layers(layers, shape.layers)
     found: Weights = {}
     for name, wanted in shape.tensors():
         scale = 1.0 / np.sqrt(wanted[-1])
@@ -98,7 +98,7 @@ def initial(
         elif name.endswith(("attn_output.weight", "ffn_down.weight")):
             drawn /= np.float32(np.sqrt(2 * shape.layers))
         values = None
-        if source is not None and there:
+        if source is not None and layers:
             other = name
             if name.startswith("blk."):
                 layer, rest = name.removeprefix("blk.").split(".", 1)
@@ -107,27 +107,27 @@ def initial(
             if values is not None and kept is not None and name in PER_TOKEN:
                 values = values[kept]
             if values is not None and values.shape != wanted:
-                values = _embedded(values, wanted) if name == "token_embd.weight" else None
+                values = _reduce_width(values, wanted) if name == "token_embd.weight" else None
         found[name] = drawn if values is None else np.array(values, np.float32)
     return found
 
 
 def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
-    """Models miss middle layers least (Men et al. 2024, ShortGPT, section 3)."""
+    """First and last layers: middle ones matter least (Men et al. 2024, ShortGPT, section 3)."""
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))
 
 
-def _readable(path: Path) -> LlamaFile | None:
+def _open_source(path: Path) -> LlamaFile | None:
     try:
         return LlamaFile(path, "trained")
     except ModelInvalid:
         return None
 
 
-def _embedded(values: npt.NDArray[Any], wanted: tuple[int, ...]) -> npt.NDArray[Any] | None:
-    """In fewer dimensions: those in which embeddings differ most."""
+def _reduce_width(values: npt.NDArray[Any], wanted: tuple[int, ...]) -> npt.NDArray[Any] | None:
+    """Project embeddings on the directions in which they differ most."""
     if values.shape[0] != wanted[0] or values.shape[1] < wanted[1]:
         return None
     values = np.asarray(values, np.float32)
@@ -140,12 +140,12 @@ def write(
     shape: Shape,
     weights: Mapping[str, npt.NDArray[np.float32]],
     target: GGUFFile,
-    trained: Trained,
+    trained: TrainingFacts,
     kind: str = Q8_0,
     tokenizer: Sequence[Fact] | None = None,
 ) -> None:
-    """A GGUF of llama architecture. `kind`: of the matrices, "Q8_0", "Q4_0" or "F16"; `tokenizer`:
-    its part of the metadata, None for the target's."""
+    """Write a GGUF of llama architecture. `kind`: type of the matrices, "Q8_0", "Q4_0" or "F16";
+    `tokenizer`: its metadata, None for the target's."""
     tokens = tokenizer_of(target) if tokenizer is None else tokenizer
     facts = [*shape_facts("llama", shape), (ACCEPTANCE, FLOAT, trained.acceptance), *tokens]
     made = {name: weights[name] for name, _ in shape.tensors()}
@@ -153,19 +153,19 @@ def write(
 
 
 Fact = tuple[str, int, Value]
-"""A key of the metadata, GGUF's type of its value, and that."""
+"""A metadata key, GGUF's type of its value, and the value."""
 
 
 def write_file(
     path: Path,
     facts: Sequence[Fact],
-    trained: Trained,
+    trained: TrainingFacts,
     made: Mapping[str, npt.NDArray[np.float32]],
     kind: str,
     more: Sequence[NewTensor] = (),
 ) -> None:
-    """A GGUF, which appears when it is complete. `kind`: of the matrices; rows that are no whole
-    blocks are written in F16."""
+    """Write a GGUF atomically. `kind`: type of the matrices; those whose rows are not whole blocks
+    are written in F16."""
     number = next(number for number, name in FILE_TYPES.items() if name == kind)
     facts = [
         *facts,
@@ -211,7 +211,7 @@ def _bytes(values: npt.NDArray[np.float32], kind: str) -> bytes:
 
 
 def shape_facts(architecture: str, shape: Shape) -> list[Fact]:
-    """The metadata from which llama.cpp builds a model, or a head, of that shape."""
+    """The metadata from which llama.cpp builds a model or head of this shape."""
     numbers = {
         "vocab_size": shape.vocabulary,
         "context_length": shape.context,

@@ -104,7 +104,7 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
     store([conversation])
     told = [TokenLogprob(5, -0.1, ((5, -0.1),))]
     for number, id in enumerate((conversation.id, "b", "c")):
-        chats.keep(folder, header, id, (1, number), told)
+        chats.record_answer(folder, header, id, (1, number), told)
     (shown,) = cli("distill", "--list", "--json").json["recorded"]
     assert (shown["answers"], shown["from_chats"]) == (3, 3)
     assert "FROM CHATS" in cli("distill", "--list").out

@@ -12,10 +12,10 @@ import pytest
 from localspec import ModelOptions, load
 from localspec.distill import weights
 from localspec.distill.frequent import FrequentPart, MappedTrace, weight_of_tokens
-from localspec.distill.recording import likeliest
+from localspec.distill.recording import top_tokens
 from localspec.distill.shape import parse
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
-from localspec.distill.weights import Trained
+from localspec.distill.weights import TrainingFacts
 from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
@@ -58,7 +58,7 @@ def draft_path(
     file, path = read_gguf(target_path), tmp_path_factory.mktemp("frequent") / "draft.gguf"
     shape = parse("384x2x1024", replace(weights.target_facts(file), vocabulary=len(part)))
     values = weights.initial(shape, target_path, 0, part.kept)
-    told = Trained("x", 0.5, "part")
+    told = TrainingFacts("x", 0.5, "part")
     weights.write(path, shape, values, file, told, tokenizer=part.tokenizer())
     return path
 
@@ -81,7 +81,7 @@ def test_a_text_of_kept_tokens_is_written_with_them(
 def test_others_are_spelled(target: Model, draft: Model, part: FrequentPart) -> None:
     theirs = written(target, OTHER)
     assert (part.own[theirs] < 0).any()
-    pieces = [part.spelled(token) for token in theirs]
+    pieces = [part.spell(token) for token in theirs]
     said = b"".join(draft.vocabulary.piece(own) for each in pieces for own in each)
     assert said.decode() == OTHER
     for token, own in zip(theirs, pieces, strict=True):
@@ -110,9 +110,9 @@ def test_it_drafts_and_changes_nothing(
 
 def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
     record = an_answer(target)
-    own = part.mapped(record)
+    own = part.map_record(record)
     assert part.kept[own.prompt].tolist() == written(target, SEEN)
-    places, pieces = [], [part.spelled(token) for token in record.answer.tolist()]
+    places, pieces = [], [part.spell(token) for token in record.answer.tolist()]
     assert own.answer.tolist() == [token for each in pieces for token in each]
     for each in pieces:
         places += [True] + [False] * (len(each) - 1)
@@ -135,7 +135,7 @@ def an_answer(target: Model) -> TraceRecord:
     logits = np.random.Generator(np.random.PCG64(1)).normal(size=(len(said), 8192)) * 3
     logits[np.arange(len(said)), said] += 14
     prompt = np.array(written(target, SEEN), np.int64)
-    rows = likeliest(np.asarray(logits, np.float32), 32)
+    rows = top_tokens(np.asarray(logits, np.float32), 32)
     return TraceRecord(b"k" * 16, prompt, said, *rows, held_back=True, chat=True)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from localspec import ModelOptions
 from localspec.distill import rounds
-from localspec.distill.prompts import pieces, questions, read_prompts
-from localspec.distill.recording import RecordedQuestion, drawn, likeliest, log_softmax
-from localspec.distill.recording import recorded as recorded_by
-from localspec.distill.rounds import own_texts
+from localspec.distill.prompts import questions, read_prompts, text_questions
+from localspec.distill.recording import RecordedQuestion, draw, log_softmax, top_tokens
+from localspec.distill.recording import record_answers as recorded_by
+from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.training_run import ROUND, Run
 from localspec.errors import UsageError
@@ -55,7 +55,7 @@ def asked(model: Model) -> list[RecordedQuestion]:
     return [RecordedQuestion(tuple(each)) for each in tokens]
 
 
-def recorded(
+def record_answers(
     model: Model,
     trace: Trace,
     wanted: list[RecordedQuestion],
@@ -80,7 +80,7 @@ def alone(model: Model, record: TraceRecord) -> np.ndarray[tuple[int, ...], np.d
 
 
 def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
-    recorded(model, trace, asked(model), temperatures=(0.0, 1.0))
+    record_answers(model, trace, asked(model), temperatures=(0.0, 1.0))
     assert len(trace) == len(PROMPTS)
     ended = 0
     for number in range(len(trace)):
@@ -104,19 +104,19 @@ def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
 
 def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
     wanted = asked(model)
-    first = recorded(model, trace, wanted[:3])
+    first = record_answers(model, trace, wanted[:3])
     assert first > 0
     kept = [trace.record(n).answer.tolist() for n in range(3)]
-    recorded(model, trace, [*wanted, *wanted])
+    record_answers(model, trace, [*wanted, *wanted])
     assert len(trace) == len(wanted)
     assert [trace.record(n).answer.tolist() for n in range(3)] == kept
-    assert recorded(model, trace, wanted) == 0
+    assert record_answers(model, trace, wanted) == 0
     again = RecordedQuestion(wanted[0].tokens, turn=1)
-    assert recorded(model, trace, [again]) > 0
+    assert record_answers(model, trace, [again]) > 0
 
 
 def test_it_stops_where_there_is_enough(model: Model, trace: Trace) -> None:
-    tokens = recorded(model, trace, asked(model), most=1)
+    tokens = record_answers(model, trace, asked(model), most=1)
     assert len(trace) == OPTIONS.parallel  # what was begun is finished
     assert tokens == trace.tokens(held_back=False) + trace.tokens(held_back=True)
 
@@ -126,11 +126,11 @@ def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path)
         "The fox ran to the house. It was a cold day, and he was sad. " * 3
     )
     vocabulary = model.vocabulary
-    wanted = list(pieces(tmp_path / "a.txt", vocabulary, SkippedFiles()))
+    wanted = list(text_questions(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
     text = (tmp_path / "a.txt").read_text()
     assert given == vocabulary.tokenize(text, special=False, add_bos=False)
-    recorded(model, trace, wanted)
+    record_answers(model, trace, wanted)
     record = trace.record(0)
     assert record.given
     assert tuple(record.answer) == wanted[0].given
@@ -152,7 +152,7 @@ def test_all_answers_to_a_prompt_are_held_back_or_none() -> None:
 def test_likeliest_is_sorting() -> None:
     random = np.random.Generator(np.random.PCG64(1))
     rows = random.normal(size=(5, 50)).astype(np.float32) * 3
-    ids, log_p, rest = likeliest(rows, 6)
+    ids, log_p, rest = top_tokens(rows, 6)
     p = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
     order = np.argsort(-p, axis=1)[:, :6]
     assert (ids == order).all()
@@ -163,9 +163,9 @@ def test_likeliest_is_sorting() -> None:
 def test_what_is_drawn_is_drawn_from_p() -> None:
     row = np.log(np.array([0.1, 0.2, 0.7], np.float32))
     random = np.random.Generator(np.random.PCG64(2))
-    counts = np.bincount([drawn(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
+    counts = np.bincount([draw(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
     assert np.abs(counts - [0.1, 0.2, 0.7]).max() < 0.03
-    assert drawn(row, 0.0, random) == 2
+    assert draw(row, 0.0, random) == 2
 
 
 def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
@@ -238,7 +238,7 @@ def test_the_draft_says_it_and_the_target_judges(
                 shutil.copyfile(draft_path, path)
 
             run = Run(tmp_path, plan)
-            return own_texts(run, known, target_path, epoch, write, told.append)
+            return draft_texts(run, known, target_path, epoch, write, told.append)
 
         with texts(1) as own:
             records = [own.record(n) for n in range(len(own))]
@@ -264,5 +264,5 @@ def test_the_draft_says_it_and_the_target_judges(
         )
         ours = read_by(draft_path, text, len(record.answer))
         greedy += int((ours.argmax(1) == record.answer).all())
-    assert greedy >= 1  # the others are drawn
+    assert greedy >= 1  # the others are draw
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{ROUND}1", f"{ROUND}2"]

@@ -96,7 +96,7 @@ def test_what_is_erased_is_gone_from_the_disk(tmp_path: Path) -> None:
         for number in range(3):
             trace.append(answer(number, header=header))
         told = answer(1, header=header).answer.astype("<u4").tobytes()
-        trace.without([answer(1, header=header).key])
+        trace.erase([answer(1, header=header).key])
         assert [trace.record(n).key for n in range(2)] == [answer(n).key for n in (0, 2)]
         assert told not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
@@ -151,7 +151,7 @@ def folder(home: Path) -> Path:
 
 def keep(folder: Path, conversation: str, *prompt: int) -> None:
     told = [each._replace(top=(*each.top, (60, -9.0))) for each in TOLD]  # as many as HEADER.k
-    chats.keep(folder, HEADER, conversation, prompt, told)
+    chats.record_answer(folder, HEADER, conversation, prompt, told)
 
 
 def test_an_answer_is_kept_once_with_what_was_likely(folder: Path) -> None:
@@ -199,7 +199,7 @@ def test_with_a_conversation_goes_what_was_recorded_of_it(folder: Path, tmp_path
     assert (folder / "run-1").exists()
     keep(folder, "goes", 1, 2, 9)
     assert chats.forget() == 2
-    (shown,) = folders.recorded()
+    (shown,) = folders.recorded_targets()
     assert (shown.answers, shown.chats) == (1, 0)
 
 

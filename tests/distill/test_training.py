@@ -24,9 +24,9 @@ from localspec.distill.distillation import distill
 from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import TrainingBatch
-from localspec.distill.losses import Output, Wanted
+from localspec.distill.losses import Labels, Output
 from localspec.distill.medusa import MedusaHeads
-from localspec.distill.recording import likeliest, log_softmax
+from localspec.distill.recording import log_softmax, top_tokens
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
@@ -52,10 +52,10 @@ def _one_thread() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def wanted(logits: Any, k: int) -> Wanted:
-    ids, log_p, rest = likeliest(np.asarray(logits, np.float32), k)
+def labels(logits: Any, k: int) -> Labels:
+    ids, log_p, rest = top_tokens(np.asarray(logits, np.float32), k)
     said = ids[:, 0].copy()
-    return Wanted(*(torch.from_numpy(np.array(each)) for each in (said, ids, log_p, rest)))
+    return Labels(*(torch.from_numpy(np.array(each)) for each in (said, ids, log_p, rest)))
 
 
 @pytest.mark.parametrize("which", ["target_path", "draft_path"])
@@ -66,7 +66,7 @@ def test_the_network_says_what_llama_cpp_says(
     source = request.getfixturevalue(which)
     shape, values = weights.read(source)
     path = tmp_path / "f16.gguf"
-    told = weights.Trained("", 0.0, "f16")
+    told = weights.TrainingFacts("", 0.0, "f16")
     weights.write(path, shape, values, read_gguf(source), told, weights.F16)
     tokens = [0, 300, 5, 77, 1200, 8, 15, 4000, 23, 42]
     with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
@@ -84,7 +84,7 @@ def test_the_loss_is_the_divergence_over_classes() -> None:
     random = np.random.Generator(np.random.PCG64(0))
     target = random.normal(size=(6, 30)) * 2
     draft = random.normal(size=(6, 30)) * 2
-    asked = wanted(target, 5)
+    asked = labels(target, 5)
     loss, found = losses.distance(torch.from_numpy(draft.astype(np.float32)), asked, 0.25)
     p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))
     expected = overlap = 0.0
@@ -107,12 +107,12 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
     states = torch.from_numpy(random.normal(size=(11, 8)).astype(np.float32))
     found = []
     for piece in (1 << 24, 30 * 4):  # all at once, and four places at a time
-        monkeypatch.setattr(losses, "PIECE", piece)
+        monkeypatch.setattr(losses, "CHUNK", piece)
         matrix = torch.from_numpy(
             np.random.Generator(np.random.PCG64(2)).normal(size=(30, 8)).astype(np.float32)
         ).requires_grad_(True)
-        asked = wanted(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
-        gradient, measured = losses.in_pieces(Output(states, matrix, asked), 0.1, backward=True)
+        asked = labels(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
+        gradient, measured = losses.chunked_loss(Output(states, matrix, asked), 0.1, backward=True)
         found.append((gradient, matrix.grad, measured.loss))
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
         assert torch.allclose(one, other, atol=1e-6)
@@ -155,13 +155,13 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
     monkeypatch.setattr(rounds, "CONTINUED", 6)
     target = kills.prepared(home)
     seen: list[tuple[bool, float]] = []
-    do = training.Training._do
+    do = training.Training._train_step
 
     def watched(self: Any, step: int, records: Any, hard: float) -> Any:
         seen.append((all(len(record.answer) <= 6 for record in records), hard))
         return do(self, step, records, hard)
 
-    monkeypatch.setattr(training.Training, "_do", watched)
+    monkeypatch.setattr(training.Training, "_train_step", watched)
     told: list[str] = []
     request = DistillRequest(
         target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
@@ -247,7 +247,7 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
     heads.begin(torch.from_numpy)
     made = {name: torch.from_numpy(value) for name, value in heads.initial().items()}
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
-    asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
+    asked = labels(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
     batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
     with torch.no_grad():
         found = heads.outputs(made, batch)
@@ -255,7 +255,7 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
     for head, output in enumerate(found):
         count = 4 - (head + 1)
         assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
-        assert (output.wanted.following == asked.following[head + 1 :]).all()
+        assert (output.labels.following == asked.following[head + 1 :]).all()
 
 
 @pytest.mark.parametrize("kept", [None, np.arange(7, 8000, 3)])
@@ -269,7 +269,7 @@ def test_an_eagle_head_is_trained_as_it_drafts(
     eagle = EagleHead(read_gguf(target_path), part, weights.F16)
     layers, made = eagle.layers, eagle.initial()
     file = tmp_path / "head.gguf"
-    eagle.write(file, made, weights.Trained("", 0.0, "head"))
+    eagle.write(file, made, weights.TrainingFacts("", 0.0, "head"))
     with (
         Model(target_path, OPTIONS) as target,
         closing(Context(target, OPTIONS)) as context,
@@ -285,7 +285,7 @@ def test_an_eagle_head_is_trained_as_it_drafts(
         theirs += [cache.extend([token])[-1].copy() for token in text[known : known + drafted]]
     eagle.begin(torch.from_numpy)
     tensors = {name: torch.from_numpy(each.copy()) for name, each in made.items()}
-    asked = wanted(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
+    asked = labels(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
     places = torch.arange(known - 2, known + drafted + 1)
     batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
     with torch.no_grad():

@@ -42,10 +42,10 @@ POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
 
 
 def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
-    run = Run.opened(tmp_path, PLAN).begun(PLAN)
-    run.keep(STATE)
+    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run.save(STATE)
     grown = replace(PLAN, records=20, steps=12)  # more was recorded meanwhile
-    again = Run.opened(tmp_path, grown).begun(grown)
+    again = Run.open(tmp_path, grown).start_or_resume(grown)
     assert again.plan == PLAN
     found = again.state()
     assert found is not None
@@ -55,22 +55,22 @@ def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
 
 
 def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path) -> None:
-    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     run.note(POINT)
-    assert not Run.opened(tmp_path, PLAN).finished_with(PLAN)
+    assert not Run.open(tmp_path, PLAN).is_finished(PLAN)
     run.finish()
-    assert Run.opened(tmp_path, PLAN).finished_with(PLAN)
+    assert Run.open(tmp_path, PLAN).is_finished(PLAN)
     grown = replace(PLAN, records=20)
-    run = Run.opened(tmp_path, grown)
-    assert not run.finished_with(grown)
-    run = run.begun(grown)
+    run = Run.open(tmp_path, grown)
+    assert not run.is_finished(grown)
+    run = run.start_or_resume(grown)
     assert (run.plan, run.curve(), run.state()) == (grown, [], None)
 
 
 @pytest.mark.parametrize("keep", [0, 10, -30])
 def test_a_damaged_checkpoint_counts_as_none(tmp_path: Path, keep: int) -> None:
-    run = Run.opened(tmp_path, PLAN).begun(PLAN)
-    run.keep(STATE)
+    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run.save(STATE)
     path = run.folder / CHECKPOINT
     path.write_bytes(path.read_bytes()[:keep])
     assert run.state() is None
@@ -79,15 +79,15 @@ def test_a_damaged_checkpoint_counts_as_none(tmp_path: Path, keep: int) -> None:
 def test_a_disk_that_refuses_keeps_the_checkpoint_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run.opened(tmp_path, PLAN).begun(PLAN)
-    run.keep(STATE)
+    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run.save(STATE)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(TraceError, match=r"No space left.*same command again"):
-        run.keep(replace(STATE, step=4))
+        run.save(replace(STATE, step=4))
     found = run.state()
     assert found is not None
     assert found.step == 3
@@ -95,7 +95,7 @@ def test_a_disk_that_refuses_keeps_the_checkpoint_before(
 
 
 def test_the_curve_survives_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
-    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     points = [POINT, replace(POINT, step=2), replace(POINT, step=2, loss=1.0)]
     for point in points:
         run.note(point)

@@ -11,7 +11,7 @@ import pytest
 from localspec import ModelOptions, paths
 from localspec.distill import weights
 from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
-from localspec.distill.weights import Trained
+from localspec.distill.weights import TrainingFacts
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
@@ -35,7 +35,9 @@ def small(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> 
     file = read_gguf(target)
     shape = parse(text, weights.target_facts(file))
     made = weights.initial(shape, target, 0)
-    weights.write(path, shape, made, file, Trained(content_identity(target), right, path.stem))
+    weights.write(
+        path, shape, made, file, TrainingFacts(content_identity(target), right, path.stem)
+    )
     return path
 
 
@@ -61,7 +63,7 @@ def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path
     target = read_gguf(draft_path)
     for kind, far in (("Q8_0", 1e-3), ("Q4_0", 3.0), ("F16", 0.3)):
         path = tmp_path / f"{kind}.gguf"
-        weights.write(path, shape, values, target, Trained("x", 0.5, "copy"), kind)
+        weights.write(path, shape, values, target, TrainingFacts("x", 0.5, "copy"), kind)
         assert FILE_TYPES[read_gguf(path).integer("general.file_type") or 0] == kind
         tokens = [50, 60, 70, 80]
         assert np.abs(logits(path, tokens) - logits(draft_path, tokens)).max() < far

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.distill.recording import likeliest
+from localspec.distill.recording import top_tokens
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 
 HEADER = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 4)
@@ -20,7 +20,7 @@ def answer(number: int, *, held_back: bool = False, header: TraceHeader = HEADER
     rows = random.normal(size=(length, header.size)).astype(np.float32)
     rows[np.arange(length), tokens[3:]] += 4 + np.log(header.size)
     key = number.to_bytes(16, "little")
-    return TraceRecord(key, tokens[:3], tokens[3:], *likeliest(rows, header.k), held_back)
+    return TraceRecord(key, tokens[:3], tokens[3:], *top_tokens(rows, header.k), held_back)
 
 
 def trace_of(path: Path, count: int, header: TraceHeader = HEADER) -> None:

@@ -13,7 +13,7 @@ from localspec import Drafting, Engine, ModelOptions, load
 from localspec.chat.conversation import ASSISTANT, USER
 from localspec.cli.main import main
 from localspec.distill import folders
-from localspec.distill.recording import likeliest
+from localspec.distill.recording import top_tokens
 from localspec.distill.trace import Trace
 from localspec.history.history import History
 from localspec.retrieval import manifest
@@ -82,19 +82,21 @@ async def test_answers_are_recorded_until_their_conversation_is_deleted() -> Non
         await shown.command("/record on")
         await shown.press("ctrl+n")
         await shown.send("Tell me of a bear.")
-        await shown.until(lambda: [one.chats for one in folders.recorded()] == [1], "recorded")
-        (kept,) = folders.recorded()
+        await shown.until(
+            lambda: [one.chats for one in folders.recorded_targets()] == [1], "recorded"
+        )
+        (kept,) = folders.recorded_targets()
         with Trace(kept.folder / folders.TRACE) as trace:
             record = trace.record(0)
         await shown.command("/delete")
         await shown.choose("Delete it")
-        await shown.until(lambda: [one.chats for one in folders.recorded()] == [0])
+        await shown.until(lambda: [one.chats for one in folders.recorded_targets()] == [0])
     assert len(record.answer) == 24
     assert (record.ids[:, 0] == record.answer).all()
     with load(None, draft=None, options=REAL) as alone:
         for at in (0, 11, 23):
             rows = alone.logits([*record.prompt.tolist(), *record.answer[:at].tolist()])
-            ids, log_p, rest = likeliest(rows[None], 32)
+            ids, log_p, rest = top_tokens(rows[None], 32)
             assert ids[0, 0] == record.ids[at, 0]
             assert np.exp(record.log_p[at]) == pytest.approx(np.exp(log_p[0]), abs=0.03)
             assert record.rest[at] == pytest.approx(rest[0], abs=0.03)

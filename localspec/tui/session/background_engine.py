@@ -387,7 +387,7 @@ class BackgroundEngine:
             self._header = folders.header_of(model.path, model.vocabulary)
         folder = folders.folder_of(model.path, self._header.identity)
         what = self._header, conversation, answer.prompt, answer.logprobs
-        self._keep(conversation, partial(chats.keep, folder, *what), chats.forget)
+        self._keep(conversation, partial(chats.record_answer, folder, *what), chats.forget)
 
     def _keep(
         self,
