@@ -136,7 +136,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
     "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_471, 91),  # three peers, shapes
+    "bench": (2_475, 91),  # three peers, shapes
     "chat": (925, 58),
     "cli": (5_394, 182),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_370, 96),  # protocol of caches; values of any type; drafts without a way on
@@ -148,7 +148,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (151, 10),
-    "gguf": (1_887, 90),  # missing parts, told from hub; value types, from bench and distill
+    "gguf": (1_897, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_757, 66),
     "hub": (1_840, 77),  # what the client chokes on is told

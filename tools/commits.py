@@ -171,10 +171,10 @@ def told(logs: Mapping[str, Sequence[float]]) -> str:
 
 def with_later_turns(said: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
     import localspec
-    from localspec.bench.prompt_texts import rendered
+    from localspec.bench.prompt_texts import render_prompts
 
     with localspec.load(said.target, context=said.ctx) as engine:
-        return rendered(engine, prompts, all_turns=True, max_tokens=said.max_tokens)
+        return render_prompts(engine, prompts, all_turns=True, max_tokens=said.max_tokens)
 
 
 class Arm:

@@ -25,8 +25,8 @@ import numpy as np
 
 from localspec import LocalspecError, ModelOptions
 from localspec.bench.machine import this_machine
-from localspec.bench.scale import scaled
-from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantized
+from localspec.bench.scale import scaled_model
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantize_tensor
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
@@ -73,7 +73,7 @@ def main() -> None:
     for model in said.models:
         print(f"\n{model}\n\n| type | ppl F32 | stock | kernels | kernels ÷ stock ", end="")
         print("| mean abs. Δ stock | kernels | ratio |\n|---|" + "---:|" * 7)
-        source = scaled(resolve(model), ModelShape.parse(SHAPES[model]))
+        source = scaled_model(resolve(model), ModelShape.parse(SHAPES[model]))
         for name in said.types:
             print(line(name, source, said.tokens), flush=True)
 
@@ -118,7 +118,7 @@ def dequantize(source: Path, destination: Path) -> None:
 
 
 def _values(file: GGUFFile, tensor: TensorInfo) -> memoryview:
-    return dequantized(file, tensor).astype("<f4").data
+    return dequantize_tensor(file, tensor).astype("<f4").data
 
 
 def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Said:

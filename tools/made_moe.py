@@ -21,7 +21,7 @@ import numpy as np
 
 from localspec import LocalspecError
 from localspec.bench.scale import scale_model
-from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantized
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantize_tensor
 from localspec.gguf.file import U32, TensorInfo
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.hub.resolution import resolve
@@ -59,7 +59,7 @@ def mix(dense: Path, destination: Path) -> None:
     file, routers = model.file, (model.number("embedding_length"), EXPERTS)
 
     def weights(tensor: TensorInfo, copies: bool) -> memoryview:
-        values = dequantized(file, tensor)
+        values = dequantize_tensor(file, tensor)
         if copies:
             noise = random.standard_normal((EXPERTS, *values.shape), np.float32)
             values = values * (1 + SPREAD * noise)

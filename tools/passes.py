@@ -233,11 +233,11 @@ def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[...
     command = [sys.executable, "-m", "tools.passes", str(path), "--room", str(room)]
     command += ["--threads", str(threads)]
     environment = os.environ | {VARIABLE: name}
-    with closing(Child(name, command, environment=environment, talks=True)) as child:
+    with closing(Child(name, command, environment=environment, piped=True)) as child:
 
         def ask(*what: Any) -> Any:
-            child.say(what)
-            return child.hear("measured")
+            child.send(what)
+            return child.receive("measured")
 
         yield ask
 

@@ -24,9 +24,9 @@ DEPTHS = range(1, 9)
 
 
 class Memory(Enum):
-    KEEPS = "what it learned before, in this run and in earlier sessions"
-    BEGINS = "nothing when a turn begins; it learns through the turn, as in a first session"
-    FORGETS = "nothing, as the first answer on a new machine"
+    KEPT = "what it learned before, in this run and in earlier sessions"
+    PER_TURN = "nothing when a turn begins; it learns through the turn, as in a first session"
+    NONE = "nothing, as the first answer on a new machine"
 
 
 KNOWLEDGE = {
@@ -45,7 +45,7 @@ class LocalspecArm(Arm):
         name: str,
         drafting: Drafting,
         *,
-        memory: Memory = Memory.KEEPS,
+        memory: Memory = Memory.KEPT,
     ) -> None:
         self.name, self.practises = name, name == PLANNER
         self.command = _command(engine, drafting)
@@ -54,14 +54,14 @@ class LocalspecArm(Arm):
         self._memory = memory
 
     def begin_turn(self) -> None:
-        if self._memory is Memory.BEGINS:
+        if self._memory is Memory.PER_TURN:
             self._engine.forget()
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
         """Answer one prompt. Raises LocalspecError."""
-        if self._memory is Memory.FORGETS:
+        if self._memory is Memory.NONE:
             self._engine.forget()
         stream = self._engine.stream(
             prompt.text,
@@ -119,13 +119,13 @@ def localspec_arms(
             # Accepted by matching the target's sample: what other engines do.
             "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
         }
-    forgets = {FIRST: Memory.BEGINS, COLD: Memory.FORGETS}
+    forgets = {FIRST: Memory.PER_TURN, COLD: Memory.NONE}
 
     def own(name: str) -> Engine:
         return another() if another is not None and name in forgets else engine
 
     return [
-        LocalspecArm(own(name), name, drafting, memory=forgets.get(name, Memory.KEEPS))
+        LocalspecArm(own(name), name, drafting, memory=forgets.get(name, Memory.KEPT))
         for group, arms in groups.items()
         if group in which
         for name, drafting in arms.items()

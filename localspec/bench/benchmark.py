@@ -13,15 +13,15 @@ from localspec import Engine, ModelOptions
 from localspec.bench.arms import localspec_arms
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
-from localspec.bench.prompt_texts import rendered
+from localspec.bench.prompt_texts import render_prompts
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import find_pair, scaled, scaled_pair
+from localspec.bench.scale import find_pair, scaled_model, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
 from localspec.hub import resolution
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,43 +59,43 @@ def benchmark(
     settings: BenchSettings,
     *,
     command: str,
-    tell: Tell,
+    notify: Notify,
     notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return what there is. Raises
-    LocalspecError: a pair that cannot be opened."""
+    LocalspecError: a pair that cannot be open_engine."""
     report = Report(
         machine=this_machine(settings.options.fixed_threads),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        settings=_described(settings),
+        settings=_describe(settings),
         pairs=[],
         notices=list(notices),
     )
     try:
         for pair in pairs:
-            measure(pair, settings, report.pairs, tell)
+            measure(pair, settings, report.pairs, notify)
     except KeyboardInterrupt:
         report.partial = True
     return report
 
 
 def measure(
-    pair: BenchPair, settings: BenchSettings, results: list[PairResults], tell: Tell
+    pair: BenchPair, settings: BenchSettings, results: list[PairResults], notify: Notify
 ) -> None:
     """Measure a pair; its results are added as they come."""
-    target, draft = _written(pair, tell)
+    target, draft = _prepare_files(pair, notify)
     with ExitStack() as stack:
 
-        def opened() -> Engine:
-            tell(f"{pair.name}: loading")
+        def open_engine() -> Engine:
+            notify(f"{pair.name}: loading")
             return stack.enter_context(
                 localspec.load(target, draft=draft, options=settings.options, offline=pair.offline)
             )
 
-        engine = opened()
-        tell(f"{pair.name}: preparing the prompts")
-        prompts = rendered(
+        engine = open_engine()
+        notify(f"{pair.name}: preparing the prompts")
+        prompts = render_prompts(
             engine,
             settings.prompts,
             all_turns=settings.all_turns,
@@ -106,12 +106,12 @@ def measure(
                 engine,
                 settings.groups,
                 # What others learn on the same prompts must not reach an arm that knows nothing.
-                another=opened,
+                another=open_engine,
             )
         ]
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
         arms += peers
-        tell(f"{pair.name}: reading the files")
+        notify(f"{pair.name}: reading the files")
         found = PairResults(
             name=pair.name,
             target=file_facts(engine.model.path),
@@ -129,26 +129,28 @@ def measure(
             max_tokens=settings.max_tokens,
             seed=settings.seed,
             dropped=found.dropped,
-            progress=lambda done, total, what: tell(f"{pair.name} · {done} of {total} · {what}"),
+            progress=lambda done, total, what: notify(f"{pair.name} · {done} of {total} · {what}"),
         ):
             found.samples.append(sample)
 
 
-def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
+def _prepare_files(pair: BenchPair, notify: Notify) -> tuple[str | None, str]:
     if pair.scale is not None:
         disk = find_pair(pair.scale).disk
-        tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")
+        notify(
+            f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new"
+        )
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
         return str(target), str(draft) if pair.draft == "auto" else pair.draft
     if pair.shape is not None:
-        tell(f"{pair.name}: the scale model; a minute or more where it is new")
+        notify(f"{pair.name}: the scale model; a minute or more where it is new")
         source = resolution.resolve(pair.target, offline=pair.offline)
-        target = scaled(source, pair.shape)
+        target = scaled_model(source, pair.shape)
         return str(target), str(source) if pair.draft == "auto" else pair.draft
     return pair.target, pair.draft
 
 
-def _described(settings: BenchSettings) -> dict[str, Any]:
+def _describe(settings: BenchSettings) -> dict[str, Any]:
     return {
         "turns": settings.turns,
         "max-tokens": settings.max_tokens,

@@ -29,7 +29,7 @@ direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 class Child:
     """A process, in the terminal's session: its signals reach it too. `name`: for errors; `advice`:
-    a sentence, where it cannot be run; `talks`: it reads and writes lines of JSON. Raises
+    a sentence, where it cannot be run; `piped`: it reads and writes lines of JSON. Raises
     UsageError: it cannot be run."""
 
     def __init__(
@@ -39,15 +39,15 @@ class Child:
         *,
         advice: str = "",
         environment: Mapping[str, str] | None = None,
-        talks: bool = False,
+        piped: bool = False,
     ) -> None:
         self.name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if talks else self._log,
+                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else self._log,
                 stderr=self._log,
                 env=environment,
                 encoding="utf-8",
@@ -73,17 +73,17 @@ class Child:
                 else:
                     time.sleep(_POLL)
                     continue
-                raise NativeError(f"{self.name} {why}: {self.last_words(first=True)}")
+                raise NativeError(f"{self.name} {why}: {self.error_line(first=True)}")
         except BaseException:
             self.close()
             raise
 
-    def say(self, what: Any) -> None:
+    def send(self, what: Any) -> None:
         """Write a line of JSON."""
         with suppress(OSError):  # it is gone; what is heard then says why
             print(json.dumps(what), file=self.process.stdin, flush=True)
 
-    def hear(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
+    def receive(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
         """The next line, of JSON. Raises NativeError: it ended instead, or had not `done` it after
         `limit` seconds."""
         assert self.process.stdout is not None
@@ -99,9 +99,9 @@ class Child:
         if late:
             raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
         self.process.wait(_STOP_TIMEOUT)
-        raise NativeError(f"{self.name} ended before it had {done}: {self.last_words()}")
+        raise NativeError(f"{self.name} ended before it had {done}: {self.error_line()}")
 
-    def last_words(self, *, first: bool = False) -> str:
+    def error_line(self, *, first: bool = False) -> str:
         """The most useful line of the log: the `first` or last error if there is one.
 
         At the start the first error causes the others; later, earlier ones were survived.

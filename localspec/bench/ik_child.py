@@ -53,13 +53,13 @@ class IkModel:
         generator = np.random.default_rng(seed)
         for start in range(0, len(prompt), CHUNK):
             self._pass(prompt[start : start + CHUNK], start)
-        answer = [self._chosen(temperature, generator)]
+        answer = [self._sample(temperature, generator)]
         started = ended = perf_counter()
         while len(answer) < max_tokens:
             if self._api.llama_token_is_eog(self._model, answer[-1]):
                 break
             self._pass(answer[-1:], len(prompt) + len(answer) - 1)
-            answer.append(self._chosen(temperature, generator))
+            answer.append(self._sample(temperature, generator))
             ended = perf_counter()
         return answer, ended - started
 
@@ -70,7 +70,7 @@ class IkModel:
         if status:
             raise OSError(f"a pass over {len(tokens)} tokens failed with status {status}")
 
-    def _chosen(self, temperature: float, generator: np.random.Generator) -> int:
+    def _sample(self, temperature: float, generator: np.random.Generator) -> int:
         logits = self._api.llama_get_logits_ith(self._context, -1)
         return choose(np.ctypeslib.as_array(logits, (self._size,)), temperature, generator)
 
@@ -81,10 +81,10 @@ def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.rando
         return int(row.argmax())
     order = np.argsort(-row, kind="stable")[:TOP_K]
     logits = row[order].astype(np.float64)
-    chances = np.exp(logits - logits[0])
-    chances /= chances.sum()
-    few = int(np.searchsorted(chances.cumsum(), TOP_P)) + 1
-    kept = np.flatnonzero(chances[:few] >= MIN_P * chances[0])
+    probabilities = np.exp(logits - logits[0])
+    probabilities /= probabilities.sum()
+    few = int(np.searchsorted(probabilities.cumsum(), TOP_P)) + 1
+    kept = np.flatnonzero(probabilities[:few] >= MIN_P * probabilities[0])
     weights = np.exp((logits[kept] - logits[0]) / temperature)
     return int(order[generator.choice(kept, p=weights / weights.sum())])
 
@@ -92,13 +92,13 @@ def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.rando
 def main() -> None:
     path, threads, context = sys.argv[1:]
     # Whatever the library writes to standard output must not come between the lines.
-    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     model = IkModel(path, int(threads), int(context))
-    print(json.dumps({"version": version("ik_llama-cpp-python")}), file=said, flush=True)
+    print(json.dumps({"version": version("ik_llama-cpp-python")}), file=output, flush=True)
     for line in sys.stdin:
         tokens, seconds = model.answer(**json.loads(line))
-        print(json.dumps({"tokens": tokens, "seconds": seconds}), file=said, flush=True)
+        print(json.dumps({"tokens": tokens, "seconds": seconds}), file=output, flush=True)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class LlamaServer(Arm):
                 raise NativeError(
                     f"{self.name} broke off its answer: {error or type(error).__name__}"
                 ) from None
-            raise NativeError(f"{self.name} died while it answered: {child.last_words()}") from None
+            raise NativeError(f"{self.name} died while it answered: {child.error_line()}") from None
 
 
 def _sample(arm: str, reply: dict[str, Any]) -> Sample:

@@ -189,9 +189,9 @@ class IkLlama(Arm):
         # Isolated, as other modules beside the script have names of the standard library's.
         command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
         advice = "Name the Python of an environment with ik_llama-cpp-python."
-        self._child = Child(self.name, command, advice=advice, talks=True)
+        self._child = Child(self.name, command, advice=advice, piped=True)
         try:
-            version = self._child.hear("started", start_timeout)["version"]
+            version = self._child.receive("started", start_timeout)["version"]
         except BaseException:
             self.close()
             raise
@@ -209,8 +209,8 @@ class IkLlama(Arm):
             "seed": seed,
         }
         try:
-            self._child.say(question)
-            reply = self._child.hear("answered", self._answer_timeout)
+            self._child.send(question)
+            reply = self._child.receive("answered", self._answer_timeout)
         except BaseException:
             # Its answer would be taken for the next one's.
             self.close()

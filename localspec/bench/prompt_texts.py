@@ -29,7 +29,7 @@ def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
     return prompt.text
 
 
-def rendered(
+def render_prompts(
     engine: Engine,
     prompts: Sequence[BenchPrompt],
     *,

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import LEAST_PROMPTS, METHOD
+from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
 from localspec.bench.summary import ALL, Cell, PairSummary, summarise
 from localspec.errors import LocalspecError
 
@@ -186,7 +186,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
         notes.append(f"{METHOD}.")
     if any(cell.speed_up and cell.interval is None for cell in cells):
         notes.append(
-            f"No interval: fewer than {LEAST_PROMPTS} prompts, or no scipy "
+            f"No interval: fewer than {MIN_PROMPTS} prompts, or no scipy "
             "(pip install '.[bench]' in the clone of localspec)."
         )
     header = ["arm", "× plain", "95 %", "tok/s", "accepted", "per pass", "draft", "verify", "own"]
@@ -312,7 +312,7 @@ def prepare(folder: Path, option: str = "--output") -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
     except OSError as error:
-        raise _refused(folder, error, option) from None
+        raise _write_error(folder, error, option) from None
 
 
 def write(report: Report, folder: Path) -> None:
@@ -324,10 +324,10 @@ def write(report: Report, folder: Path) -> None:
             path = folder / name
             path.write_bytes(form(report).encode())
     except OSError as error:
-        raise _refused(path, error) from None
+        raise _write_error(path, error) from None
 
 
-def _refused(path: Path, error: OSError, option: str = "--output") -> LocalspecError:
+def _write_error(path: Path, error: OSError, option: str = "--output") -> LocalspecError:
     cause = error.strerror or os.strerror(error.errno or 0)
     return LocalspecError(
         f"The report cannot be written to {path}: {cause}. "

@@ -72,10 +72,12 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     else:
         target = paths.embedded(paths.EMBEDDED_TARGET)
         draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    return scaled(target, pair.target), draft if pair.draft is None else scaled(draft, pair.draft)
+    return scaled_model(target, pair.target), draft if pair.draft is None else scaled_model(
+        draft, pair.draft
+    )
 
 
-def scaled(source: Path, shape: ModelShape) -> Path:
+def scaled_model(source: Path, shape: ModelShape) -> Path:
     """A model in another shape, written on first use; errors as `scale_model`."""
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
     # Another source, by a newer release, is another file.
@@ -91,7 +93,7 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
     """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
     Raises LocalspecError."""
     file_type(shape.quant)
-    with _written(destination) as done:
+    with _writing(destination) as done:
         whole = done.with_name(f"f16-{done.name}")
         try:
             write_f16(source, whole, destination.stem, shape)
@@ -104,7 +106,7 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
 
 
 @contextmanager
-def _written(destination: Path) -> Iterator[Path]:
+def _writing(destination: Path) -> Iterator[Path]:
     try:
         remove_abandoned(destination.parent)
         with replacing(destination) as done:

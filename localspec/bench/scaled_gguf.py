@@ -173,7 +173,7 @@ class LlamaFile:
     def values(self, name: str) -> _Tensor | None:
         """A tensor in f32, None where there is none."""
         found = self.tensors.get(name)
-        return None if found is None else dequantized(self.file, found)
+        return None if found is None else dequantize_tensor(self.file, found)
 
     def require(self, needed: Iterable[str], allowed: Iterable[str]) -> None:
         """Raise ModelInvalid for a tensor that is missing, which would be taken for zeros, or that
@@ -192,7 +192,7 @@ class LlamaFile:
             )
 
 
-def dequantized(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
+def dequantize_tensor(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
     """A tensor in f32, [out, in]. Raises ModelInvalid: a type that the package gguf cannot read."""
     gguf = gguf_package()
     data = np.memmap(file.parts[tensor.part], np.uint8, "r", tensor.offset, (tensor.size,))

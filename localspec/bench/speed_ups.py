@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from localspec.bench.samples import Sample
 
-LEAST_PROMPTS = 6
+MIN_PROMPTS = 6
 """With fewer, no interval is shown."""
 METHOD = (
     "95 %: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
-    f"prompt and turn, from {LEAST_PROMPTS} prompts on"
+    f"prompt and turn, from {MIN_PROMPTS} prompts on"
 )
 
 
@@ -48,7 +48,7 @@ def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Samp
 
 
 def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | None:
-    """95 % of exp(mean of the suites' mean logs); None below LEAST_PROMPTS, or without scipy.
+    """95 % of exp(mean of the suites' mean logs); None below MIN_PROMPTS, or without scipy.
 
     Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). Where a
     suite has a single prompt, the suites are taken as the sample. `logs`: of each suite, float64
@@ -58,7 +58,7 @@ def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | 
         from scipy.stats import t
     except ImportError:
         return None
-    if sum(map(len, logs)) < LEAST_PROMPTS:
+    if sum(map(len, logs)) < MIN_PROMPTS:
         return None
     means = np.array([suite.mean() for suite in logs])
     if min(map(len, logs)) < 2:

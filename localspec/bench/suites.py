@@ -99,7 +99,7 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
         return BenchPrompt(name, suite, text)
     if "turns" in fields and "prompt" not in fields:
         first, *later = _turns(fields["turns"])
-        return BenchPrompt(name, suite, first, (_said(first),), tuple(later))
+        return BenchPrompt(name, suite, first, (_user_message(first),), tuple(later))
     if "messages" in fields and "prompt" not in fields:
         messages = _messages(fields["messages"])
         return BenchPrompt(name, suite, str(messages[-1]["content"]), messages)
@@ -108,7 +108,7 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
     )
 
 
-def _said(text: str) -> Message:
+def _user_message(text: str) -> Message:
     return {"role": "user", "content": text}
 
 

@@ -136,7 +136,7 @@ def bench(context: typer.Context) -> int:
         from localspec.bench.benchmark import benchmark
 
         report = benchmark(
-            pairs, settings, command=console.command, tell=work.tell, notices=notices
+            pairs, settings, command=console.command, notify=work.tell, notices=notices
         )
         failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
         if not any(pair.samples for pair in report.pairs):

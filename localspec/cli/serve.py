@@ -259,14 +259,14 @@ def _offers(
 def _open(
     opening: OpeningOptions, console: Console, session: bool, progress: Callable[[float], None]
 ) -> Opened:
-    from localspec.gguf.description import embeds_alone
+    from localspec.gguf.description import is_embedding_model
     from localspec.hub import resolution
     from localspec.llama import library
     from localspec.llama.embeddings import EmbeddingModel
 
     library.on_abort(console.last_words)
     path = resolution.find(opening.model, offline=opening.offline).path
-    if not embeds_alone(path):
+    if not is_embedding_model(path):
         return opening.load(progress)
     alone = f"{path.name} makes only embeddings and"
     if opening.options.adapters:

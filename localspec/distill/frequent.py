@@ -130,10 +130,10 @@ class FrequentPart(KeptTokens):
     def _restrict(self, key: str, value: Value) -> Value | None:
         if isinstance(value, Array):
             if key == _MERGES:
-                return value.taken(
+                return value.select(
                     [n for n, merge in enumerate(value.all_bytes()) if self._has(merge)]
                 )
-            return value.taken(self.kept.tolist()) if len(value) == len(self.own) else value
+            return value.select(self.kept.tolist()) if len(value) == len(self.own) else value
         if key.endswith("_token_id") and isinstance(value, int):
             return int(self.own[value]) if 0 <= value < len(self.own) else None
         return value

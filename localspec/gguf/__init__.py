@@ -1,1 +1,1 @@
-"""GGUF files, read safely: metadata, tensors, vocabularies, sizes."""
+"""Safe reading of GGUF files: metadata, tensors, vocabularies, sizes."""

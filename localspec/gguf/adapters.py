@@ -1,4 +1,4 @@
-"""Whether a LoRA adapter fits a model. llama.cpp compares two of four dimensions and asserts the
+"""Check that a LoRA adapter fits a model. llama.cpp compares two of four dimensions and asserts the
 rest (`llama_adapter_lora_init_impl`, llama-adapter.cpp; `build_lora_mm`, llama-graph.cpp)."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from localspec.text import printable
 
 A, B, NORM = ".lora_a", ".lora_b", "_norm.weight"
 _TYPES = ("F32", "F16", "BF16", "Q8_0")
-"""What convert_lora_to_gguf.py writes."""
+"""Tensor types that convert_lora_to_gguf.py writes."""
 _ALPHA, _INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 _EMBEDDINGS = "token_embd.weight"
 
 
 def require_fitting(adapters: Sequence[Adapter], model: Path) -> None:
-    """Raises ModelNotFound, or ModelInvalid if one is damaged, no LoRA adapter, or another
-    model's."""
+    """Raise ModelNotFound, or ModelInvalid if an adapter is damaged, is not a LoRA adapter, or
+    belongs to another model."""
     if not adapters:
         return
     base = read_gguf(model)
@@ -59,7 +59,7 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
 
 
 def _pairs(file: GGUFFile, base: GGUFFile) -> dict[str, tuple[TensorInfo, TensorInfo]]:
-    """Both matrices of each tensor that is changed."""
+    """Both matrices of each changed tensor."""
     found: dict[str, dict[str, TensorInfo]] = {}
     for tensor in file.tensors:
         ending = next((end for end in (A, B) if tensor.name.endswith(end)), None)
@@ -79,11 +79,11 @@ def _misfit(
     """Why a pair of matrices cannot be added to a tensor; None if it can."""
     if changed is None:
         return "is not in the model"
-    if any(one.type not in _TYPES for one in (a, b)):
+    if any(matrix.type not in _TYPES for matrix in (a, b)):
         return f"is changed by matrices that are not in {', '.join(_TYPES)}"
     if changed.type == "NVFP4":  # asserted in llm_graph_context::build_ffn
         return "is in NVFP4, which llama.cpp adapts nowhere"
-    shape, first, second = ((*one.shape, 1, 1, 1, 1)[:4] for one in (changed, a, b))
+    shape, first, second = ((*tensor.shape, 1, 1, 1, 1)[:4] for tensor in (changed, a, b))
     rank = second[0]
     wanted = [(shape[0], rank, *shape[2:]), (rank, *shape[1:])]
     if changed.name == _EMBEDDINGS:

@@ -22,10 +22,10 @@ KNOWN = frozenset(
     talkie mellum nanbeige qwen3tts pockettts
     """.split()  # noqa: SIM905
 )
-"""All; other files cannot be opened."""
+"""All known architectures; files of others cannot be opened."""
 
 RECURRENT = frozenset(["mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"])
-"""Their memory is a state of fixed size."""
+"""Architectures whose memory is a state of fixed size."""
 
 HYBRID = frozenset(
     """
@@ -33,7 +33,7 @@ HYBRID = frozenset(
     kimi-linear bailingmoe3 kimi-k3 glm5-next qwen35 qwen35moe qwen4exp deepseek4 minimax-01
     """.split()  # noqa: SIM905
 )
-"""Some layers are recurrent, others attend."""
+"""Architectures with recurrent layers and attention layers."""
 
 DIFFUSION = frozenset(["dream", "llada", "llada-moe", "rnd1"])
 
@@ -49,4 +49,4 @@ ALIKE = frozenset(
     llama qwen2 qwen2moe qwen3 qwen3moe internlm2 stablelm starcoder2 phi2 exaone
     """.split()  # noqa: SIM905
 )
-"""Every layer adds to the residual stream alike (src/models), so layers may be left out."""
+"""Architectures whose layers are all alike (src/models), so that some may be left out."""

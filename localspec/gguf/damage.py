@@ -1,8 +1,8 @@
-"""Files over which llama.cpp would abort, or read outside its memory.
+"""Find faults in files on which llama.cpp would abort, or read outside its memory.
 
-Each check stands for an assertion that no loader precedes: `load_hparams`, `load_arch_tensors`
+Each check replaces a missing one before an assertion: `load_hparams`, `load_arch_tensors`
 (llama-model.cpp, src/models), `llama_vocab::impl::load` (llama-vocab.cpp), kernels of ggml
-(ops.cpp). What llama.cpp refuses itself is left to it.
+(ops.cpp). Faults that llama.cpp reports itself are not checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from localspec.gguf.architectures import ALIKE, KNOWN
 from localspec.gguf.file import Array, GGUFFile
 from localspec.text import printable
 
-MOST_LAYERS, MOST_EXPERTS = 512, 1024
+MAX_LAYERS, MAX_EXPERTS = 512, 1024
 """LLAMA_MAX_LAYERS and LLAMA_MAX_EXPERTS of llama-hparams.h."""
 
 _EPSILONS = (
@@ -23,26 +23,26 @@ _EPSILONS = (
 )
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
 _EXPERT_MODELS = frozenset(["bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker"])
-"""They assert that they have experts."""
-_LONE_EXPERT = frozenset(["hunyuan-dense", "hunyuan_vl"])
-"""Dense with one expert or none."""
+"""Architectures that assert that there are experts."""
+_SINGLE_EXPERT = frozenset(["hunyuan-dense", "hunyuan_vl"])
+"""Architectures that are dense with one expert or none."""
 _DOUBLE = frozenset(["jamba", "granitehybrid"])
-"""Recurrent layers have to be twice as wide as the model."""
+"""Architectures whose recurrent layers have to be twice as wide as the model."""
 
 _DELTA = frozenset(["qwen3next", "qwen35", "qwen35moe"])
-"""Recurrent layers have to be as wide as their heads together."""
+"""Architectures whose recurrent layers have to be as wide as all heads together."""
 
 _ROTATING = ALIKE | {"gemma", "gemma2", "gemma3", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}
-"""Attention rotates in every layer."""
+"""Architectures with RoPE in every layer."""
 
 _SECTIONED = frozenset(["qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"])
-"""Positions always have several parts (M-RoPE)."""
+"""Architectures whose positions always have several parts (M-RoPE)."""
 
 _UNEVEN = {
     "full_attention_interval": frozenset(["qwen3next", "qwen35", "qwen35moe", "minimax-01"]),
     "interleave_moe_layer_step": frozenset(["ernie4_5-moe"]),
 }
-"""Keys that layer numbers are divided by, and where."""
+"""Keys by which layer numbers are divided, and their architectures."""
 
 _NOT_WEIGHTS = frozenset(["I8", "I16", "I32", "I64", "F64"])
 """Types that ggml cannot multiply or add."""
@@ -51,7 +51,7 @@ _NUMBERS = frozenset(["d2t", "ffn_gate_tid2eid"])
 
 
 def damage(file: GGUFFile) -> str | None:
-    """What is wrong, a sentence; None if nothing is known."""
+    """A sentence about the first fault, None if there is none."""
     found = _tokens(file)
     if found is None and file.architecture in KNOWN - {"clip"}:
         found = _numbers(file) or _experts(file) or _weights(file)
@@ -67,7 +67,7 @@ def _tokens(file: GGUFFile) -> str | None:
         if values is not None and len(values) < len(tokens):
             what = "types" if name == "token_type" else "scores"
             return f"it has {what} of {len(values)} tokens, and {len(tokens)} tokens"
-    # llama.cpp reads texts up to a NUL, and gives those that are empty a name with their number.
+    # llama.cpp reads texts up to a NUL, and names empty ones by their number.
     texts = [text.partition(b"\0")[0] for text in tokens.all_bytes()]
     empty = texts.count(b"")
     if len(set(texts)) - bool(empty) < len(texts) - empty:
@@ -78,14 +78,14 @@ def _tokens(file: GGUFFile) -> str | None:
 def _numbers(file: GGUFFile) -> str | None:
     layers = file.own_integer("block_count")
     if layers is not None:
-        if not 1 <= layers <= MOST_LAYERS:
-            return f"it claims {layers} layers, and llama.cpp takes 1 to {MOST_LAYERS}"
+        if not 1 <= layers <= MAX_LAYERS:
+            return f"it claims {layers} layers, and llama.cpp takes 1 to {MAX_LAYERS}"
         ahead = file.own_integer("nextn_predict_layers") or 0
         if ahead >= layers:
             return f"it claims that {ahead} of its {layers} layers predict ahead"
     for key in _EPSILONS:
         epsilon = file.own(key)
-        if isinstance(epsilon, float) and not epsilon >= 0.0:  # NaN is not
+        if isinstance(epsilon, float) and not epsilon >= 0.0:  # or NaN
             return f"its {key} is {epsilon:g}"
     for key, where in _UNEVEN.items():
         if file.architecture in where and file.own_integer(key) == 0:
@@ -97,7 +97,8 @@ def _numbers(file: GGUFFile) -> str | None:
 
 
 def _rotations(file: GGUFFile) -> str | None:
-    """More numbers of a head rotated than it has, an odd number, or none, which never ends."""
+    """Check the rotated part of a head: not larger than the head, even, and not 0, which would loop
+    forever."""
     for which in ("", "_swa"):
         rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
         if not _heads(file) or rotated is None or size is None:
@@ -109,17 +110,17 @@ def _rotations(file: GGUFFile) -> str | None:
 
 
 def _sections(file: GGUFFile) -> str | None:
-    """Numbers of a head that each part of a position rotates (M-RoPE)."""
+    """Check how many numbers of a head each part of a position rotates (M-RoPE)."""
     sections = file.own("rope.dimension_sections")
     if not isinstance(sections, Array):
         return None
-    said = [one for one in islice(sections, 4) if isinstance(one, int)]
+    sizes = [size for size in islice(sections, 4) if isinstance(size, int)]
     always = file.architecture in _SECTIONED
-    if always and said and max(said[:3]) <= 0:
+    if always and sizes and max(sizes[:3]) <= 0:
         return "it rotates by none of its positions (rope.dimension_sections)"
     size = _head(file)
-    if (always or min(said[:2], default=0) > 0) and size is not None and sum(said) > size:
-        return f"it rotates {sum(said)} numbers of heads that have {size}, by all its positions"
+    if (always or min(sizes[:2], default=0) > 0) and size is not None and sum(sizes) > size:
+        return f"it rotates {sum(sizes)} numbers of heads that have {size}, by all its positions"
     return None
 
 
@@ -155,10 +156,10 @@ def _experts(file: GGUFFile) -> str | None:
     used = max(file.numbers("expert_used_count", layers), default=0)
     groups = file.own_integer("expert_group_count") or 0
     chosen = file.own_integer("expert_group_used_count") or 0
-    if count <= 1 and file.architecture in _LONE_EXPERT:
+    if count <= 1 and file.architecture in _SINGLE_EXPERT:
         count = used = 0
     needed = bool(count) or file.architecture in _EXPERT_MODELS
-    if count > MOST_EXPERTS or used > count or (needed and not used):
+    if count > MAX_EXPERTS or used > count or (needed and not used):
         return f"it uses {used} of {count} experts"
     if groups > 1 and (count % groups or not 0 < chosen < groups):
         return f"it uses {chosen} of {groups} groups of {count} experts"

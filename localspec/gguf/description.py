@@ -1,4 +1,4 @@
-"""A GGUF file's properties for users, and why it cannot be used."""
+"""Properties of a GGUF file for users, and the reason if it cannot be used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, SkippedText
-from localspec.gguf.mtp import is_mtp_alone
+from localspec.gguf.mtp import is_mtp_only
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import HEADS
 from localspec.llama.types import FILE_TYPES
@@ -19,9 +19,9 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a file contains, safe for a terminal; `architecture` is empty if it cannot be read.
-    `trained_context`: tokens; `size`: bytes of all parts; `problem`: why it cannot generate text, a
-    sentence, None if nothing is known; `chat`: whether it has a chat template."""
+    """The contents of a file, safe for a terminal; `architecture` is empty if it cannot be read.
+    `trained_context`: tokens; `size`: bytes of all parts; `problem`: a sentence on why it cannot
+    generate text, or None; `chat`: whether it has a chat template."""
 
     architecture: str
     parameters: int | None
@@ -33,7 +33,7 @@ class ModelFacts:
 
 
 def describe(path: Path) -> ModelFacts:
-    """Read a file; never raises for what is wrong with it."""
+    """Read a file; faults are reported in `problem`, not raised."""
     try:
         file = read_gguf(path)
     except LocalspecError as error:
@@ -52,12 +52,12 @@ def describe(path: Path) -> ModelFacts:
 
 
 def quantization(file: GGUFFile) -> str:
-    """The file's own name for its weights' type, else `largest_type`."""
+    """The quantization by the file's metadata, otherwise its `largest_type`."""
     if not file.tensors:
         return ""
     named = FILE_TYPES.get(file.integer("general.file_type") or 0)
     most = largest_type(file)
-    # Zero is F32, and also what writers leave where they do not know.
+    # Zero is F32, and also the value of writers that do not know the type.
     if "general.file_type" in file.metadata and named and not (named == "F32" and most != "F32"):
         return named
     return most
@@ -72,7 +72,7 @@ def largest_type(file: GGUFFile) -> str:
 
 
 def why_not(file: GGUFFile) -> str | None:
-    """Why a file cannot generate text, a sentence; None if nothing is known."""
+    """A sentence on why a file cannot generate text, None if it can."""
     architecture = file.architecture
     kind = file.text("general.type")
     what = None
@@ -110,8 +110,8 @@ def why_not(file: GGUFFile) -> str | None:
 
 
 def require_usable(path: Path, *, head: bool = False) -> None:
-    """A ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or would crash over;
-    unless a trained `head` is wanted, also for one that generates no text."""
+    """Raise ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or on which it
+    would crash; unless it is for a trained `head`, also for one that cannot generate text."""
     file = read_gguf(path)
     found = damage(file) if head else why_not(file)
     if found is None:
@@ -124,8 +124,8 @@ def require_usable(path: Path, *, head: bool = False) -> None:
     raise ModelInvalid(f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} {step}")
 
 
-def embeds_alone(path: Path) -> bool:
-    """Whether it is an undamaged embedding model."""
+def is_embedding_model(path: Path) -> bool:
+    """Whether a file is an undamaged embedding model."""
     try:
         file = read_gguf(path)
     except LocalspecError:
@@ -135,7 +135,7 @@ def embeds_alone(path: Path) -> bool:
 
 
 def _is_head(file: GGUFFile) -> bool:
-    return file.architecture in HEADS or is_mtp_alone(file)
+    return file.architecture in HEADS or is_mtp_only(file)
 
 
 def _embeds(file: GGUFFile) -> bool:

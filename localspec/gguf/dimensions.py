@@ -1,4 +1,4 @@
-"""Sizes of a model's parts, by metadata and tensor shapes."""
+"""Sizes of a model's parts, from metadata and tensor shapes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SNAPSHOTTED = frozenset(
     bailingmoe3
     """.split()  # noqa: SIM905
 )
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 VOCABULARY_ITEM = 165
-"""Bytes that llama.cpp keeps per token and per merge (126 to 175)."""
-BESIDES = 5 << 20
-"""Bytes of graphs, stacks, our own buffers."""
+"""Bytes that llama.cpp allocates per token and per merge (126 to 175)."""
+OVERHEAD = 5 << 20
+"""Bytes of graphs, stacks, and localspec's buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _X86 = frozenset({"Q2_K", "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
 _ARM = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"})
-_REWRITTEN = _ARM if platform.machine().lower() in ("arm64", "aarch64") else _X86
-"""Types that llama.cpp's CPU backend rewrites (repack.cpp), on some x86 processors fewer."""
+_REPACKED = _ARM if platform.machine().lower() in ("arm64", "aarch64") else _X86
+"""Types that llama.cpp's CPU backend repacks (repack.cpp); fewer on some x86 processors."""
 
 _ATTENDS = frozenset({"attn_q.weight", "attn_k.weight", "attn_qkv.weight", "attn_kv_a_mqa.weight"})
 _LINEAR = ("ssm_conv1d_q", "ssm_f_a")
@@ -37,19 +37,19 @@ _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
 
 
 def default_context(file: GGUFFile, context: int = 0) -> int:
-    """Tokens of context that a model is opened with."""
+    """Tokens of context with which a model is opened."""
     trained = file.own_integer("context_length") or DEFAULT_CONTEXT
     return context or min(trained, DEFAULT_CONTEXT)
 
 
 def n_layers(file: GGUFFile) -> int:
-    """Blocks, as `gpu_layers` counts them but for the output."""
-    return min(_whole(file.own_integer("block_count")), MOST_LAYERS)
+    """Number of blocks; `gpu_layers` counts the output as one more."""
+    return min(_whole(file.own_integer("block_count")), MAX_LAYERS)
 
 
 @dataclass(slots=True)
 class Dimensions:
-    """Of a model that is opened as a target with these options."""
+    """Sizes of a model that is opened as a target with these options."""
 
     file: GGUFFile
     options: ModelOptions
@@ -85,7 +85,7 @@ class Dimensions:
 
     @property
     def cells(self) -> int:
-        """llama.cpp rounds up to a multiple of 256."""
+        """Cells of the KV cache; llama.cpp rounds up to a multiple of 256."""
         return -(-default_context(self.file, self.options.context) // 256) * 256
 
     @property
@@ -93,8 +93,8 @@ class Dimensions:
         tokens = self.file.array("tokenizer.ggml.tokens")
         return len(tokens) if tokens is not None else 0
 
-    def takes(self, tensor: TensorInfo) -> bool:
-        """Whether localspec's kernels do, which release the mapped pages; a guess."""
+    def uses_kernels(self, tensor: TensorInfo) -> bool:
+        """Whether localspec's kernels will copy a tensor, and release its mapped pages; a guess."""
         used = self.options.kernels != kernels_file.OFF and kernels_file.expected() is not None
         return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
 
@@ -103,12 +103,12 @@ class Dimensions:
             return False
         return tensor.name != "token_embd.weight" or self.tied
 
-    def rewrites(self, tensor: TensorInfo) -> bool:
-        repacked = tensor.type in _REWRITTEN and self._multiplies(tensor)
+    def is_repacked(self, tensor: TensorInfo) -> bool:
+        repacked = tensor.type in _REPACKED and self._multiplies(tensor)
         return repacked and tensor.shape[1] % 8 == 0
 
     def kv(self) -> list[int]:
-        """Bytes of cache and states, by layer."""
+        """Bytes of KV cache and states, by layer."""
         return [self._attention(layer) + self._state(layer) for layer in range(self.n_layers)]
 
     def _attention(self, layer: int) -> int:
@@ -124,12 +124,12 @@ class Dimensions:
         if not _ATTENDS & tensors.keys():
             return 0
         if file.architecture in HYBRID and self._recurs(layer):
-            # Linear attention has tensors of these names as well, but no cache.
+            # Linear attention has tensors with these names, too, but no cache.
             linear = any(name.startswith(_LINEAR) for name in tensors)
             if linear or "attn_q.weight" not in tensors:
                 return 0
         if "attn_kv_a_mqa.weight" in tensors and file.own_integer("attention.key_length_mla"):
-            # One latent vector per token stands for keys and values.
+            # One latent vector per token represents keys and values.
             latent = _whole(file.own_integer("attention.key_length"))
             return self.cells * row_bytes(self.options.kv_type_k, latent)
         keys, values = self._widths(layer, tensors)
@@ -169,7 +169,7 @@ class Dimensions:
         def own(key: str) -> int:
             return _whole(file.own_integer(key))
 
-        heads = self._at(layer, "attention.head_count") or self._most("attention.head_count")
+        heads = self._at(layer, "attention.head_count") or self._max("attention.head_count")
         conv, inner, state = (own(f"ssm.{k}") for k in ("conv_kernel", "inner_size", "state_size"))
         if own("wkv.head_size"):
             shift = own("token_shift_count") or 2
@@ -185,18 +185,18 @@ class Dimensions:
         copies = 1 + (MAX_SNAPSHOT_DRAFT if file.architecture in SNAPSHOTTED else 0)
         return max(0, numbers) * 4 * copies
 
-    def _most(self, key: str) -> int:
+    def _max(self, key: str) -> int:
         return max(map(_whole, self.file.numbers(key)), default=0)
 
     def compute(self) -> int:
         """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""
         batch, width = self.options.batch, self.width
         inner = self._feed_forward()
-        heads = self._most("attention.head_count")
+        heads = self._max("attention.head_count")
         if self.options.flash_attention != "off":
             mask, scores = 2 * batch * self.cells, 0
             if self.file.own_integer("attention.sliding_window"):
-                mask *= 2  # one for the window, one for the rest
+                mask *= 2  # a second one for the window
         else:
             mask, scores = 4 * batch * self.cells, 4 * batch * self.cells * heads
         if self.file.architecture in RECURRENT:
@@ -206,23 +206,23 @@ class Dimensions:
         return mask + max(layer, rows, scores)
 
     def _feed_forward(self) -> int:
-        """Widest inner layer of a token, of all chosen experts together."""
-        inner = self._most("feed_forward_length")
+        """Width of a token's widest inner layer, of all chosen experts together."""
+        inner = self._max("feed_forward_length")
         used = _whole(self.file.own_integer("expert_used_count"))
-        experts = used * self._most("expert_feed_forward_length")
-        experts += self._most("expert_shared_feed_forward_length")
+        experts = used * self._max("expert_feed_forward_length")
+        experts += self._max("expert_shared_feed_forward_length")
         recurrent = 2 * _whole(self.file.own_integer("ssm.inner_size"))
         return max(inner, experts, recurrent)
 
-    def besides(self) -> int:
-        """Bytes of logits, vocabulary and small change."""
+    def overhead(self) -> int:
+        """Bytes of logits, vocabulary and small buffers."""
         merges = self.file.array("tokenizer.ggml.merges")
         items = self.vocabulary + (len(merges) if merges is not None else 0)
-        return (MAX_TREE + 1) * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES
+        return (MAX_TREE + 1) * 4 * self.vocabulary + VOCABULARY_ITEM * items + OVERHEAD
 
 
 def _whole(value: object) -> int:
-    """A count of the metadata, clamped to sane values."""
+    """A count from the metadata, clamped to plausible values."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     return min(max(0, value), 1 << 40)

@@ -11,7 +11,7 @@ from pathlib import Path
 U32, I32, FLOAT, STRING, ARRAY = 4, 5, 6, 8, 9
 """Some of GGUF's value types."""
 NUMBERS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
-"""GGUF's value types of fixed size, as struct spells them."""
+"""GGUF's value types of fixed size, in struct's notation."""
 
 _U64 = struct.Struct("<Q")
 
@@ -27,8 +27,8 @@ class SkippedText:
 
 @dataclass(slots=True)
 class Array:
-    """An array of the metadata: its bytes `raw` without type and count, decoded on access. `kind`:
-    GGUF's value type; texts are UTF-8, else replaced."""
+    """An array of the metadata, decoded on access. `raw`: its bytes without type and count; `kind`:
+    GGUF's value type. Invalid UTF-8 is replaced in texts."""
 
     raw: bytes = field(repr=False)
     kind: int
@@ -46,8 +46,8 @@ class Array:
         index = range(self.length)[index]
         if self.strings:
             return self.bytes_of(index).decode("utf-8", "replace")
-        one = struct.Struct("<" + NUMBERS[self.kind])
-        value: Scalar = one.unpack_from(self.raw, index * one.size)[0]
+        layout = struct.Struct("<" + NUMBERS[self.kind])
+        value: Scalar = layout.unpack_from(self.raw, index * layout.size)[0]
         return value
 
     def __iter__(self) -> Iterator[Scalar]:
@@ -60,10 +60,10 @@ class Array:
         return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
 
     def index_of(self, text: bytes) -> int | None:
-        """Where a text is, None if missing."""
+        """The index of a text, None if missing."""
         entry = _U64.pack(len(text)) + text
         at = self.raw.find(entry)
-        while at >= 0:  # most often never or once: the bytes are looked at in bulk
+        while at >= 0:  # rarely more than once, as find() searches all bytes
             starts = self._offsets()
             index = bisect_left(starts, at)
             if index < len(starts) and starts[index] == at:
@@ -78,7 +78,7 @@ class Array:
             yield raw[at + 8 : end]
             at = end
 
-    def taken(self, indices: Sequence[int]) -> Array:
+    def select(self, indices: Sequence[int]) -> Array:
         if self.strings:
             texts = [self.bytes_of(index) for index in indices]
             raw = b"".join(_U64.pack(len(text)) + text for text in texts)
@@ -119,8 +119,9 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
-    """Everything but the weights: `parts` of a split model and bytes of all of them, metadata of
-    the first part less those of a split, value types of its keys, tensors of all."""
+    """A GGUF file without its weights. `parts`: files of a split model; `size`: bytes of all parts;
+    `metadata`: of the first part without those of the split; `kinds`: value types of its keys;
+    `tensors`: of all parts."""
 
     path: Path
     parts: tuple[Path, ...]
@@ -166,7 +167,7 @@ class GGUFFile:
         return self.integer(f"{self.architecture}.{key}")
 
     def numbers(self, key: str, most: int = 10_000) -> list[int]:
-        """Whole numbers of the architecture's section: one, or one per layer."""
+        """Integers of the architecture's section: one, or one per layer."""
         value = self.own(key)
         values: Iterable[object] = islice(value, most) if isinstance(value, Array) else [value]
-        return [one for one in values if isinstance(one, int) and not isinstance(one, bool)]
+        return [item for item in values if isinstance(item, int) and not isinstance(item, bool)]

@@ -1,5 +1,5 @@
-"""Trained heads in files: which there are, and checks of what llama.cpp asserts of those that read
-layers of their target (EAGLE-3, DFlash, DSpark)."""
+"""Kinds of trained heads, and checks of llama.cpp's assertions about those that read layers of
+their target (EAGLE-3, DFlash, DSpark)."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ import numpy.typing as npt
 
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.mtp import is_mtp_alone
+from localspec.gguf.mtp import is_mtp_only
 from localspec.gguf.reader import read_gguf
 
 if TYPE_CHECKING:  # it loads llama.cpp
     from localspec.llama.model import Model
 
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
-NOT_READ = {"gemma4-assistant": "Gemma 4 assistant"}
-"""Heads that llama.cpp opens, and localspec does not support."""
-_NOT_MADE = {
+UNSUPPORTED_HEADS = {"gemma4-assistant": "Gemma 4 assistant"}
+"""Heads that llama.cpp opens, but localspec does not support."""
+_OTHER_HEAD_TENSORS = {
     "selector_hidden.weight": "DFlash2",
     "hc_head_fn.weight": "DSpark for DeepSeek-V4",
 }
-"""Tensors of kinds that are not supported."""
+"""Tensors by which other unsupported kinds are recognised."""
 _OF_EAGLE = ("fc.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight")
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 
 
 def head_kind(path: Path) -> str | None:
-    """EAGLE3, MEDUSA, MTP, DFLASH or one of NOT_READ; None for other and unreadable files."""
+    """EAGLE3, MEDUSA, MTP, DFLASH or a key of UNSUPPORTED_HEADS; None for other files."""
     try:
         file = read_gguf(path, tensors=False)
-        if file.architecture in (EAGLE3, MEDUSA, DFLASH, *NOT_READ):
+        if file.architecture in (EAGLE3, MEDUSA, DFLASH, *UNSUPPORTED_HEADS):
             return file.architecture
-        if file.own_integer("nextn_predict_layers") and is_mtp_alone(read_gguf(path)):
+        if file.own_integer("nextn_predict_layers") and is_mtp_only(read_gguf(path)):
             return MTP
     except LocalspecError:
         pass
     return None
 
 
-def not_read(path: Path, kind: str) -> ModelInvalid:
+def unsupported_head(path: Path, kind: str) -> ModelInvalid:
     return ModelInvalid(
-        f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), which localspec does not "
-        "support, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
-        "layers, or a draft model, or leave it out with --draft none."
+        f"{path.name} is a {UNSUPPORTED_HEADS[kind]} head (architecture {kind}), "
+        "which localspec does not support, though llama.cpp can compute it. Choose an EAGLE-3 head, "
+        "a model with MTP layers, or a draft model, or leave it out with --draft none."
     )
 
 
-def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
-    """The layers of its target whose inputs a head reads, in its order. A ModelInvalid if llama.cpp
-    cannot compute it, a DraftMismatch if it was made for another target."""
+def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
+    """The target layers whose inputs a head reads, in its order. A ModelInvalid if llama.cpp cannot
+    compute the head, a DraftMismatch if it was made for another target."""
     path, tensors, eagle = file.path, file.by_name, file.architecture == EAGLE3
-    for tensor, kind in _NOT_MADE.items():
+    for tensor, kind in _OTHER_HEAD_TENSORS.items():
         if tensor in tensors:
             raise ModelInvalid(
                 f"{path.name} is a {kind} head, which localspec does not support, though llama.cpp "
@@ -69,10 +69,10 @@ def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
         raise damaged(path, f"it names {len(layers)} layers of its target instead of three")
     if not layers:
         raise damaged(path, "it names no layers of its target")
-    sizes = required(file, "block_count", "embedding_length", "feed_forward_length")
+    sizes = require_sizes(file, "block_count", "embedding_length", "feed_forward_length")
     width = reads = sizes["embedding_length"]
     if eagle:
-        reads = required(file, "target_hidden_size")["target_hidden_size"]
+        reads = require_sizes(file, "target_hidden_size")["target_hidden_size"]
         if sizes["block_count"] != 1:
             raise damaged(path, f"it has {sizes['block_count']} layers instead of one")
     _require_attention(file, width)
@@ -101,8 +101,8 @@ def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def required(file: GGUFFile, *names: str) -> dict[str, int]:
-    """Metadata that has to be 1 or more; else a ModelInvalid."""
+def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
+    """Sizes from the metadata; a ModelInvalid if one is less than 1."""
     sizes = {name: file.own_integer(name) or 0 for name in names}
     lacking = [name for name, value in sizes.items() if value < 1]
     if lacking:

@@ -1,4 +1,4 @@
-"""MTP (next-n) layers: checks of what llama.cpp asserts."""
+"""MTP (next-n) layers: checks of llama.cpp's assertions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def has_mtp(path: Path) -> bool:
     return _has_any(file) and _fault(file) is None
 
 
-def is_mtp_alone(file: GGUFFile) -> bool:
-    """Whether it has MTP layers, valid or not, without their model."""
+def is_mtp_only(file: GGUFFile) -> bool:
+    """Whether a file has MTP layers, valid or not, without their model."""
     known = file.architecture in NEXTN_GRAPHS
     return known and _has_any(file) and "blk.0.attn_norm.weight" not in file.by_name
 
@@ -52,12 +52,12 @@ def _count(file: GGUFFile) -> int:
 
 
 def _has_any(file: GGUFFile) -> bool:
-    """Models may be converted without them."""
+    """Whether there are tensors of MTP layers: models may be converted without them."""
     return _count(file) > 0 and any(".nextn." in name for name in file.by_name)
 
 
 def _trunk(file: GGUFFile) -> tuple[str, int, int]:
-    """Of a model: its architecture, its other layers, the width of its states."""
+    """A model's architecture, number of other layers, and width of states."""
     layers, width = file.own_integer("block_count") or 0, file.own_integer("embedding_length") or 0
     return file.architecture, layers - _count(file), width
 
@@ -74,7 +74,9 @@ def _fault(file: GGUFFile) -> str | None:
     }
     experts = () if architecture != "glm4moe" else (_EXPERTS,)
     missing = [prefix + tensor for tensor in (*needed, *experts) if prefix + tensor not in shapes]
-    odd = [prefix + one for one, shape in needed.items() if shapes.get(prefix + one) != shape]
+    mismatched = [
+        prefix + one for one, shape in needed.items() if shapes.get(prefix + one) != shape
+    ]
     why = None
     if architecture not in NEXTN_GRAPHS:
         why = f"llama.cpp does not support those of architecture {architecture}"
@@ -84,6 +86,7 @@ def _fault(file: GGUFFile) -> str | None:
         why = f"it names {count} of {before + count} layers, and a width of {width}"
     elif missing:
         why = f"the tensor {missing[0]} is missing"
-    elif odd:
-        why = f"the tensor {odd[0]} is of shape {shapes[odd[0]]}, which does not fit {width}"
+    elif mismatched:
+        shape = shapes[mismatched[0]]
+        why = f"the tensor {mismatched[0]} is of shape {shape}, which does not fit {width}"
     return why

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DEFAULT_QUANT = "Q4_K_M"
-"""As llama.cpp and ollama choose."""
+"""The default of llama.cpp and ollama."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE)
@@ -19,8 +19,8 @@ _QUANT = re.compile(
 )
 _DRIVE = re.compile(r"[A-Za-z]:")
 PROJECTOR = "mmproj"
-_BESIDES = (PROJECTOR, "imatrix")
-"""Other .gguf files of repositories: image encoders, statistics."""
+_OTHER_FILES = (PROJECTOR, "imatrix")
+"""Words in the names of other .gguf files: image encoders, statistics."""
 
 
 def is_repository(text: str) -> bool:
@@ -53,8 +53,8 @@ def quant_of(name: str) -> str:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """All parts of a split model, by one of them; other names alone. llama.cpp's scheme:
-    `<stem>-00001-of-00003.gguf`."""
+    """The names of all parts of a split model, from one of them; otherwise the name itself.
+    llama.cpp's scheme: `<stem>-00001-of-00003.gguf`."""
     folder, slash, file = name.rpartition("/")
     found = _PART.fullmatch(file)
     if not found or not 1 <= int(found["number"]) <= int(found["total"]):
@@ -82,11 +82,11 @@ class ModelFiles:
 
 
 def models_among(names: Iterable[str], *, named: str | None = None) -> list[ModelFiles]:
-    """The models among a repository's files, by name, and the file `named`, whatever it is."""
+    """The models among a repository's files, sorted by name, and the file `named` of any kind."""
     sets: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
         file = name.rpartition("/")[2]
-        beside = name != named and any(word in file.lower() for word in _BESIDES)
+        beside = name != named and any(word in file.lower() for word in _OTHER_FILES)
         if file.lower().endswith(".gguf") and not beside:
             part = _PART.fullmatch(name)
             sets.setdefault((part["stem"], part["total"]) if part else (name, ""), []).append(name)
@@ -96,9 +96,9 @@ def models_among(names: Iterable[str], *, named: str | None = None) -> list[Mode
 def choose(
     models: Sequence[ModelFiles], *, quant: str | None, file: str | None
 ) -> ModelFiles | None:
-    """The model that a reference means, or None. `quant`: as typed; None takes the default one,
-    else the nearest to 4 bits. `file`: any part of its files, which decides alone. Of several of
-    one quantization, the shortest name is the model itself, and others are heads or drafts."""
+    """The model of a reference, or None. `quant`: as typed; None takes the default one, otherwise
+    the nearest to 4 bits. `file`: any of the model's files, which overrides `quant`. Of several of
+    one quantization, the shortest name is the model itself; others are heads or drafts."""
     if file is not None:
         wanted = parts_of(file)
         return next((m for m in models if parts_of(m.files[0]) == wanted), None)
@@ -110,18 +110,18 @@ def choose(
 
 
 def _distance(model: ModelFiles) -> float:
-    """From 4 bits; of two that are as far away, the larger is nearer."""
+    """Distance from 4 bits; of two equal ones, the larger counts as nearer."""
     found = re.search(r"\d+", model.quant)
     return abs((int(found[0]) if found else 8) - 4.1)
 
 
 def _with_quant(models: Sequence[ModelFiles], quant: str) -> ModelFiles | None:
     wanted = quant.upper().replace("FP16", "F16").replace("FP32", "F32")
-    # Unsloth's dynamic ones come second; the prefix may be left out where that is clear.
+    # Unsloth's dynamic ones come second; their prefix may be left out if that is unambiguous.
     for name in (wanted, f"UD-{wanted}"):
         for model in models:
             if model.quant == name:
                 return model
-    # Whatever else people put between dots and dashes: "8bit", "imat" …
+    # Other words between dots and dashes: "8bit", "imat" …
     pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
     return next((model for model in models if pattern.search(model.name)), None)

@@ -1,4 +1,4 @@
-"""Projectors for images: checks before llama.cpp reads one, and memory."""
+"""Projectors for images: checks before llama.cpp opens one, and memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from localspec.errors import ModelInvalid
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 
-_READ = frozenset({4, 5, 6, 7, 8, 9})
-"""Value types that clip.cpp reads (32-bit numbers, booleans, texts, arrays); it asserts on
-others."""
+_READABLE = frozenset({4, 5, 6, 7, 8, 9})
+"""Value types that clip.cpp reads (32-bit numbers, booleans, texts, arrays); others would fail an
+assertion."""
 MTMD = 8 << 20
 """Bytes of the library and its buffers."""
 _VISION = "clip.has_vision_encoder"
 
 
 def require_projector(path: Path) -> None:
-    """Raises ModelNotFound, or ModelInvalid if it is damaged, or no projector for images."""
+    """Raise ModelNotFound, or ModelInvalid if a file is damaged, or not a projector for images."""
     file = read_gguf(path)
     if file.architecture != "clip":
         raise ModelInvalid(
@@ -29,7 +29,7 @@ def require_projector(path: Path) -> None:
             f"{path} shows a model no images. Give a projector that has a vision encoder."
         )
     for key, kind in file.kinds.items():
-        if key.startswith("clip.") and kind not in _READ:
+        if key.startswith("clip.") and kind not in _READABLE:
             raise ModelInvalid(
                 f"{path} keeps {key} in a type that llama.cpp does not read. Convert it again with "
                 "llama.cpp's convert_hf_to_gguf.py --mmproj."
@@ -37,9 +37,9 @@ def require_projector(path: Path) -> None:
 
 
 def image_compute(file: GGUFFile) -> int:
-    """Bytes of a projector's pass over one image of its own size, and of its result: pixels, and
-    the widest activations. Fitted to what clip.cpp reports for vision transformers with flash
-    attention; too little for projectors of any resolution."""
+    """Bytes of a projector's pass over one image of its native size, and of the result: pixels, and
+    the widest activations. Fitted to clip.cpp's reports for vision transformers with flash
+    attention; too low for projectors of variable resolution."""
     side, patch, width = (
         _own(file, key) for key in ("image_size", "patch_size", "embedding_length")
     )
@@ -50,13 +50,13 @@ def image_compute(file: GGUFFile) -> int:
     return 4 * (_pixels(file) + widest + patches * _own(file, "projection_dim"))
 
 
-def image_besides(file: GGUFFile) -> int:
+def image_overhead(file: GGUFFile) -> int:
     """Bytes of copies of an image, and of mtmd; measured."""
     return MTMD + 10 * _pixels(file)
 
 
 def _pixels(file: GGUFFile) -> int:
-    """Numbers of an image."""
+    """Colour values of an image."""
     return 3 * _own(file, "image_size") ** 2
 
 

@@ -1,7 +1,7 @@
-"""Reads metadata and tensor lists of untrusted GGUF files.
+"""Read metadata and tensor lists of untrusted GGUF files.
 
 The package gguf is for trusted files: it takes seconds, loops over any count that a file claims,
-and maps files. Here everything is checked against the file's size, arrays stay bytes, and a
+and maps files. Here everything is checked against the file's size, arrays are not decoded, and a
 budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -30,17 +30,17 @@ from localspec.gguf.file import (
 from localspec.gguf.names import parts_of
 from localspec.llama.types import TYPES
 
-MOST_BYTES = 48 << 20
-"""Of metadata of all parts; the largest known vocabularies take 16 MB."""
-MOST_KEYS = 20_000
-MOST_TENSORS = 100_000
-MOST_STRINGS = 2_000_000
+MAX_BYTES = 48 << 20
+"""Bytes of the metadata of all parts; the largest known vocabularies take 16 MB."""
+MAX_KEYS = 20_000
+MAX_TENSORS = 100_000
+MAX_STRINGS = 2_000_000
 """Elements of string arrays; known files have up to 800,000."""
-LONGEST_KEY = 65_535
-LONGEST_TEXT = 8 << 20
-"""Bytes of a text; longer ones are kept as SkippedText."""
-MOST_TEXT = 16 << 20
-MOST_PARTS = 1_000
+MAX_KEY_LENGTH = 65_535
+MAX_TEXT_LENGTH = 8 << 20
+"""Bytes of a text; longer ones become SkippedText."""
+MAX_TEXT = 16 << 20
+MAX_PARTS = 1_000
 
 _CHUNK = 1 << 20
 _HEADER = struct.Struct("<4sIQQ")
@@ -48,9 +48,9 @@ _U64 = struct.Struct("<Q")
 
 
 def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
-    """Read what comes before the weights, in all parts of a split file, in at most a second and 200
-    MB. `tensors`: read the list of tensors, and check that the file holds them. A ModelNotFound if
-    it cannot be read, or a part is missing; a ModelInvalid if it is damaged, cut short, or a later
+    """Read metadata and tensor list, of all parts of a split file, within a second and 200 MB.
+    `tensors`: read the list of tensors, and check that the file is large enough. A ModelNotFound if
+    it cannot be read, or a part is missing; a ModelInvalid if it is damaged, truncated, or a later
     part of a split file."""
     budget, parts = _Budget(), [path]
     version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
@@ -87,7 +87,7 @@ def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
     if metadata.get("split.no") != 0:
         first = f" ({names[0]})" if len(names) > 1 else ""
         raise ModelInvalid(f"{path} is a later part of a split model. Name the first one{first}.")
-    if count > MOST_PARTS:
+    if count > MAX_PARTS:
         raise ModelInvalid(f"{path} claims to have {count} parts. Download it again.")
     if path.name != names[0] or len(names) != count:
         raise ModelInvalid(
@@ -97,25 +97,25 @@ def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
     return [path.with_name(name) for name in names]
 
 
-class _Damaged(Exception):
-    """The end of a sentence that begins with the path."""
+class _DamagedFile(Exception):
+    """A damaged file; the message continues a sentence that begins with the path."""
 
 
 class _Budget:
-    """What all parts of a file together may take."""
+    """The remaining amounts that all parts of a file may take together."""
 
     def __init__(self) -> None:
         self.left = {
-            "bytes of metadata": MOST_BYTES,
-            "keys": MOST_KEYS,
-            "tensors": MOST_TENSORS,
-            "strings": MOST_STRINGS,
-            "bytes of text": MOST_TEXT,
+            "bytes of metadata": MAX_BYTES,
+            "keys": MAX_KEYS,
+            "tensors": MAX_TENSORS,
+            "strings": MAX_STRINGS,
+            "bytes of text": MAX_TEXT,
         }
 
     def require(self, what: str, amount: int) -> None:
         if amount > self.left[what]:
-            raise _Damaged(f"claims to have more {what} than any model")
+            raise _DamagedFile(f"claims to have more {what} than any model")
 
     def spend(self, what: str, amount: int) -> None:
         self.require(what, amount)
@@ -123,7 +123,7 @@ class _Budget:
 
 
 class _Reader:
-    """A cursor over the beginning of a file, which is read as needed."""
+    """A cursor over a file, which is read as needed."""
 
     def __init__(self, file: BinaryIO, size: int, budget: _Budget) -> None:
         self.at = 0
@@ -139,12 +139,12 @@ class _Reader:
         if end <= len(self._data):
             return
         if end > self._size:
-            raise _Damaged("ends in the middle of its metadata")
+            raise _DamagedFile("ends in the middle of its metadata")
         self._budget.require("bytes of metadata", end)
         more = min(max(end - len(self._data), _CHUNK), self._size - len(self._data))
         self._data += self._file.read(more)
         if end > len(self._data):
-            raise _Damaged("shrank while it was read")
+            raise _DamagedFile("shrank while it was read")
 
     def u32(self) -> int:
         return int.from_bytes(self.raw(4), "little")
@@ -160,11 +160,11 @@ class _Reader:
     def name(self, what: str, longest: int) -> str:
         length = self.u64()
         if not 0 < length <= longest:
-            raise _Damaged(f"has a {what} of {length} bytes")
+            raise _DamagedFile(f"has a {what} of {length} bytes")
         try:
             return self.raw(length).decode("utf-8")
         except UnicodeDecodeError:
-            raise _Damaged(f"has a {what} that is not UTF-8") from None
+            raise _DamagedFile(f"has a {what} that is not UTF-8") from None
 
     def value(self, kind: int) -> Value:
         if kind == STRING:
@@ -172,16 +172,16 @@ class _Reader:
         if kind == ARRAY:
             return self._array()
         if kind not in NUMBERS:
-            raise _Damaged(f"has a value of unknown type {kind}")
-        one = struct.Struct("<" + NUMBERS[kind])
-        value: Scalar = one.unpack(self.raw(one.size))[0]
+            raise _DamagedFile(f"has a value of unknown type {kind}")
+        layout = struct.Struct("<" + NUMBERS[kind])
+        value: Scalar = layout.unpack(self.raw(layout.size))[0]
         return value
 
     def _text(self) -> str | SkippedText:
         length = self.u64()
         if length > self.left:
-            raise _Damaged(f"claims a text of {length} bytes, and has {self.left} left")
-        if length > LONGEST_TEXT:
+            raise _DamagedFile(f"claims a text of {length} bytes, and has {self.left} left")
+        if length > MAX_TEXT_LENGTH:
             self._need(length)
             self.at += length
             return SkippedText(length)
@@ -191,19 +191,21 @@ class _Reader:
     def _array(self) -> Array:
         kind, count = self.u32(), self.u64()
         if kind == ARRAY:
-            raise _Damaged("has an array of arrays, which llama.cpp does not read")
+            raise _DamagedFile("has an array of arrays, which llama.cpp does not read")
         if kind == STRING:
             return self._strings(count)
         if kind not in NUMBERS:
-            raise _Damaged(f"has an array of unknown type {kind}")
+            raise _DamagedFile(f"has an array of unknown type {kind}")
         length = count * struct.calcsize("<" + NUMBERS[kind])
         if length > self.left:
-            raise _Damaged(f"claims an array of {count} numbers, and has {self.left} bytes left")
+            raise _DamagedFile(
+                f"claims an array of {count} numbers, and has {self.left} bytes left"
+            )
         return Array(self.raw(length), kind, count)
 
     def _strings(self, count: int) -> Array:
         if count * 8 > self.left:
-            raise _Damaged(f"claims an array of {count} texts, and has {self.left} bytes left")
+            raise _DamagedFile(f"claims an array of {count} texts, and has {self.left} bytes left")
         self._budget.spend("strings", count)
         start = at = self.at
         unpack, data, known = _U64.unpack_from, self._data, len(self._data)
@@ -214,7 +216,7 @@ class _Reader:
                 known = len(data)
             at += 8 + unpack(data, at)[0]
             if at > self._size:
-                raise _Damaged("has a text in an array that is longer than the file")
+                raise _DamagedFile("has a text in an array that is longer than the file")
         self.at = start
         return Array(self.raw(at - start), STRING, count)
 
@@ -228,12 +230,12 @@ def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise ModelNotFound(f"{path} is a folder. Name the .gguf file in it.")
-        # Opening a pipe would wait for somebody to write into it.
+        # Opening a pipe would wait for a writer.
         if not stat.S_ISREG(status.st_mode):
             raise ModelNotFound(f"{path} is not a file. Name a .gguf file.")
         with path.open("rb") as file:
             return _read(file, path, part, status.st_size, budget, tensors)
-    except ModelNotFound:  # which is a FileNotFoundError as well
+    except ModelNotFound:  # also a FileNotFoundError
         raise
     except FileNotFoundError:
         raise ModelNotFound(f"There is no file {path}. Check the path.") from None
@@ -242,7 +244,7 @@ def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:
         raise ModelNotFound(f"{path} cannot be read: {why}. Check its permissions.") from None
     except ValueError:  # a NUL in the path
         raise ModelNotFound(f"{path!r} is not a path. Check it.") from None
-    except _Damaged as error:
+    except _DamagedFile as error:
         raise ModelInvalid(f"{path} {error}. Download it again.") from None
 
 
@@ -251,24 +253,26 @@ def _read(
 ) -> _Part:
     reader = _Reader(file, size, budget)
     if not size:
-        raise _Damaged("is empty")
+        raise _DamagedFile("is empty")
     if fault := gguf_fault(file.read(_HEADER.size)):
         raise ModelInvalid(f"{path} {fault}")
     file.seek(0)
     if size < _HEADER.size:
-        raise _Damaged("ends in its header")
+        raise _DamagedFile("ends in its header")
     _, version, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
     # The shortest key takes 13 bytes, the shortest tensor 25.
     if n_keys * 13 > size or n_tensors * 25 > size:
-        raise _Damaged(f"claims {n_keys} keys and {n_tensors} tensors, for which it is too small")
+        raise _DamagedFile(
+            f"claims {n_keys} keys and {n_tensors} tensors, for which it is too small"
+        )
     budget.spend("keys", n_keys)
     budget.spend("tensors", n_tensors)
     metadata: dict[str, Value] = {}
     kinds: dict[str, int] = {}
     for _ in range(n_keys):
-        key = reader.name("key", LONGEST_KEY)
+        key = reader.name("key", MAX_KEY_LENGTH)
         if key in metadata:
-            raise _Damaged("has the same key twice")
+            raise _DamagedFile("has the same key twice")
         kinds[key] = reader.u32()
         metadata[key] = reader.value(kinds[key])
     found = _tensors(reader, n_tensors, metadata, part, size) if tensors else []
@@ -281,17 +285,17 @@ def _tensors(
 ) -> list[TensorInfo]:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise _Damaged("has an alignment that is not a power of two")
+        raise _DamagedFile("has an alignment that is not a power of two")
     found = [_tensor(reader, part) for _ in range(count)]
     if len({tensor.name for tensor in found}) < count:
-        raise _Damaged("has two tensors of one name")
+        raise _DamagedFile("has two tensors of one name")
     base = -(-reader.at // alignment) * alignment
     for tensor in found:
         if tensor.offset % alignment:
-            raise _Damaged("has a tensor at an odd place")
+            raise _DamagedFile("has a tensor at an odd place")
         if base + tensor.offset + tensor.size > size:
             need = max(base + tensor.offset + tensor.size for tensor in found)
-            raise _Damaged(f"is incomplete: its tensors need {need} bytes, and it has {size}")
+            raise _DamagedFile(f"is incomplete: its tensors need {need} bytes, and it has {size}")
     return [TensorInfo(t.name, t.shape, t.type, base + t.offset, t.size, t.part) for t in found]
 
 
@@ -299,13 +303,13 @@ def _tensor(reader: _Reader, part: int) -> TensorInfo:
     name = reader.name("tensor name", 1024)
     dimensions = reader.u32()
     if dimensions > 4:
-        raise _Damaged(f"has a tensor of {dimensions} dimensions")
+        raise _DamagedFile(f"has a tensor of {dimensions} dimensions")
     shape = tuple(reader.u64() for _ in range(dimensions))
     kind = TYPES.get(reader.u32())
     if kind is None:
-        raise _Damaged("has a tensor of a type that this llama.cpp does not know")
+        raise _DamagedFile("has a tensor of a type that this llama.cpp does not know")
     label, block, size = kind
     elements = prod(shape)
     if elements >= 1 << 63 or any(n >= 1 << 63 for n in shape) or (shape or (1,))[0] % block:
-        raise _Damaged("has a tensor of impossible shape")
+        raise _DamagedFile("has a tensor of impossible shape")
     return TensorInfo(name, shape, label, reader.u64(), elements // block * size, part)

@@ -1,4 +1,4 @@
-"""Vocabularies of files, as llama.cpp reads them (llama-vocab.cpp)."""
+"""Vocabularies in files, as llama.cpp reads them (llama-vocab.cpp)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
-"""Types of control tokens (models of a family may name these differently), and of those that only
-pad the vocabulary."""
+"""Types of control tokens (models of a family may name these differently), and of padding."""
 
 _ENDS = frozenset(
     """
@@ -22,7 +21,7 @@ _ENDS = frozenset(
     <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[
     """.split()  # noqa: SIM905
 )
-_FILLS = frozenset(
+_INFILL = frozenset(
     """
     <|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|>
     <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>
@@ -38,7 +37,7 @@ _TURN_ENDS = """
     """.split()  # noqa: SIM905
 _BOS: Mapping[str, int] = {"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1}
 _EOS: Mapping[str, int] = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
-"""Ids that llama.cpp takes if a file names none, by tokenizer model."""
+"""llama.cpp's default ids by tokenizer model, for files without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,8 @@ class TokenDifference:
 
 
 class VocabularyFacts:
-    """`model`: "gpt2" (byte-level BPE), "llama" (SentencePiece) …; `pre`: the rule that cuts text
-    into words; `size`: count of tokens."""
+    """A file's vocabulary. `model`: "gpt2" (byte-level BPE), "llama" (SentencePiece) …; `pre`: the
+    pre-tokenizer; `size`: number of tokens."""
 
     def __init__(self, file: GGUFFile) -> None:
         self.model = printable(file.text("tokenizer.ggml.model") or "none", 40)
@@ -67,30 +66,31 @@ class VocabularyFacts:
         return self.tokens.bytes_of(token) or f"[EMPTY_{token}]".encode()
 
     def text(self, token: int | None) -> str:
-        """A token for messages, escaped; "none" for no token."""
+        """A token for messages, escaped; "none" for None."""
         if token is None:
             return "none"
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:
-        """Whether llama.cpp takes it for a control token."""
+        """Whether llama.cpp treats a token as a control token."""
         text = self.bytes_of(token).decode("utf-8", "replace")
         if text in _SHOWN:
             return False
-        if text in _ENDS or text in _FILLS:
-            return not self._is_normal_after_all(text)
+        if text in _ENDS or text in _INFILL:
+            return not self._is_ordinary(text)
         types = self._types
         return types is not None and token < len(types) and types[token] == CONTROL
 
     def unused(self, token: int) -> bool:
-        """Whether it is padding, or a placeholder that no text contains."""
+        """Whether a token is padding, or a placeholder that no text contains."""
         types = self._types
         if types is not None and token < len(types) and types[token] == UNUSED:
             return True
         return b"unused" in self.bytes_of(token) and self.control(token)
 
-    def _is_normal_after_all(self, text: str) -> bool:
-        """`</s>` in Gemma 4 and PLaMo, `<|end|>` in gpt-oss and Solar."""
+    def _is_ordinary(self, text: str) -> bool:
+        """Whether a token is an ordinary one in this model: `</s>` in Gemma 4 and PLaMo, `<|end|>`
+        in gpt-oss and Solar."""
         if text == "</s>":
             return self._has("<|tool_response>") or self._has("<|plamo:eos|>")
         if text == "<|end|>":
@@ -133,8 +133,8 @@ class VocabularyFacts:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyComparison:
-    """The first id that means different text, the first control token with two names, and their
-    count."""
+    """The first id with different text, the first control token with two names, and the number of
+    these."""
 
     different: TokenDifference | None
     controls: TokenDifference | None
@@ -144,12 +144,12 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Whether ids mean the same. Control tokens may have other names, and either may have more
-    tokens; `reads_all`: the draft needs all that the target uses."""
+    """Compare two vocabularies by id. Control tokens may have other names, and either may be
+    larger; `reads_all`: the draft needs all tokens that the target uses."""
     controls: TokenDifference | None = None
     n_controls = 0
-    for token, (one, another) in enumerate(_unlike(target.tokens, draft.tokens)):
-        if one == another or target.bytes_of(token) == draft.bytes_of(token):
+    for token, (ours, theirs) in enumerate(_token_pairs(target.tokens, draft.tokens)):
+        if ours == theirs or target.bytes_of(token) == draft.bytes_of(token):
             continue
         found = TokenDifference(token, target.text(token), draft.text(token))
         if not (target.control(token) and draft.control(token)):
@@ -164,8 +164,9 @@ def compare(
     return VocabularyComparison(None, controls, n_controls)
 
 
-def _unlike(mine: Array | None, other: Array | None) -> Iterable[tuple[bytes, bytes]]:
-    """The tokens by id; none where all are alike, as most often, which is quickly seen."""
+def _token_pairs(mine: Array | None, other: Array | None) -> Iterable[tuple[bytes, bytes]]:
+    """Pairs of tokens by id; empty if the shorter vocabulary is a prefix of the longer one, as is
+    usual."""
     if mine is None or other is None:
         return ()
     shorter, longer = sorted((mine, other), key=len)
@@ -175,13 +176,13 @@ def _unlike(mine: Array | None, other: Array | None) -> Iterable[tuple[bytes, by
 
 
 def difference(target: Path, draft: Path) -> TokenDifference | None:
-    """The first token of a target that means something else to a draft model."""
+    """The first token of a target with another meaning in a draft model."""
     mine, other = (VocabularyFacts(read_gguf(path, tensors=False)) for path in (target, draft))
     return compare(mine, other, reads_all=True).different
 
 
 def require_shared(target: Path, draft: Path) -> None:
-    """A DraftMismatch that names the first token that differs."""
+    """Raise a DraftMismatch that names the first token that differs."""
     found = difference(target, draft)
     if found is not None:
         raise DraftMismatch(
@@ -192,7 +193,7 @@ def require_shared(target: Path, draft: Path) -> None:
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
-    """Share of the target's tokens whose text the draft has. Leading "▁" and "Ġ" are equal."""
+    """The share of the target's tokens whose text the draft has, too. "▁" equals "Ġ"."""
     if target.tokens is None or draft.tokens is None or not target.size:
         return 0.0
     mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))

@@ -1,4 +1,4 @@
-"""Writes GGUF files."""
+"""Write GGUF files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ALIGNMENT = 32
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """`shape`: fastest dimension first; `data`: its bytes, or what makes them when it is their
-    turn, as those of all tensors may be gigabytes."""
+    """A tensor to write. `shape`: fastest dimension first; `data`: its bytes, or a function that
+    makes them when they are written, as all tensors may take gigabytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -35,28 +35,28 @@ def write_gguf(
     kinds: Mapping[str, int],
     tensors: Sequence[NewTensor],
 ) -> None:
-    """Write a file, or raise OSError. `metadata` as read, skipped texts left out; `kinds`: value
-    type of each key."""
+    """Write a file, or raise OSError. `metadata`: as read; skipped texts are left out; `kinds`:
+    value type of each key."""
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
         for key, value in metadata.items()
         if not isinstance(value, SkippedText) and key != "general.alignment"
     ]
-    listed, places = [], []
+    infos, offsets = [], []
     end = 0
     for tensor in tensors:
         shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
         kind = struct.pack("<IQ", TYPE_NUMBERS[tensor.type], end)
-        listed.append(_text(tensor.name) + shape + kind)
-        places.append(end)
+        infos.append(_text(tensor.name) + shape + kind)
+        offsets.append(end)
         end += _aligned(tensor.size)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))
-    head += b"".join([*entries, *listed])
+    head += b"".join([*entries, *infos])
     start = _aligned(len(head))
     with path.open("wb") as file:
         file.write(head)
-        for tensor, place in zip(tensors, places, strict=True):
-            file.seek(start + place)
+        for tensor, offset in zip(tensors, offsets, strict=True):
+            file.seek(start + offset)
             file.write(tensor.data if isinstance(tensor.data, bytes) else tensor.data())
         file.truncate(start + end)
 

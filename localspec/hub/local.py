@@ -15,7 +15,7 @@ from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.names import parts_of
-from localspec.gguf.reader import MOST_PARTS
+from localspec.gguf.reader import MAX_PARTS
 from localspec.hub import places
 from localspec.identity import fingerprint
 from localspec.llama.outcomes import Outcomes
@@ -97,7 +97,7 @@ def _folders_of_settings() -> Sequence[Path]:
 def _state(path: Path) -> list[list[int]]:
     """Size and time of a file and its parts that are there; raises OSError where it is gone."""
     path.stat()
-    return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MOST_PARTS]]
+    return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MAX_PARTS]]
 
 
 def _state_of_part(path: Path) -> list[int]:

@@ -17,11 +17,11 @@ from localspec.gguf.heads import (
     EMBEDDINGS,
     MEDUSA,
     MTP,
-    NOT_READ,
     OUTPUT,
+    UNSUPPORTED_HEADS,
     damaged,
-    layers_read,
-    not_read,
+    target_layers,
+    unsupported_head,
 )
 from localspec.gguf.mtp import require_mtp
 from localspec.gguf.reader import read_gguf
@@ -56,8 +56,8 @@ def open_head(
         UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
-    if kind in NOT_READ:
-        raise not_read(path, kind)
+    if kind in UNSUPPORTED_HEADS:
+        raise unsupported_head(path, kind)
     if options.rpc:
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "
@@ -75,7 +75,7 @@ def open_head(
         layers: tuple[int, ...] = (NEXTN,)
         require_mtp(file, read_gguf(mine.path))
     else:
-        layers = layers_read(file, mine)
+        layers = target_layers(file, mine)
     require(mine, layers)
     shape = _block_shape(file) if kind == DFLASH else None
     require_shared(mine.path, path)

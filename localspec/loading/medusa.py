@@ -9,7 +9,7 @@ import numpy as np
 from localspec.drafters.medusa import Matrix, MedusaWeights
 from localspec.errors import DraftMismatch
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.heads import d2t_ids, damaged, required
+from localspec.gguf.heads import d2t_ids, damaged, require_sizes
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -22,7 +22,7 @@ def read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> MedusaW
     """A ModelInvalid if the file is not as dev/heads.md says; a DraftMismatch if it is for another
     target, or for several answers."""
     path, tensors = file.path, file.by_name
-    sizes = required(file, "embedding_length", "vocab_size", "head_count")
+    sizes = require_sizes(file, "embedding_length", "vocab_size", "head_count")
     width, tokens, count = sizes.values()
     blocks = file.own_integer("block_count")
     if blocks is None or blocks < 0:

@@ -22,7 +22,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.dimensions import Dimensions, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.projectors import image_besides, image_compute
+from localspec.gguf.projectors import image_compute, image_overhead
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.llama.options import HEADS, ModelOptions
@@ -90,7 +90,7 @@ def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
     everything = model.n_layers + 1
     layers = everything if layers < 0 else min(layers, everything)
     first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
-    host, device = [MemoryNeed(compute=model.besides())], list[MemoryNeed]()
+    host, device = [MemoryNeed(compute=model.overhead())], list[MemoryNeed]()
 
     def there(tensor: TensorInfo) -> bool:
         layer = model.layer_of(tensor)
@@ -110,7 +110,7 @@ def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
         (device if layer >= first else host).append(MemoryNeed(kv=size))
     (device if layers else host).append(MemoryNeed(compute=model.compute()))
     if eye is not None:  # weights, read and not mapped, and one image
-        image = image_compute(eye) + image_besides(eye)
+        image = image_compute(eye) + image_overhead(eye)
         (device if layers else host).append(MemoryNeed(eye.weight_bytes, compute=image))
     if layers:
         # Tied embeddings are there twice when the output is on a device.
@@ -127,10 +127,10 @@ def _kept(tensor: TensorInfo, model: Dimensions, *, output: bool) -> MemoryNeed:
     tied = tensor.name == "token_embd.weight"  # once to look up, once rewritten as the output
     if tied and not output:
         return MemoryNeed(size)
-    if model.takes(tensor):
+    if model.uses_kernels(tensor):
         if model.options.mmap and size >= _RELEASED:
             return MemoryNeed(size)  # of the file's pages those stay that are looked up
-    elif not model.rewrites(tensor):
+    elif not model.is_repacked(tensor):
         return MemoryNeed(size)
     if tied:
         return MemoryNeed(2 * size)

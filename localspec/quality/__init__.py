@@ -1,1 +1,1 @@
-"""Test questions with and without speculation, side by side."""
+"""Answers to test questions with and without speculative decoding."""

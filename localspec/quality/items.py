@@ -1,4 +1,4 @@
-"""Questions of public suites, from JSON lines as published, and whether an answer is right."""
+"""Questions of public suites, from JSON lines as published, with checks of the answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ LETTERS = "ABCDEFGHIJKLMNOP"
 
 @dataclass(frozen=True, slots=True)
 class SuiteItem:
-    """One question: its name, prompt, longest answer in tokens, and whether an answer is right."""
+    """A question: its name, prompt, most tokens of an answer, and a check of the answer."""
 
     id: str
     prompt: str
-    most: int
+    max_tokens: int
     right: Callable[[str], bool]
 
 
 def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
-    """The questions of a file, or `limit` of them, spread over it.
-
-    Raises UsageError: no such suite or file, or other fields than the suite's.
-    """
+    """The questions of a file, or `limit` of them, evenly spread. A UsageError for an unknown
+    suite, an unreadable file, or wrong fields."""
     make = SUITES.get(suite)
     if make is None:
         raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
@@ -79,14 +77,14 @@ def _number(text: str) -> float | None:
 
 
 def _mmlu(found: dict[str, Any], number: str) -> SuiteItem | None:
-    if found["answer"] == "answer":  # some copies have the names of the columns as a question
+    if found["answer"] == "answer":  # some copies have the column names as a question
         return None
     right = int(found["answer"])
     return _choice(found["question"], found["choices"], right, f"{found['subject']}/{number}")
 
 
 def _truthfulqa(found: dict[str, Any], number: str) -> SuiteItem:
-    """The best answer among the wrong ones (MC1 of Lin et al. 2022), in a fixed order."""
+    """The best answer and wrong ones (MC1 of Lin et al. 2022), in a fixed order."""
     best = found["best_answer"]
     choices = [best, *found["incorrect_answers"]][: len(LETTERS)]
     random.Random(found["question"]).shuffle(choices)
@@ -113,16 +111,16 @@ _BLOCK = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def _humaneval(found: dict[str, Any], number: str) -> SuiteItem:
-    begun, entry, test = found["prompt"], found["entry_point"], found["test"]
+    start, entry, test = found["prompt"], found["entry_point"], found["test"]
 
     def check(text: str) -> bool:
         block = _BLOCK.search(text)
         code = block[1] if block else text
-        # What stands before the function (imports, helpers) belongs to it; a bare body goes on.
-        whole = f"{begun}\n    pass\n\n{code}" if f"def {entry}" in code else begun + code
+        # Code before the function (imports, helpers) is needed; a bare body continues the prompt.
+        whole = f"{start}\n    pass\n\n{code}" if f"def {entry}" in code else start + code
         return passes(f"{whole}\n\n{test}\n\ncheck({entry})\n")
 
-    prompt = f"Complete this Python function. Answer with its code alone.\n```python\n{begun}```"
+    prompt = f"Complete this Python function. Answer with its code alone.\n```python\n{start}```"
     return SuiteItem(str(found.get("task_id", number)), prompt, 320, check)
 
 

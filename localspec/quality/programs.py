@@ -1,7 +1,7 @@
-"""Programs that a model wrote, run in a child process that can do little harm.
+"""Run programs that a model wrote in a restricted child process.
 
-It has an empty folder, no environment, no input, limits of processor time, memory, files and
-processes, and no network where the system has namespaces for users (`unshare`, Linux). That guards
+It has an empty folder, no environment, no input, limits on processor time, memory, files and
+processes, and no network where the system has user namespaces (`unshare`, Linux). This protects
 against mistakes, not against malice.
 """
 
@@ -20,9 +20,9 @@ SECONDS = 5
 MEMORY = 512 << 20
 FILE = 1 << 20
 
-# The limits are set by the child itself, before it reads the program: what they were before cannot
-# be had back, and nothing is run between fork and exec of a process that has threads.
-_LIMITED = f"""
+# The child sets the limits itself, after reading the program and before running it: it cannot raise
+# them again, and no code has to run between fork and exec of a process with threads.
+_RUNNER = f"""
 import resource as r, sys
 program = sys.stdin.read()
 for kind, most in ((r.RLIMIT_CPU, {SECONDS}), (r.RLIMIT_AS, {MEMORY}), (r.RLIMIT_FSIZE, {FILE}),
@@ -34,17 +34,17 @@ print(end="DONE")
 
 
 def passes(program: str) -> bool:
-    """Whether a program runs to its end within the limits; UsageError on Windows."""
+    """Whether a program runs to its end within the limits; a UsageError on Windows."""
     if sys.platform == "win32":
         raise UsageError(
             "HumanEval runs what the model wrote, and Windows has no limits for that here. Take "
             "another suite, or run it under WSL."
         )
-    done = secrets.token_hex(8)  # only what gets behind the program's end says it
+    done = secrets.token_hex(8)  # printed only after the program's end
     with tempfile.TemporaryDirectory() as folder:
         try:
             ended = subprocess.run(
-                [*_without_network(), sys.executable, "-I", "-c", _LIMITED.replace("DONE", done)],
+                [*_without_network(), sys.executable, "-I", "-c", _RUNNER.replace("DONE", done)],
                 input=program,
                 cwd=folder,
                 env={},
@@ -57,13 +57,13 @@ def passes(program: str) -> bool:
             )
         except subprocess.TimeoutExpired:
             return False
-    # An exit(0) in the program is no success.
+    # An exit(0) in the program does not count as success.
     return ended.returncode == 0 and ended.stdout.endswith(done)
 
 
 @cache
 def _without_network() -> tuple[str, ...]:
-    """A command's prefix that takes its network away; nothing where that is not allowed."""
+    """The prefix of a command to run it without network; empty if that is not permitted."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return ()

@@ -1,4 +1,4 @@
-"""Every question with and without speculation, from one engine."""
+"""Answer every question with and without speculation, with one engine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from localspec.quality.items import SuiteItem
 from localspec.verify.subject import MAX_PROMPT, Subject, measure
 
 _SIZES = (2, 4, 8)
-_MEASURED = 2
-"""Answers along which rounding is measured."""
+_NOISE_ANSWERS = 2
+"""Number of answers along which rounding is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDifference:
-    """A greedy answer that is not plain decoding's: tokens in common, logits between the next two
-    (infinite where one answer ends), and whether each is right.
-    """
+    """A greedy answer that differs from plain decoding: the common prefix in tokens, the gap of
+    the logits of the next two (infinite if one answer ends), and whether each is right."""
 
     item: str
     position: int
@@ -33,7 +32,7 @@ class ItemDifference:
 
 @dataclass(slots=True)
 class Way:
-    """Answers of one way: which are right, and where greedy ones differ from plain ones."""
+    """Answers of one way of drafting: which are right, and how greedy ones differ."""
 
     drafting: Drafting
     right: list[bool] = field(default_factory=list)
@@ -52,7 +51,7 @@ class Way:
 
 @dataclass(slots=True)
 class SuiteOutcome:
-    """All ways over the same questions, `plain` first; `noise` is how far rounding moves logits."""
+    """All ways with the same questions, `plain` first; `noise`: how far rounding moves logits."""
 
     ways: dict[str, Way]
     noise: float = 0.0
@@ -61,7 +60,7 @@ class SuiteOutcome:
 
     @property
     def faults(self) -> list[str]:
-        """Lossless answers that differ where the tokens are farther apart than rounding moves."""
+        """Lossless answers that differ where the logits are farther apart than rounding moves."""
         return [
             f"{name} differs from plain decoding at token {one.position} of {one.item}, where the "
             f"tokens are {one.gap:.4f} logits apart: more than rounding moves ({self.noise:.4f})."
@@ -94,28 +93,28 @@ class SuiteOutcome:
         }
 
 
-def examine(
+def run_suite(
     subject: Subject,
     items: Sequence[SuiteItem],
     sampling: SamplingParams,
     outcome: SuiteOutcome,
 ) -> None:
-    """Answer every question in every way of `outcome`, into it; `sampling` has a seed."""
+    """Answer every question in every way of `outcome`, adding to it; `sampling` has a seed."""
     for number, item in enumerate(items):
         subject.report(f"question {number + 1} of {len(items)}")
         prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
-        if len(prompt) + item.most > subject.engine.context_length:
+        if len(prompt) + item.max_tokens > subject.engine.context_length:
             continue
-        if sampling.greedy and number < _MEASURED:
+        if sampling.greedy and number < _NOISE_ANSWERS:
             plainly = subject.plain(prompt[-MAX_PROMPT:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
                     outcome.noise = max(outcome.noise, *measure(subject, plainly, size), 0.0)
         found = {
-            name: subject.answer(prompt, item.most, way.drafting, sampling=sampling)
+            name: subject.answer(prompt, item.max_tokens, way.drafting, sampling=sampling)
             for name, way in outcome.ways.items()
         }
-        # Judged when all have answered, so that a stop leaves them level.
+        # Checked when all have answered, so that after an interruption all have as many.
         right = {name: item.right(answer.text) for name, answer in found.items()}
         plain = found["plain"].tokens
         for name, answer in found.items():
@@ -133,7 +132,7 @@ def examine(
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
-    """95 % of a share (Wilson 1927); all of [0, 1] for nothing."""
+    """The 95 % interval of a share (Wilson 1927); [0, 1] without answers."""
     if not total:
         return 0.0, 1.0
     z, share = 1.96, right / total
@@ -144,11 +143,11 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 _LISTED = 20
-"""Items that differ; more are counted."""
+"""Most differing items that are listed."""
 
 
 def text(suite: str, found: dict[str, Any]) -> str:
-    """The outcome of a suite, see `localspec.quality.suite_run.SuiteOutcome.as_dict`."""
+    """The outcome of a suite as text, from `SuiteOutcome.as_dict`."""
     lines = [f"{suite}, {found['items']} questions"]
     plain = found["ways"]["plain"]
     for name, way in found["ways"].items():

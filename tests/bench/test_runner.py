@@ -190,9 +190,9 @@ def test_a_sample_adds_up(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("memory", "calibrates"),
     [
-        (Memory.KEEPS, [True, False, False, False]),
-        (Memory.BEGINS, [True, False, True, False]),
-        (Memory.FORGETS, [True, True, True, True]),
+        (Memory.KEPT, [True, False, False, False]),
+        (Memory.PER_TURN, [True, False, True, False]),
+        (Memory.NONE, [True, True, True, True]),
     ],
 )
 def test_who_forgets_when(

@@ -12,7 +12,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.bench.prompt_texts import prompt_for, rendered
+from localspec.bench.prompt_texts import prompt_for, render_prompts
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import SETS, SUITES, load_suites
 from localspec.decoding.params import SamplingParams
@@ -155,20 +155,20 @@ def story() -> BenchPrompt:
 
 
 def test_stories_for_the_embedded_pair(engine: Engine, prompts: list[str]) -> None:
-    assert {prompt.text for prompt in rendered(engine, load_suites())} == set(prompts)
+    assert {prompt.text for prompt in render_prompts(engine, load_suites())} == set(prompts)
 
 
 def test_stories_for_another_model(other: Engine, story: BenchPrompt) -> None:
-    (made,) = rendered(other, [story])
+    (made,) = render_prompts(other, [story])
     assert "<|user|>" not in made.text
     assert "[user] Tell me a story about clara.\n[assistant]" in made.text
     (plain,) = load_suites(suites=["continue"], per_suite=1)
-    assert rendered(other, [plain]) == [plain]
+    assert render_prompts(other, [plain]) == [plain]
 
 
 def test_the_text_is_read_as_the_messages_are(other: Engine, story: BenchPrompt) -> None:
     """One BOS, whether the template or the tokenizer writes it."""
-    (made,) = rendered(other, [story])
+    (made,) = render_prompts(other, [story])
     seen = []
     for prompt in (made.text, story.messages):
         stream = other.stream(prompt, max_tokens=1, sampling=GREEDY)
@@ -185,8 +185,8 @@ def test_a_model_without_a_template_reads_the_words(plain_model: Path, story: Be
 def test_all_turns_follow_the_models_own_answers(engine: Engine) -> None:
     said = ("Tell me a story about a fox.", "And then?", "Why?")
     asked = BenchPrompt("q", "s", said[0], ({"role": "user", "content": said[0]},), said[1:])
-    assert len(rendered(engine, [asked])) == 1
-    first, second, third = rendered(engine, [asked], all_turns=True, max_tokens=8)
+    assert len(render_prompts(engine, [asked])) == 1
+    first, second, third = render_prompts(engine, [asked], all_turns=True, max_tokens=8)
     assert [p.id for p in (first, second, third)] == ["q", "q, turn 2", "q, turn 3"]
     assert [m["role"] for m in third.messages] == ["user", "assistant"] * 2 + ["user"]
     stream = engine.stream(first.text, max_tokens=8, sampling=GREEDY, drafting=PLAIN)

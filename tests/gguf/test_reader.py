@@ -12,7 +12,7 @@ from gguf import GGUFReader
 
 from localspec.errors import ModelInvalid, ModelNotFound
 from localspec.gguf.file import Array, SkippedText
-from localspec.gguf.reader import MOST_STRINGS, read_gguf
+from localspec.gguf.reader import MAX_STRINGS, read_gguf
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.llama.types import TYPES
 from tests.gguf.raw import (
@@ -178,7 +178,7 @@ def test_damage_is_named(tmp_path: Path, content: bytes, cause: str) -> None:
 def test_a_sparse_file_cannot_make_it_count_for_ever(tmp_path: Path) -> None:
     """Zeros are empty texts: a hole of a terabyte would hold 10^11 of them."""
     path = tmp_path / "sparse.gguf"
-    for kind, count in ((STRING, MOST_STRINGS + 1), (STRING, 1 << 36), (U64, 1 << 36)):
+    for kind, count in ((STRING, MAX_STRINGS + 1), (STRING, 1 << 36), (U64, 1 << 36)):
         path.write_bytes(gguf([key("a", ARRAY, struct.pack("<IQ", kind, count))]))
         os.truncate(path, 1 << 40)
         with pytest.raises(ModelInvalid, match="than any model"):

@@ -18,7 +18,7 @@ import localspec
 from localspec import ModelOptions
 from localspec.gguf.dimensions import Dimensions, n_layers
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.projectors import image_besides, image_compute
+from localspec.gguf.projectors import image_compute, image_overhead
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
 from localspec.llama.context import Context
@@ -317,7 +317,7 @@ def test_they_lie_where_the_layers_do(options: ModelOptions, target_path: Path) 
     file, without = read_gguf(target_path), ModelOptions(context=512)
     (adapter,), projector = opened_besides(options)
     assert projector is not None
-    eye = projector.weight_bytes + image_compute(projector) + image_besides(projector)
+    eye = projector.weight_bytes + image_compute(projector) + image_overhead(projector)
     for layers, on_device in ((0, 0.0), (2, 1 / n_layers(file)), (-1, 1.0)):
         bare = place(file, without, layers)
         full = place(file, options, layers)

@@ -11,7 +11,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.quality.items import SuiteItem
-from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, examine, text, wilson
+from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, run_suite, text, wilson
 from localspec.verify.subject import GREEDY, PLAIN, Subject
 from tests.cli.conftest import Cli, cli
 
@@ -31,7 +31,7 @@ def engine() -> Iterator[Engine]:
 
 def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> SuiteOutcome:
     outcome = SuiteOutcome({"plain": Way(PLAIN), "here": Way(drafting)})
-    examine(Subject(engine, lambda text: None), ITEMS, sampling, outcome)
+    run_suite(Subject(engine, lambda text: None), ITEMS, sampling, outcome)
     return outcome
 
 
