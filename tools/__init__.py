@@ -1,1 +1,1 @@
-"""Measurements that need a quiet machine."""
+"""Measurements, most of which need an idle machine."""

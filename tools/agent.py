@@ -1,12 +1,12 @@
-"""An agent's session against servers: seconds to the first word, and tokens a second behind it.
+"""Time an agent's session with servers: seconds to the first word, tokens per second after it.
 
     python -m tools.agent TARGET [DRAFT] [--llama-server PROGRAM] [--tokens 7000] [--rounds 3]
 
-A system prompt with tools and files of this repository, some `--tokens`, and a question (cold); a
-file more and a question about it (warm); a function to be written again with another name (edit).
-Then the server ends, is started again, and is asked the last of these again (from disk): localspec
-with --prompt-cache, llama-server with its slot saved and restored. Servers take turns, alone on the
-machine; figures are medians of the rounds. `localspec, off` has llama.cpp's kernels.
+A system prompt with tools and about `--tokens` of files of this repository, and a question (cold);
+another file and a question about it (warm); a function to repeat with another name (edit). Then the
+server is restarted and gets the last request again (from disk): localspec with --prompt-cache,
+llama-server with its slot saved and restored. Only one server runs at a time; figures are medians
+of the rounds. `localspec, off` has llama.cpp's kernels.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def even_numbers(numbers):
     """Return the even numbers of a list, in their order."""
     return [number for number in numbers if number % 2 == 0]
 ```'''
-ASKED = "Write a short Python function that returns the even numbers of a list. Only code."
+QUESTION = "Write a short Python function that returns the even numbers of a list. Only code."
 EDIT = "Rename the function to evens, and print all of it again."
 REPLY = "It is a part of a Python program that makes local language models faster."
 STEPS = ("cold", "warm", "edit", "from disk")
 
 
-class Said(NamedTuple):
-    """Seconds to the first word; tokens a second behind it; tokens of the prompt; the text."""
+class Reply(NamedTuple):
+    """A reply: seconds to the first word, tokens per second after it, prompt tokens, text."""
 
     first: float
     speed: float
@@ -79,7 +79,7 @@ class Server(NamedTuple):
             connection.request("POST", f"/slots/0?action={action}", '{"filename": "slot"}')
             assert connection.getresponse().status == 200, f"{self.name} cannot {action} its slot"
 
-    def ask(self, messages: list[dict[str, str]], most: int) -> Said:
+    def ask(self, messages: list[dict[str, str]], most: int) -> Reply:
         body = {"messages": messages, "max_tokens": most, "temperature": 0, "stream": True}
         body |= {"stream_options": {"include_usage": True}, "cache_prompt": True}
         text, first, last, usage = "", 0.0, 0.0, {"prompt_tokens": 0, "completion_tokens": 0}
@@ -98,7 +98,7 @@ class Server(NamedTuple):
                     text, last = text + word, time.perf_counter()
                     first = first or last
         speed = (usage["completion_tokens"] - 1) / max(1e-9, last - first)
-        return Said(first - began, speed, usage["prompt_tokens"], text)
+        return Reply(first - began, speed, usage["prompt_tokens"], text)
 
 
 def files() -> Iterator[str]:
@@ -106,7 +106,7 @@ def files() -> Iterator[str]:
         yield f"{path.relative_to(ROOT)}:\n\n{path.read_text('utf-8')}"
 
 
-def session(server: Server, characters: int) -> dict[str, Said]:
+def session(server: Server, characters: int) -> dict[str, Reply]:
     read = "\n\n".join(files())
     messages = [{"role": "system", "content": SYSTEM}]
     turns = (
@@ -118,11 +118,11 @@ def session(server: Server, characters: int) -> dict[str, Said]:
     with server.running():
         for name, text, most in turns:
             if name == "edit":
-                messages.append({"role": "user", "content": ASKED})
+                messages.append({"role": "user", "content": QUESTION})
                 messages.append({"role": "assistant", "content": FUNCTION})
             messages.append({"role": "user", "content": text})
             found[name] = server.ask(messages, most)
-            # Not what was said: all servers are to be asked the same.
+            # A fixed reply, so that all servers get the same prompt.
             messages.append({"role": "assistant", "content": REPLY})
         if server.saves:
             server.slot("save")
@@ -133,17 +133,17 @@ def session(server: Server, characters: int) -> dict[str, Said]:
     return found
 
 
-def servers(said: argparse.Namespace, folder: Path) -> Iterator[Server]:
+def servers(args: argparse.Namespace, folder: Path) -> Iterator[Server]:
     port = free_port()
-    models = ["-m", said.target, "-c", str(said.tokens + 2500)]
-    draft = ["-d", said.draft or "none"]
+    models = ["-m", args.target, "-c", str(args.tokens + 2500)]
+    draft = ["-d", args.draft or "none"]
     own = [sys.executable, "-m", "localspec", "serve", *models, *draft, "--port", str(port)]
     for name, kernels in (("localspec", "auto"), ("localspec, off", "off")):
         home = {"LOCALSPEC_KERNELS": kernels, "LOCALSPEC_HOME": str(folder / kernels)}
         yield Server(name, [*own, "--prompt-cache", "4GB"], port, home)
-    if said.llama_server:
+    if args.llama_server:
         (folder / "slots").mkdir()
-        theirs = [said.llama_server, *models, "--port", str(port), "-np", "1", "-t"]
+        theirs = [args.llama_server, *models, "--port", str(port), "-np", "1", "-t"]
         theirs += [str(os.cpu_count()), "--slot-save-path", str(folder / "slots")]
         yield Server("llama-server", theirs, port)
 
@@ -155,14 +155,14 @@ def main() -> None:
     parser.add_argument("--llama-server")
     parser.add_argument("--tokens", type=int, default=7000)
     parser.add_argument("--rounds", type=int, default=3)
-    said = parser.parse_args()
-    found: dict[str, dict[str, list[Said]]] = defaultdict(lambda: defaultdict(list))
+    args = parser.parse_args()
+    found: dict[str, dict[str, list[Reply]]] = defaultdict(lambda: defaultdict(list))
     with tempfile.TemporaryDirectory() as name:
-        for number in range(said.rounds):
+        for number in range(args.rounds):
             folder = Path(name, str(number))
             folder.mkdir()
-            for server in servers(said, folder):
-                for step, one in session(server, 3 * said.tokens).items():
+            for server in servers(args, folder):
+                for step, one in session(server, 3 * args.tokens).items():
                     found[server.name][step].append(one)
                     print(f"{server.name}, {step}: {one}", file=sys.stderr, flush=True)
     print("| server | " + " | ".join(f"{step}: first word, tok/s" for step in STEPS) + " |")

@@ -1,16 +1,16 @@
-"""How several commits answer the same prompts: × plain decoding, side by side in one run.
+"""Compare the speed of several commits, × plain decoding, interleaved in one run.
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old
         [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
         [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
-Each arm is a checkout in a process and a cache folder of its own: a first session. All read a
-prompt, then answer it in turns of TURN seconds; who is first rotates. Plain decoding, with the
+Each arm is a checkout in a separate process with an empty cache folder: a first session. All read a
+prompt, then answer it in turns of TURN seconds; the first arm rotates. Plain decoding, with the
 first arm's checkout and kernels, is one of them. A figure is the geometric mean over the suites of
 tokens per second after the first token; "whole" includes the seconds until it. `,--draft=FILE` sets
 an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain` turns drafts off.
-`--all-turns` asks later turns too, after the target's own plain answers. All use as many threads as
-there are cores: `-t auto` would take the other arms for a busy machine.
+`--all-turns` adds later turns, after the target's plain answers. All use as many threads as there
+are cores: `-t auto` would mistake the other arms for a busy machine.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ KERNELS, NO_DRAFTS = "--kernels=", "--plain"
 VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
 TURN, SETTLING = 0.3, 5.0
-"""Seconds of a turn; a step that has begun is ended. Seconds in which idle engines move their
+"""Seconds of a turn, plus the rest of its last step; and seconds in which idle engines move their
 weights into huge pages."""
 
 
-class Said(NamedTuple):
+class Figures(NamedTuple):
     """Seconds until the first token, tokens per second after it, tokens, steps, steps with a draft,
     and a checksum of the text.
     """
@@ -72,35 +72,35 @@ def main() -> None:
     options.add_argument("--temp", type=float, default=0.0)
     options.add_argument("-c", "--ctx", type=int, default=4096)
     options.add_argument("--answer", help=argparse.SUPPRESS)
-    said = options.parse_args()
-    # The arms answer from folders of their own.
-    said.target, said.draft = str(Path(said.target).resolve()), draft_file(said.draft)
-    if said.answer is not None:
-        answer(said.target, said.draft, json.loads(said.answer))
+    args = options.parse_args()
+    # The arms run in other folders.
+    args.target, args.draft = str(Path(args.target).resolve()), draft_file(args.draft)
+    if args.answer is not None:
+        answer(args.target, args.draft, json.loads(args.answer))
         return
-    arms = dict(one.split("=", 1) for one in said.arm)
+    arms = dict(one.split("=", 1) for one in args.arm)
     if not arms:
         options.error("Name at least one checkout: --arm new=.")
     checkout, *flags = next(iter(arms.values())).split(",")
     kernels = [flag for flag in flags if flag.startswith(KERNELS)]
     arms = {PLAIN: ",".join([checkout, *kernels]), **arms}
-    compare(said, arms)
+    compare(args, arms)
 
 
 def draft_file(name: str) -> str:
     return name if name == NO_DRAFT else str(Path(name).resolve())
 
 
-def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
-    """Ask all arms in turns, and report."""
+def compare(args: argparse.Namespace, arms: Mapping[str, str]) -> None:
+    """Run all arms alternately, and print a report."""
     from localspec.bench.suites import load_suites
 
-    prompts = load_suites([*map(Path, said.prompts)], per_suite=said.per_suite)
-    if said.all_turns:
-        prompts = with_later_turns(said, prompts)
-    found: dict[str, list[dict[str, Said]]] = {}
+    prompts = load_suites([*map(Path, args.prompts)], per_suite=args.per_suite)
+    if args.all_turns:
+        prompts = with_later_turns(args, prompts)
+    found: dict[str, list[dict[str, Figures]]] = {}
     with ExitStack() as opened:
-        ask = {name: opened.enter_context(arm(said, name, where)) for name, where in arms.items()}
+        ask = {name: opened.enter_context(arm(args, name, where)) for name, where in arms.items()}
         names = list(arms)
         sleep(SETTLING)
         for number, prompt in enumerate(prompts):
@@ -109,10 +109,10 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
             order = names[turn:] + names[:turn]
             for name in order:
                 ask[name].begin(text, number + 1)
-            row: dict[str, Said] = {}
+            row: dict[str, Figures] = {}
             while len(row) < len(order):
                 for name in [name for name in order if name not in row]:
-                    complete = ask[name].go_on()
+                    complete = ask[name].proceed()
                     if complete is not None:
                         row[name] = complete
             if not all(one.steps for one in row.values()):
@@ -120,15 +120,15 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
                 continue
             found.setdefault(prompt.suite, []).append(row)
             speed = row[PLAIN].speed
-            told = (f"{n} {row[n].speed / speed:.3f} ({row[n].tokens})" for n in names[1:])
+            ratios = (f"{n} {row[n].speed / speed:.3f} ({row[n].tokens})" for n in names[1:])
             tokens = row[PLAIN].tokens
-            print(f"{prompt.id}: {speed:.1f} tok/s ({tokens}), × {', '.join(told)}", flush=True)
+            print(f"{prompt.id}: {speed:.1f} tok/s ({tokens}), × {', '.join(ratios)}", flush=True)
     for name in names[1:]:
-        report(name, found, said.max_tokens)
+        report(name, found, args.max_tokens)
 
 
-def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens: int) -> None:
-    behind_first = {
+def report(name: str, found: Mapping[str, Sequence[Mapping[str, Figures]]], tokens: int) -> None:
+    after_first = {
         suite: [math.log(row[name].speed / row[PLAIN].speed) for row in rows]
         for suite, rows in found.items()
     }
@@ -138,10 +138,10 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens:
     }
     print(f"\n{name:18} {'':4}  whole")
     for suite in found:
-        middle = [math.exp(fmean(logs[suite])) for logs in (behind_first, whole)]
+        middle = [math.exp(fmean(logs[suite])) for logs in (after_first, whole)]
         print(f"  {suite:16} {middle[0]:.2f}  {middle[1]:.2f}")
-    print(f"  {'all (95 %)':16} {told(behind_first)}  {told(whole)}")
-    lowest = [math.exp(min(map(min, logs.values()))) for logs in (behind_first, whole)]
+    print(f"  {'all (95 %)':16} {mean_text(after_first)}  {mean_text(whole)}")
+    lowest = [math.exp(min(map(min, logs.values()))) for logs in (after_first, whole)]
     print(f"  {'lowest':16} {lowest[0]:.2f}  {lowest[1]:.2f}")
     all_rows = [row for rows in found.values() for row in rows]
     same = (
@@ -157,8 +157,8 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens:
     print(f"  drafted in {drafted / max(1, steps):.0%} of {steps} steps; prompts × {first:.2f}")
 
 
-def told(logs: Mapping[str, Sequence[float]]) -> str:
-    """The mean over the suites, with its interval."""
+def mean_text(logs: Mapping[str, Sequence[float]]) -> str:
+    """The mean over the suites as text, with its interval."""
     import numpy as np
 
     from localspec.bench.speed_ups import mean_interval
@@ -169,12 +169,12 @@ def told(logs: Mapping[str, Sequence[float]]) -> str:
     return f"{middle:.3f}{sure}"
 
 
-def with_later_turns(said: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
+def with_later_turns(args: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
     import localspec
     from localspec.bench.prompt_texts import render_prompts
 
-    with localspec.load(said.target, context=said.ctx) as engine:
-        return render_prompts(engine, prompts, all_turns=True, max_tokens=said.max_tokens)
+    with localspec.load(args.target, context=args.ctx) as engine:
+        return render_prompts(engine, prompts, all_turns=True, max_tokens=args.max_tokens)
 
 
 class Arm:
@@ -185,14 +185,14 @@ class Arm:
 
     def begin(self, text: Any, seed: int) -> None:
         """Read a prompt and say its first token."""
-        self._tell([text, seed])
+        self._request([text, seed])
 
-    def go_on(self) -> Said | None:
+    def proceed(self) -> Figures | None:
         """Decode for TURN; the answer's figures once it is complete."""
-        found = self._tell(None)
-        return None if found is None else Said(*found)
+        found = self._request(None)
+        return None if found is None else Figures(*found)
 
-    def _tell(self, what: Any) -> Any:
+    def _request(self, what: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(what) + "\n")
@@ -201,17 +201,17 @@ class Arm:
 
 
 @contextmanager
-def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
+def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN or NO_DRAFTS in flags,
-        "ctx": said.ctx,
-        "tokens": said.max_tokens,
-        "temp": said.temp,
+        "ctx": args.ctx,
+        "tokens": args.max_tokens,
+        "temp": args.temp,
     }
     others = [flag.removeprefix(OTHER_DRAFT) for flag in flags if flag.startswith(OTHER_DRAFT)]
-    draft = draft_file(others[-1]) if others else said.draft
-    command = [sys.executable, str(Path(__file__).resolve()), said.target, draft]
+    draft = draft_file(others[-1]) if others else args.draft
+    command = [sys.executable, str(Path(__file__).resolve()), args.target, draft]
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {
             "LOCALSPEC_HOME": home,
@@ -240,7 +240,7 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
 
 
 def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
-    """The child: answers the prompts on stdin by the localspec it finds, a line every turn."""
+    """In the child: answer the prompts on stdin with the checkout's localspec, a line per turn."""
     import localspec
 
     began = perf_counter()
@@ -272,7 +272,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
                 break
             print("null", flush=True)
         stats = stream.stats
-        said = Said(
+        figures = Figures(
             stats.prompt_seconds,
             stats.tokens_per_second,
             stats.generated_tokens,
@@ -280,11 +280,11 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
             sum(bool(step.drafted) for step in steps),
             zlib.crc32(stream.text.encode()),
         )
-        print(json.dumps(said), flush=True)
+        print(json.dumps(figures), flush=True)
 
 
 def decode(stream: Any, steps: list[Any]) -> bool:
-    """Go on for TURN; whether the answer does so, too."""
+    """Decode for TURN seconds; whether the answer is unfinished."""
     until = perf_counter() + TURN
     for chunk in stream:
         if chunk.step is not None:

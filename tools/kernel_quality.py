@@ -1,10 +1,10 @@
-"""How far logits are from those of the same weights in F32: with kernels, and with stock llama.cpp.
+"""Measure errors of logits against the same weights in F32, with kernels and stock llama.cpp.
 
     python -m tools.kernel_quality [--models smollm2 demo] [--types Q4_0,Q4_K…] [--tokens 20000]
 
-Each model is written so wide that every type fits its rows, and quantized to each type alone by
-llama.cpp, without an importance matrix; the reference is that file dequantized by the package gguf,
-with a KV cache in F32 as well. Read are the texts of `localspec bench`, LENGTH tokens at a time.
+Each model is widened so that every type fits its rows, and quantized to a single type by llama.cpp,
+without an importance matrix. The reference is that file dequantized by the package gguf, with a KV
+cache in F32. The models read the texts of `localspec bench`, LENGTH tokens at a time.
 Perplexity is of all tokens but the first of each, its ratio with a standard error over tokens; |Δ|
 is the mean over every nth logit, VOCABULARY in all, of each row.
 """
@@ -48,9 +48,9 @@ LENGTH = 512
 VOCABULARY = 1024
 
 
-class Said(NamedTuple):
-    """Of a text: the log probability of each token but the first of a piece, [n]; and some of the
-    logits, float32 [n, VOCABULARY]."""
+class Scores(NamedTuple):
+    """A model's scores of a text: the log probability of each token except the first of a piece,
+    [n], and some of the logits, float32 [n, VOCABULARY]."""
 
     likelihoods: Rows
     logits: Rows
@@ -65,28 +65,28 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["smollm2", "demo"], choices=SHAPES)
     parser.add_argument("--types", type=lambda text: text.split(","), default=[*TYPES])
     parser.add_argument("--tokens", type=int, default=20_000)
-    said = parser.parse_args()
+    args = parser.parse_args()
     if not (status := kernels.status()).in_use:
         raise NativeError(f"There are no kernels here: {status.words}.")
     machine = this_machine(os.cpu_count() or 1)
-    print(f"{machine.cpu}; commit {machine.commit}; {said.tokens:,} tokens")
-    for model in said.models:
+    print(f"{machine.cpu}; commit {machine.commit}; {args.tokens:,} tokens")
+    for model in args.models:
         print(f"\n{model}\n\n| type | ppl F32 | stock | kernels | kernels ÷ stock ", end="")
         print("| mean abs. Δ stock | kernels | ratio |\n|---|" + "---:|" * 7)
         source = scaled_model(resolve(model), ModelShape.parse(SHAPES[model]))
-        for name in said.types:
-            print(line(name, source, said.tokens), flush=True)
+        for name in args.types:
+            print(line(name, source, args.tokens), flush=True)
 
 
 def line(name: str, source: Path, tokens: int) -> str:
-    """A type's line of the table, or why there is none."""
+    """A type's line of the table, or the reason why it is missing."""
     try:
-        return compared(name, source, tokens)
+        return compare(name, source, tokens)
     except NativeError as error:
         return f"| {name} | {error} |" + " |" * 6
 
 
-def compared(name: str, source: Path, tokens: int) -> str:
+def compare(name: str, source: Path, tokens: int) -> str:
     """A type's line; NativeError where llama.cpp cannot quantize to it, or not read it."""
     with tempfile.TemporaryDirectory() as folder:
         file, whole = Path(folder, f"{name}.gguf"), Path(folder, "f32.gguf")
@@ -94,7 +94,7 @@ def compared(name: str, source: Path, tokens: int) -> str:
         dequantize(file, whole)
         reference = read(whole, tokens, cache="f32", kernels=OFF)
         stock, own = (read(file, tokens, kernels=which) for which in (OFF, AUTO))
-    apart = [
+    errors = [
         float(np.abs(one.logits - reference.logits).mean(dtype=np.float64)) for one in (stock, own)
     ]
     perplexities = (one.perplexity for one in (reference, stock, own))
@@ -104,7 +104,7 @@ def compared(name: str, source: Path, tokens: int) -> str:
     return (
         f"| {name} | {' | '.join(f'{one:.4f}' for one in perplexities)}"
         f" | {ratio:.5f} ± {error:.5f}"
-        f" | {apart[0]:.4f} | {apart[1]:.4f} | {apart[1] / (apart[0] or 1):.3f} |"
+        f" | {errors[0]:.4f} | {errors[1]:.4f} | {errors[1] / (errors[0] or 1):.3f} |"
     )
 
 
@@ -121,13 +121,13 @@ def _values(file: GGUFFile, tensor: TensorInfo) -> memoryview:
     return dequantize_tensor(file, tensor).astype("<f4").data
 
 
-def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Said:
-    """What a model says."""
+def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Scores:
+    """The scores of a model file."""
     options = ModelOptions(
         context=LENGTH, kv_type_k=cache, kv_type_v=cache, gpu_layers=0, kernels=kernels
     )
     with Model(file, options) as model, closing(Context(model, options)) as context:
-        return answers(context, text_tokens(model, tokens))
+        return score(context, text_tokens(model, tokens))
 
 
 def text_tokens(model: Model, count: int) -> list[int]:
@@ -142,8 +142,8 @@ def text_tokens(model: Model, count: int) -> list[int]:
     return tokens[:count]
 
 
-def answers(context: Context, tokens: Sequence[int]) -> Said:
-    """What a model says to pieces of LENGTH tokens."""
+def score(context: Context, tokens: Sequence[int]) -> Scores:
+    """The scores of pieces of LENGTH tokens."""
     likelihoods: list[Rows] = []
     logits: list[Rows] = []
     each = context.model.vocabulary.size // VOCABULARY
@@ -159,7 +159,7 @@ def answers(context: Context, tokens: Sequence[int]) -> Said:
             chosen = rows[np.arange(len(following)), following] - highest[:, 0]
             likelihoods.append(chosen - sums)
             logits.append(rows[:, : each * VOCABULARY : each].copy())
-    return Said(np.concatenate(likelihoods), np.concatenate(logits))
+    return Scores(np.concatenate(likelihoods), np.concatenate(logits))
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def main() -> None:
     parser.add_argument("--source", default="smollm2")
     parser.add_argument("--quant", default="Q4_K_M")
     parser.add_argument("--shape", default="768x30x1792", help="width x layers x feed-forward")
-    said = parser.parse_args()
-    shape = ModelShape.parse(f"{said.shape}:{said.quant}")
-    made_moe(resolve(said.source), said.file, shape)
+    args = parser.parse_args()
+    shape = ModelShape.parse(f"{args.shape}:{args.quant}")
+    made_moe(resolve(args.source), args.file, shape)
 
 
 def made_moe(source: Path, destination: Path, shape: ModelShape) -> None:

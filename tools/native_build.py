@@ -57,17 +57,17 @@ def main() -> None:
     parser.add_argument("backend", choices=BACKENDS)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time")
     parser.add_argument("--headers", type=Path, help="has include/vulkan and SPIRV-Headers's cmake")
-    said = parser.parse_args()
-    folder = PLACE / said.backend
-    if is_built(said.backend):
+    args = parser.parse_args()
+    folder = PLACE / args.backend
+    if is_built(args.backend):
         print(f"{folder} has it already; remove it to build it again.")
         return
-    flags = [*_FLAGS, *BACKENDS[said.backend]]
-    if said.backend == "vulkan":
-        flags += _headers(said.headers)
-    make(said.backend, flags, said.jobs)
+    flags = [*_FLAGS, *BACKENDS[args.backend]]
+    if args.backend == "vulkan":
+        flags += _headers(args.headers)
+    make(args.backend, flags, args.jobs)
     print(f"Built. Use it with PYTHONPATH={folder / 'python'}")
-    for name in PROGRAMS.get(said.backend, ()):
+    for name in PROGRAMS.get(args.backend, ()):
         print(f"Start servers with\n  {program(name)} --host 0.0.0.0 --port 50052")
 
 

@@ -53,34 +53,34 @@ def main() -> None:
     options.add_argument("--context", type=int, default=2048)
     options.add_argument("--arms", nargs="+", help="those of localspec; alone, plain, auto")
     options.add_argument("--llama-server", type=Path, help="its program; two more arms")
-    said = options.parse_args()
+    args = options.parse_args()
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
-    model = ModelOptions(context=said.context, threads=said.threads or "auto")
-    pair = (said.model, said.draft) if said.scale is None else scaled_pair(said.scale)
+    model = ModelOptions(context=args.context, threads=args.threads or "auto")
+    pair = (args.model, args.draft) if args.scale is None else scaled_pair(args.scale)
     with ExitStack() as opened:
         together = opened.enter_context(
-            localspec.load(pair[0], draft=pair[1], options=model, parallel=max(2, *said.clients, 2))
+            localspec.load(pair[0], draft=pair[1], options=model, parallel=max(2, *args.clients, 2))
         )
         arms: dict[str, Ask] = {}
-        if said.arms is None or "alone" in said.arms:
+        if args.arms is None or "alone" in args.arms:
             alone = opened.enter_context(localspec.load(pair[0], draft=pair[1], options=model))
-            arms["alone"] = asking(alone, Drafting(), said.tokens)
+            arms["alone"] = asking(alone, Drafting(), args.tokens)
         for name, drafting in (("plain", Drafting(drafter="none")), ("auto", Drafting())):
-            if said.arms is None or name in said.arms:
-                arms[name] = asking(together, drafting, said.tokens)
+            if args.arms is None or name in args.arms:
+                arms[name] = asking(together, drafting, args.tokens)
         for ask in arms.values():  # measures, and learns
             run(ask, prompts[-4:], 1)
-        servers = [] if said.llama_server is None else [*SERVER]
+        servers = [] if args.llama_server is None else [*SERVER]
         if together.draft_path is None:
             servers = servers[:1]
         names = [*arms, *servers]
         print(f"{'clients':>8}" + "".join(f"{name:>15}" for name in names) + "  drafted by auto")
-        for clients in said.clients:
+        for clients in args.clients:
             speeds: dict[str, list[float]] = {name: [] for name in names}
             drafted = 0
-            for turn in range(said.rounds):
-                first = turn * said.requests
-                asked = [prompts[n % len(prompts)] for n in range(first, first + said.requests)]
+            for turn in range(args.rounds):
+                first = turn * args.requests
+                asked = [prompts[n % len(prompts)] for n in range(first, first + args.requests)]
                 # Each goes first in turns: the machine's speed drifts.
                 for place in range(len(names)):
                     name = names[(place + turn) % len(names)]
@@ -88,7 +88,7 @@ def main() -> None:
                         speed, tokens = run(arms[name], asked, clients)
                         drafted += tokens if name == "auto" else 0
                     else:
-                        with serving(said, name, together, clients) as ask:
+                        with serving(args, name, together, clients) as ask:
                             speed, _ = run(ask, asked, clients)
                     speeds[name].append(speed)
             told = "".join(f"{median(found):15.1f}" for found in speeds.values())
@@ -111,17 +111,17 @@ def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
 
 
 @contextmanager
-def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -> Iterator[Ask]:
+def serving(args: argparse.Namespace, name: str, engine: Engine, clients: int) -> Iterator[Ask]:
     """A llama-server with the same models, running meanwhile only, with a slot for each client."""
     (configuration,) = server_configurations([SERVER[name]])
     server = LlamaServer(
-        said.llama_server,
+        args.llama_server,
         engine.model.path,
         engine.draft_path,
         configuration,
         tokenize=lambda text: prompt_tokens(engine, text),
-        threads=said.threads or default_threads(),
-        context=said.context,
+        threads=args.threads or default_threads(),
+        context=args.context,
         weight_buffers=weight_buffers_work(),
         slots=clients,
     )
@@ -131,7 +131,7 @@ def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -
             BenchPrompt(id=prompt, suite="", text=prompt),
             temperature=0.0,
             seed=0,
-            max_tokens=said.tokens,
+            max_tokens=args.tokens,
         )
         return len(sample.token_ids), sample.drafted or 0
 

@@ -1,14 +1,14 @@
-"""What passes, prompts and loading cost with localspec's kernels and without, in turns.
+"""Time passes, prompts and loading with localspec's kernels and without, alternately.
 
     python -m tools.passes MODEL… [--arms off,auto,avxvnni,avx2] [--threads 2,1] [--rounds 7]
         [--sizes 1,2,3,4,5,6,8,12,16] [--prompts 512,2000,6000] [--contexts 300,2000,6000]
 
-Each arm is a process with LOCALSPEC_KERNELS set to its name; `off` is stock llama.cpp, which the
-ratios are to. One arm computes at a time; they take turns at every size, and who is first rotates.
-The first pass of a turn is not counted: threads that waited have to wake up. Medians are taken of
-the passes in which an arm had its cores: those whose processor time ÷ time is no less than
-HAD_CORES of what is usual for it. Each round, as many threads read as many bytes as a pass over one
-token does, so that a figure can be told in times of that. Tables are Markdown.
+Each arm is a process with LOCALSPEC_KERNELS set to its name; ratios are to `off`, stock llama.cpp.
+One arm computes at a time; they alternate at every size, and the first one rotates. The first pass
+of a turn is not counted, as waiting threads have to wake up. Medians are over the passes in which
+an arm had its cores: those whose processor time ÷ time is at least HAD_CORES of its usual value. In
+each round, as many threads read as many bytes as a pass over one token, as a unit for the figures.
+Tables are Markdown.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from localspec.pairing.forecast import active_bytes
 STOCK = "off"
 VARIABLE = "LOCALSPEC_KERNELS"
 HAD_CORES = 0.9
-EACH = 3
-"""Passes of a turn that are counted; one goes before them."""
+COUNTED = 3
+"""Passes of a turn that are counted, after one that is not."""
 SHORT = 600
-"""Tokens of a prompt that is read with every count of threads and in every round; longer ones with
-the first count alone, twice.
+"""Most tokens of a prompt that is read with every number of threads and in every round; longer ones
+are read twice with the first number.
 """
-READ_MOST = 1 << 30
+MAX_READ = 1 << 30
 """Bytes of the read test."""
 
 
@@ -73,29 +73,29 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--loads", type=int, default=3, help="fresh processes of each arm")
     options.add_argument("--room", type=int, help=argparse.SUPPRESS)
-    said = options.parse_args()
-    if said.room is not None:
-        answer(Path(said.models[0]), said.room, said.threads[0])
+    args = options.parse_args()
+    if args.room is not None:
+        answer(Path(args.models[0]), args.room, args.threads[0])
         return
-    if len(said.prompts) != len(said.contexts):
+    if len(args.prompts) != len(args.contexts):
         options.error("Give as many --contexts as --prompts: passes are measured behind each.")
-    machine = this_machine(said.threads[0])
+    machine = this_machine(args.threads[0])
     print(f"{machine.cpu}, {machine.cores} cores; commit {machine.commit}\n")
-    for model in said.models:
+    for model in args.models:
         path = resolve(model, offline=True)
         print(f"## {path.stem}\n")
-        print("\n".join(loading(path, said)), "\n", flush=True)
-        for line in measured(path, said):
+        print("\n".join(loading(path, args)), "\n", flush=True)
+        for line in measure(path, args):
             print(line, flush=True)
 
 
-def loading(path: Path, said: argparse.Namespace) -> Iterator[str]:
-    """How long loading takes, the file being in memory, and what is resident after a prompt."""
+def loading(path: Path, args: argparse.Namespace) -> Iterator[str]:
+    """The time of loading with the file in memory, and the resident memory after a prompt."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for number in range(said.loads + 1):
-        for name in said.arms:
-            with arm(name, path, said.contexts[0] + SHORT, said.threads[0]) as ask:
-                ask("prompt", said.contexts[0], said.threads[0])
+    for number in range(args.loads + 1):
+        for name in args.arms:
+            with arm(name, path, args.contexts[0] + SHORT, args.threads[0]) as ask:
+                ask("prompt", args.contexts[0], args.threads[0])
                 if number:  # the first ones may read the disk
                     found[name].append(ask("memory"))
     yield "| kernels | load, s | resident, MB | peak, MB | which ran |"
@@ -105,38 +105,38 @@ def loading(path: Path, said: argparse.Namespace) -> Iterator[str]:
         yield f"| {name} | {row[0]:.2f} | {row[1]:,.0f} | {row[2]:,.0f} | {all_[0]['ran']} |"
 
 
-def measured(path: Path, said: argparse.Namespace) -> Iterator[str]:
-    """The tables of passes and prompts, line by line."""
-    room = max(*said.prompts, *said.contexts) + said.sizes[-1] + 1
+def measure(path: Path, args: argparse.Namespace) -> Iterator[str]:
+    """The lines of the tables of passes and prompts."""
+    room = max(*args.prompts, *args.contexts) + args.sizes[-1] + 1
     reader = Reader(read_gguf(path))
     with ExitStack() as opened:
         arms = {
-            name: opened.enter_context(arm(name, path, room, said.threads[0])) for name in said.arms
+            name: opened.enter_context(arm(name, path, room, args.threads[0])) for name in args.arms
         }
 
         def in_turns(number: int, samples: Samples, *what: Any) -> None:
-            first = number % len(said.arms)
-            for name in said.arms[first:] + said.arms[:first]:
+            first = number % len(args.arms)
+            for name in args.arms[first:] + args.arms[:first]:
                 samples[name] += [Sample(*one) for one in arms[name](*what)]
 
-        for prompt, context in zip(said.prompts, said.contexts, strict=True):
-            for threads in said.threads if prompt <= SHORT else said.threads[:1]:
+        for prompt, context in zip(args.prompts, args.contexts, strict=True):
+            for threads in args.threads if prompt <= SHORT else args.threads[:1]:
                 taken: Samples = defaultdict(list)
-                for number in range(said.rounds if prompt <= SHORT else 2):
+                for number in range(args.rounds if prompt <= SHORT else 2):
                     in_turns(number, taken, "prompt", prompt, threads)
                 yield f"\nPrompt of {prompt:,} tokens, {threads} threads: {_speeds(taken)}"
             for name in arms:
                 arms[name]("cut", context)
-            for threads in said.threads:
-                costs: dict[int, Samples] = {size: defaultdict(list) for size in said.sizes}
+            for threads in args.threads:
+                costs: dict[int, Samples] = {size: defaultdict(list) for size in args.sizes}
                 rates: list[float] = []
-                for number in range(said.rounds):
+                for number in range(args.rounds):
                     rates.append(reader.rate(threads))
                     for size, samples in costs.items():
                         in_turns(number, samples, "passes", size, threads)
                 yield f"\n{context:,} tokens of context, {threads} threads; ms (× stock's T(1)):\n"
-                yield from _table(costs, said.arms)
-                yield f"\n{_of_reading(reader, rates, costs, said.arms)} {_kept(costs)}"
+                yield from _table(costs, args.arms)
+                yield f"\n{_of_reading(reader, rates, costs, args.arms)} {_kept(costs)}"
 
 
 def _kept(costs: dict[int, Samples]) -> str:
@@ -182,7 +182,7 @@ def _of_reading(
 
 
 def typical(samples: Sequence[Sample]) -> float:
-    """The median second of the passes that had their cores."""
+    """The median seconds of passes that had their cores."""
     return median(one.seconds for one in with_cores(samples))
 
 
@@ -203,7 +203,7 @@ class Reader:
     def __init__(self, file: GGUFFile) -> None:
         self.experts = bool(file.own_integer("expert_count"))
         self.bytes = active_bytes(file)
-        self._data = b"\1" * min(self.bytes, READ_MOST)
+        self._data = b"\1" * min(self.bytes, MAX_READ)
         # Looks for what is not there; the interpreter lock is not held meanwhile.
         self._search = ctypes.CDLL(None).memchr
         self._search.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
@@ -229,7 +229,7 @@ class Reader:
 
 @contextmanager
 def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[..., Any]]:
-    """A process with these kernels that has the model open; asks it."""
+    """A function that sends requests to a process with these kernels and the model."""
     command = [sys.executable, "-m", "tools.passes", str(path), "--room", str(room)]
     command += ["--threads", str(threads)]
     environment = os.environ | {VARIABLE: name}
@@ -243,7 +243,7 @@ def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[...
 
 
 def answer(path: Path, room: int, threads: int) -> None:
-    """The child: has a model open, and measures what stdin asks for."""
+    """In the child: open the model, and run the measurements requested on stdin."""
     options = ModelOptions(context=room, threads=threads, gpu_layers=0)
     began = perf_counter()
     with Model(path, options) as model, closing(Context(model, options)) as context:
@@ -272,7 +272,7 @@ def passes(context: Context, size: int, threads: int) -> list[Sample]:
     held, found = len(context.tokens), []
     tokens = context.filler(size)
     context.set_threads(threads)
-    for _ in range(EACH + 1):
+    for _ in range(COUNTED + 1):
         found.append(timed(context, threads, lambda: context.extend(tokens, size)))
         context.truncate(held)
     return found[1:]

@@ -79,15 +79,15 @@ def main() -> None:
     parser.add_argument("--machine", nargs="+", default=usual, help="cores and GB/s")
     parser.add_argument("--rate", type=float, default=340.0, help="10⁹ operations/s of a core")
     parser.add_argument("--accepted", type=float, default=0.7, help="of drafted tokens")
-    said = parser.parse_args()
+    args = parser.parse_args()
     machines = [H100]
-    for cores, read in reversed([map(float, one.split(":")) for one in said.machine]):
+    for cores, read in reversed([map(float, one.split(":")) for one in args.machine]):
         name = f"{cores:.0f} cores, {read:.0f} GB/s"
-        machines.insert(0, Machine(name, min(read, cores * PER_CORE), cores * said.rate))
+        machines.insert(0, Machine(name, min(read, cores * PER_CORE), cores * args.rate))
     print(f"| target | {' | '.join(one.name for one in machines)} |")
     print("|---|" + "---:|" * len(machines))
     for (name, (target, draft)), (quant, bits) in product(PAIRS.items(), BITS.items()):
-        found = [predicted(one, target, draft, bits, said.accepted) for one in machines]
+        found = [predicted(one, target, draft, bits, args.accepted) for one in machines]
         cells = [f"{plain:.0f}, {one.speed_up:.2f} ×" for plain, one in found]
         print(f"| {name} {quant} | {' | '.join(cells)} |")
 

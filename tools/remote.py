@@ -48,16 +48,16 @@ def main() -> None:
     options.add_argument("--prompts", type=int, default=4)
     options.add_argument("--tokens", type=int, default=64)
     options.add_argument("--draft-threads", type=int, default=1)
-    said = options.parse_args()
+    args = options.parse_args()
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
-    pair = (said.model, said.draft) if said.scale is None else scaled_pair(said.scale)
-    for delay in said.ms:
-        with servers(said.servers, delay / 1000) as addresses:
+    pair = (args.model, args.draft) if args.scale is None else scaled_pair(args.scale)
+    for delay in args.ms:
+        with servers(args.servers, delay / 1000) as addresses:
             model = ModelOptions(
-                context=1024, rpc=addresses, draft_threads=said.draft_threads, threads=1
+                context=1024, rpc=addresses, draft_threads=args.draft_threads, threads=1
             )
             with localspec.load(pair[0], draft=pair[1], options=model) as engine:
-                measure(engine, delay, prompts[: said.prompts], said.tokens)
+                measure(engine, delay, prompts[: args.prompts], args.tokens)
 
 
 def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -> None:

@@ -34,15 +34,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default="docs", type=Path)
     parser.add_argument("--scale", default="R0")
-    said = parser.parse_args()
-    target, draft = scaled_pair(said.scale)
-    said.folder.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    target, draft = scaled_pair(args.scale)
+    args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALSPEC_HOME"] = home
         with localspec.load(str(target), draft=str(draft)) as engine:
             engine.calibrate()
             measure_stock(engine, ModelOptions())
-        asyncio.run(take(PairReference(str(target), str(draft)), said.folder))
+        asyncio.run(take(PairReference(str(target), str(draft)), args.folder))
 
 
 async def take(pair: PairReference, folder: Path) -> None:

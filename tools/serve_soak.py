@@ -53,17 +53,17 @@ def main() -> int:
     options.add_argument("--clients", type=int, default=32)
     options.add_argument("--slice", type=int, default=1000)
     options.add_argument("--seed", type=int, default=0)
-    said = options.parse_args()
+    args = options.parse_args()
     totals: Counter[str] = Counter()
     port = free_port()
     with closing(started(port)) as child:
         process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
         child.wait_until_healthy(f"http://{address}", PATIENCE)
-        soak(address, 200, said.clients, random.Random(-1), process)  # what is made once
+        soak(address, 200, args.clients, random.Random(-1), process)  # what is made once
         print(f"before: {json.dumps(held(process))}", flush=True)
-        for number in range(-(-said.requests // said.slice)):
-            rng = random.Random(f"{said.seed}/{number}")
-            found = soak(address, said.slice, said.clients, rng, process)
+        for number in range(-(-args.requests // args.slice)):
+            rng = random.Random(f"{args.seed}/{number}")
+            found = soak(address, args.slice, args.clients, rng, process)
             totals.update(found)
             print(json.dumps(found), flush=True)
     bad = totals["wrong"] + totals["failed"] + totals["without_retry_after"]
@@ -166,7 +166,7 @@ class Client:
         elif status != 200:
             raise ValueError(f"{status} {reply[:200]!r}")
         else:
-            self._counts["answered" if said(reply, stream) == mark else "wrong"] += 1
+            self._counts["answered" if answer_text(reply, stream) == mark else "wrong"] += 1
 
     def _post(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
         with closing(http.client.HTTPConnection(self._address, timeout=PATIENCE)) as connection:
@@ -187,7 +187,7 @@ class Client:
             return reply.status, b"", reply.getheader("Retry-After")
 
 
-def said(reply: bytes, stream: bool) -> str:
+def answer_text(reply: bytes, stream: bool) -> str:
     """The text of an answer, in any of the protocols."""
     if not stream:
         return text_in(json.loads(reply))

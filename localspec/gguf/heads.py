@@ -45,8 +45,8 @@ def head_kind(path: Path) -> str | None:
 def unsupported_head(path: Path, kind: str) -> ModelInvalid:
     return ModelInvalid(
         f"{path.name} is a {UNSUPPORTED_HEADS[kind]} head (architecture {kind}), "
-        "which localspec does not support, though llama.cpp can compute it. Choose an EAGLE-3 head, "
-        "a model with MTP layers, or a draft model, or leave it out with --draft none."
+        "which localspec does not support, though llama.cpp can compute it. Choose an EAGLE-3 "
+        "head, a model with MTP layers, or a draft model, or leave it out with --draft none."
     )
 
 

@@ -12,7 +12,7 @@ import jinja2
 from jinja2 import meta
 
 from localspec.errors import UsageError
-from localspec.llama.intended_schema import mapped
+from localspec.llama.intended_schema import map_schemas
 from localspec.prompting.content import all_marked, all_plain, marked, plain
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
@@ -78,7 +78,7 @@ class ChatTemplate:
             except (jinja2.TemplateError, TypeError, RecursionError) as error:
                 if not tools or isinstance(error, LimitError):
                     raise
-                text = self._render(fitted, mapped(tools, _simpler), more)
+                text = self._render(fitted, map_schemas(tools, _simpler), more)
             begins = (more or {}).get("add_generation_prompt", True)
             return text + self._fitting.begin if begins and not self._knows_begin else text
         except Exception as error:  # whatever Python says of what somebody else's code does

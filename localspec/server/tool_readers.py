@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from localspec.llama.intended_schema import resolved
+from localspec.llama.intended_schema import resolve_reference
 from localspec.prompting.detokenizer import held_back
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 
@@ -425,7 +425,9 @@ def _arguments(call: str, *, complete: bool) -> str:
 
 def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
     """Types that a value may have by its schema; none where any may come."""
-    said = resolved(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
+    said = (
+        resolve_reference(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
+    )
     parts = next((said[one] for one in ("anyOf", "oneOf", "allOf", "$ref") if said.get(one)), ())
     if options := [_kinds(one, root, depth + 1) for one in parts]:
         return set().union(*options) if all(options) else set()

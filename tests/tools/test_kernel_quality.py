@@ -13,17 +13,17 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.paths import EMBEDDED_DRAFT, embedded
 from tools import kernel_quality
-from tools.kernel_quality import Said, answers, dequantize, text_tokens
+from tools.kernel_quality import Scores, dequantize, score, text_tokens
 
 pytestmark = pytest.mark.nightly
 
 TOKENS = 150
 
 
-def said(path: Path) -> Said:
+def said(path: Path) -> Scores:
     options = ModelOptions(context=128, threads=1)
     with Model(path, options) as model, closing(Context(model, options)) as context:
-        return answers(context, text_tokens(model, TOKENS))
+        return score(context, text_tokens(model, TOKENS))
 
 
 def test_the_same_weights_in_f32_say_nearly_the_same(
@@ -49,5 +49,5 @@ def test_likelihoods_are_those_of_the_tokens_that_follow() -> None:
         tokens = text_tokens(model, 90)
         rows = context.extend(tokens[:10], 1)[0].astype(np.float64)
         expected = rows[tokens[10]] - np.log(np.exp(rows).sum())
-        found = answers(context, tokens).likelihoods[9]
+        found = score(context, tokens).likelihoods[9]
     assert found == pytest.approx(expected, abs=0.1)

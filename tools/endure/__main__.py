@@ -33,15 +33,15 @@ def main() -> int:
     for option, (_, count, told) in PARTS.items():
         options.add_argument(f"--{option}", type=int, default=count, help=told)
     options.add_argument("--seed", type=int, default=0)
-    said = options.parse_args()
+    args = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="endure-"))
     console = Console(width=100, highlight=False)
     outcomes = []
     for option, (name, *_) in PARTS.items():
-        count = getattr(said, option)
+        count = getattr(args, option)
         if count:
             print(f"{name} …", file=sys.stderr, flush=True)
-            outcomes.append(child(f"tools.endure.{name}", folder / name, count, said.seed))
+            outcomes.append(child(f"tools.endure.{name}", folder / name, count, args.seed))
     console.print(table(outcomes))
     failures = [f"{each.what}: {failure}" for each in outcomes for failure in each.failures]
     if not failures:

@@ -68,11 +68,11 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
         path.write_bytes(data)
         outcome.count += 1
         for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
-            status, said = ended(command, folder / "said")
-            told[_kind(status, said)] += 1
-            if GAVE_UP in said:
-                over.setdefault(_gave_up_over(said), []).append(f"{seed}/{number}")
-            wrong = _wrong(status, said)
+            status, output = run_command(command, folder / "said")
+            told[_kind(status, output)] += 1
+            if GAVE_UP in output:
+                over.setdefault(_abort_cause(output), []).append(f"{seed}/{number}")
+            wrong = _fault(status, output)
             if wrong is not None:
                 outcome.failures.append(f"{seed}/{number} {command[0]}: {wrong}")
                 kept = folder / "failed" / f"{command[0]}-{number}.gguf"
@@ -98,19 +98,19 @@ def _import_all() -> None:
                 importlib.import_module(module.name)
 
 
-def ended(command: tuple[str, ...], said: Path) -> tuple[int, str]:
+def run_command(command: tuple[str, ...], output: Path) -> tuple[int, str]:
     """Exit code, negative for a signal, and standard error."""
     child = os.fork()
     if not child:
-        _child(command, said)
+        _child(command, output)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        _wait_for_words(said)
-    return code, said.read_text(errors="replace")
+        _wait_for_words(output)
+    return code, output.read_text(errors="replace")
 
 
-def _child(command: tuple[str, ...], said: Path) -> None:
+def _child(command: tuple[str, ...], output: Path) -> None:
     code = 99
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -122,40 +122,40 @@ def _child(command: tuple[str, ...], said: Path) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         code = main(command)
     finally:
         os._exit(code)
 
 
-def _wait_for_words(said: Path) -> None:
+def _wait_for_words(output: Path) -> None:
     """The shell that tells of a sudden end does so a moment after it."""
     for _ in range(200):
-        if said.read_text(errors="replace"):
+        if output.read_text(errors="replace"):
             return
         signal.sigtimedwait((), 0.01)
 
 
-def _kind(status: int, said: str) -> str:
+def _kind(status: int, output: str) -> str:
     if status < 0:
         return f"died of {signal.Signals(-status).name}"
-    if GAVE_UP in said:
+    if GAVE_UP in output:
         return "given up by llama.cpp, told"
     return "answered" if status == 0 else f"refused ({status})"
 
 
-def _gave_up_over(said: str) -> str:
-    return said.partition(GAVE_UP)[2].partition(". The file")[0]
+def _abort_cause(output: str) -> str:
+    return output.partition(GAVE_UP)[2].partition(". The file")[0]
 
 
-def _wrong(status: int, said: str) -> str | None:
-    lines = said.strip().splitlines()
+def _fault(status: int, output: str) -> str | None:
+    lines = output.strip().splitlines()
     last = lines[-1] if lines else ""
     if status < 0:
         return f"{signal.Signals(-status).name}: {last}"
     if status not in CODES:
         return f"exit code {status}: {last}"
-    if "Traceback" in said or "Internal error" in said:
+    if "Traceback" in output or "Internal error" in output:
         return last
     if status and not re.match(r"localspec: .+\. .+", last):
         return f"no sentence but {last!r}"

@@ -40,58 +40,58 @@ def command(arguments: list[str]) -> list[str]:
 
     Raises SystemExit: it has no meaning here; says why.
     """
-    said = _parser().parse_args(arguments)
-    found = ["--host", said.host, "--port", said.port, "--temp", said.temp, "--seed", said.seed]
-    found += ["-t", "1", "-m", str(_model(said)), *_drafting(said)]
-    slots = max(1, said.parallel or 1)
+    args = _parser().parse_args(arguments)
+    found = ["--host", args.host, "--port", args.port, "--temp", args.temp, "--seed", args.seed]
+    found += ["-t", "1", "-m", str(_model(args)), *_drafting(args)]
+    slots = max(1, args.parallel or 1)
     found += ["--parallel", str(slots)]
-    if said.ctx_size:
-        found += ["-c", str(said.ctx_size if said.kv_unified else said.ctx_size // slots)]
-    if said.fa is not None:
-        found += ["--flash-attention", said.fa]
+    if args.ctx_size:
+        found += ["-c", str(args.ctx_size if args.kv_unified else args.ctx_size // slots)]
+    if args.fa is not None:
+        found += ["--flash-attention", args.fa]
     for flag, value in (
-        ("--alias", said.alias),
-        ("--tags", said.tags),
-        ("--max-tokens", None if said.n_predict == "-1" else said.n_predict),
-        ("--api-key", said.api_key),
-        ("--slot-save-path", said.slot_save_path),
-        ("--cors", said.cors_origins),
+        ("--alias", args.alias),
+        ("--tags", args.tags),
+        ("--max-tokens", None if args.n_predict == "-1" else args.n_predict),
+        ("--api-key", args.api_key),
+        ("--slot-save-path", args.slot_save_path),
+        ("--cors", args.cors_origins),
     ):
         if value is not None:
             found += [flag, value]
-    found += [flag for flag, on in (("--no-slots", said.no_slots), ("--no-ui", said.no_ui)) if on]
-    if said.context_shift:
+    found += [flag for flag, on in (("--no-slots", args.no_slots), ("--no-ui", args.no_ui)) if on]
+    if args.context_shift:
         found.append("--context-shift")
-    if said.reasoning == "off":
+    if args.reasoning == "off":
         found.append("--no-think")
     return [*found, "-v"]
 
 
-def _model(said: argparse.Namespace) -> Path:
-    name = STAND_INS.get(said.hf_file or said.hf_repo or "", TARGET if _no_model(said) else "")
+def _model(args: argparse.Namespace) -> Path:
+    name = STAND_INS.get(args.hf_file or args.hf_repo or "", TARGET if _no_model(args) else "")
     if not name:
-        raise SystemExit(f"shim: nothing stands in for {said.hf_repo} {said.hf_file or ''}")
-    template = said.chat_template
+        raise SystemExit(f"shim: nothing stands in for {args.hf_repo} {args.hf_file or ''}")
+    template = args.chat_template
     if template is not None:
         template = TEMPLATES.get(template, template)
-    if said.chat_template_file is not None:
-        template = Path(said.chat_template_file).read_text(encoding="utf-8")
+    if args.chat_template_file is not None:
+        template = Path(args.chat_template_file).read_text(encoding="utf-8")
     return model_file(name, Path(os.environ[FOLDER]), template=template)
 
 
-def _no_model(said: argparse.Namespace) -> bool:
+def _no_model(args: argparse.Namespace) -> bool:
     """Whether llama-server would be a router."""
-    return said.hf_repo is None and said.hf_file is None and said.model is None
+    return args.hf_repo is None and args.hf_file is None and args.model is None
 
 
-def _drafting(said: argparse.Namespace) -> list[str]:
+def _drafting(args: argparse.Namespace) -> list[str]:
     """llama-server drafts only where it is told to."""
-    if said.spec_synth_rates is not None:
+    if args.spec_synth_rates is not None:
         raise SystemExit("shim: drafts that are accepted by lot are for llama.cpp's own tests")
-    if said.model_draft is None:
+    if args.model_draft is None:
         return ["-d", "none", "--drafter", "none"]
-    draft = ["-d", said.model_draft, "--drafter", "model"]
-    return draft if said.spec_draft_n_max is None else [*draft, "--depth", said.spec_draft_n_max]
+    draft = ["-d", args.model_draft, "--drafter", "model"]
+    return draft if args.spec_draft_n_max is None else [*draft, "--depth", args.spec_draft_n_max]
 
 
 def _parser() -> argparse.ArgumentParser:
