@@ -1,1 +1,1 @@
-"""`localspec bench`: localspec beside plain decoding and peers, on this machine."""
+"""`localspec bench`: compare localspec with plain decoding and peers on this machine."""

@@ -37,7 +37,7 @@ KNOWLEDGE = {
 
 
 class LocalspecArm(Arm):
-    """One way to draft. It does not own `engine`; one that forgets needs an engine of its own."""
+    """One way of drafting. It does not own `engine`; arms that forget need a separate one."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class LocalspecArm(Arm):
 def localspec_arms(
     engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
 ) -> list[LocalspecArm]:
-    """The arms of the named groups, in the order of the report. `another`: opens the pair once
-    more, for each arm that forgets; None uses `engine`."""
+    """The arms of the named groups, in the order of the report. `another`: opens the pair again for
+    each arm that forgets; None uses `engine`."""
     has_model = engine.draft is not None and not engine.head_source
     groups = {
         "plain": {PLAIN: Drafting(drafter="none")},
@@ -116,7 +116,7 @@ def localspec_arms(
         }
         groups["trees"] = {
             "model depth 3 width 2": Drafting(drafter="model", depth=3, width=2),
-            # Accepted by matching the target's sample: what other engines do.
+            # Accepted by matching the target's sample, as in other engines.
             "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
         }
     forgets = {FIRST: Memory.PER_TURN, COLD: Memory.NONE}

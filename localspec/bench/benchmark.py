@@ -1,4 +1,4 @@
-"""Opens pairs, runs the arms, gathers the report."""
+"""Open pairs, run the arms, and gather the report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPair:
-    """What to open: references as `localspec.load` takes them, or the name of a scale pair.
+    """The models to open: references as for `localspec.load`, or the name of a scale pair.
 
-    With a `shape`, the target is scaled to it, and its own file drafts where `draft` is "auto".
+    With a `shape`, the target is scaled to it, and its original file drafts if `draft` is "auto".
     """
 
     name: str
@@ -41,7 +41,7 @@ class BenchPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`."""
+    """Settings of a benchmark; see `localspec.bench.runner.run` and `localspec.bench.arms`."""
 
     options: ModelOptions
     prompts: Sequence[BenchPrompt]
@@ -62,7 +62,7 @@ def benchmark(
     notify: Notify,
     notices: Sequence[str],
 ) -> Report:
-    """Measure the pairs one after the other; after Ctrl+C, return what there is. Raises
+    """Measure the pairs one after the other; after Ctrl+C, return the results so far. Raises
     LocalspecError: a pair that cannot be open_engine."""
     report = Report(
         machine=this_machine(settings.options.fixed_threads),
@@ -83,7 +83,7 @@ def benchmark(
 def measure(
     pair: BenchPair, settings: BenchSettings, results: list[PairResults], notify: Notify
 ) -> None:
-    """Measure a pair; its results are added as they come."""
+    """Measure a pair, adding results to `results` one by one."""
     target, draft = _prepare_files(pair, notify)
     with ExitStack() as stack:
 
@@ -105,7 +105,7 @@ def measure(
             *localspec_arms(
                 engine,
                 settings.groups,
-                # What others learn on the same prompts must not reach an arm that knows nothing.
+                # An arm that knows nothing must not profit from what others learn.
                 another=open_engine,
             )
         ]

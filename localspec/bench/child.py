@@ -1,4 +1,4 @@
-"""Other programs in processes of their own, and what they wrote last."""
+"""Other programs in separate processes, and their error messages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STOP_TIMEOUT = 30.0
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 _ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
 
-# A proxy of the environment has no business with a server of ours.
+# Without the environment's proxy, which cannot reach a server on this machine.
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 class Child:
-    """A process, in the terminal's session: its signals reach it too. `name`: for errors; `advice`:
-    a sentence, where it cannot be run; `piped`: it reads and writes lines of JSON. Raises
-    UsageError: it cannot be run."""
+    """A process in the terminal's session, which gets its signals, too. `name`: for errors;
+    `advice`: a sentence for the error if it cannot be run; `piped`: it reads and writes lines of
+    JSON. Raises UsageError: it cannot be run."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Child:
         return not self._log.closed and self.process.poll() is None
 
     def wait_until_healthy(self, address: str, seconds: float) -> None:
-        """Wait until it answers health checks there, as llama-server does. Raises NativeError, and
-        closes it, where it ended or was not ready within `seconds`."""
+        """Wait until it answers llama-server's health checks at `address`. Raises NativeError, and
+        closes it, if it ended or was not ready within `seconds`."""
         give_up = time.monotonic() + seconds
         try:
             while not _healthy(address):
@@ -80,12 +80,12 @@ class Child:
 
     def send(self, what: Any) -> None:
         """Write a line of JSON."""
-        with suppress(OSError):  # it is gone; what is heard then says why
+        with suppress(OSError):  # it has ended; `receive` reports the reason
             print(json.dumps(what), file=self.process.stdin, flush=True)
 
     def receive(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
-        """The next line, of JSON. Raises NativeError: it ended instead, or had not `done` it after
-        `limit` seconds."""
+        """The next line of JSON. Raises NativeError: it ended, or had not `done` it after `limit`
+        seconds. `done`: a participle for the message."""
         assert self.process.stdout is not None
         timer = Timer(limit, self.process.kill)
         timer.start()
@@ -104,7 +104,7 @@ class Child:
     def error_line(self, *, first: bool = False) -> str:
         """The most useful line of the log: the `first` or last error if there is one.
 
-        At the start the first error causes the others; later, earlier ones were survived.
+        At the start the first error causes the others; later, earlier errors were not fatal.
         """
         self._log.seek(0)
         text = self._log.read().decode("utf-8", "replace")
@@ -125,7 +125,7 @@ class Child:
             self.process.kill()
             self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
-            with suppress(OSError):  # of what it did not read
+            with suppress(OSError):  # of unread input
                 if stream is not None:
                     stream.close()
         self._log.close()

@@ -1,9 +1,9 @@
-"""Answers by ik_llama-cpp-python, run by the Python that has it; it need not have localspec.
+"""Answers by ik_llama-cpp-python, run by its Python, which may not have localspec.
 
     python -I ik_child.py MODEL THREADS CONTEXT
 
-Writes a line of JSON when the model is open, then one per question read
-(`localspec.bench.peers`). Calls the bindings: the package's `IkLlama` cannot repack weights.
+Writes a line of JSON when the model is open, then one per question (`localspec.bench.peers`). Uses
+the low-level bindings, as the package's `IkLlama` cannot repack weights.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 31
-"""Tokens of a prompt in a pass. From 32 on, version 0.1.5 has wrong logits with Q4_1 weights."""
+"""Prompt tokens per pass. From 32 on, version 0.1.5 has wrong logits with Q4_1 weights."""
 TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
 
 
 class IkModel:
     def __init__(self, path: str, threads: int, context: int) -> None:
-        """Open it; weights are repacked as they are read. Raises OSError: it cannot be opened."""
+        """Open a model; weights are repacked when read. Raises OSError: it cannot be opened."""
         api: Any = import_module("ik_llama_cpp._ctypes_api")
         self._batch: Any = import_module("ik_llama_cpp._internals").make_batch_range
         self._api = api
@@ -91,7 +91,7 @@ def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.rando
 
 def main() -> None:
     path, threads, context = sys.argv[1:]
-    # Whatever the library writes to standard output must not come between the lines.
+    # The library's own output must not mix with the lines of JSON.
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     model = IkModel(path, int(threads), int(context))

@@ -1,4 +1,4 @@
-"""llama.cpp's own server as an arm, plain and with each of its ways to speculate."""
+"""llama.cpp's server as an arm, plain and with each of its speculative modes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localspec.errors import NativeError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class ServerConfiguration:
-    """One way; `flags` are those besides models, context and threads."""
+    """A mode of the server; `flags`: other than those for models, context and threads."""
 
     name: str
     flags: tuple[str, ...]
@@ -42,7 +42,7 @@ def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> 
     elif depth == _DEFAULT_DEPTH and ngram is None:
         name += " (default)"
     if ngram is not None:
-        # The n-gram goes first, whatever the order, and the model where it finds nothing.
+        # In any order, the n-gram drafts first, and the model where the n-gram finds nothing.
         name += f" + {ngram}"
     return ServerConfiguration(name, tuple(flags), needs_draft=True)
 
@@ -51,7 +51,7 @@ SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
     ServerConfiguration("plain", ("--spec-type", "none")),
     *(_draft(depth) for depth in (*range(1, 9), 16)),
     *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
-    # ngram-mod is what --spec-default stands for.
+    # ngram-mod is the mode of --spec-default.
     *(ServerConfiguration(n, ("--spec-type", n)) for n in _NGRAM),
     *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
     _draft(7, 0.4, "ngram-mod"),
@@ -72,9 +72,9 @@ def server_configurations(names: Sequence[str] | None = None) -> list[ServerConf
 
 
 class LlamaServer(Arm):
-    """Started by the first answer, or by `start`. `tokenize`: raw text to token ids, BOS included;
-    `weight_buffers`: whether the CPU's own weight layouts work; `slots`: answers at once, each with
-    `context` tokens; `start_timeout`, `answer_timeout`: seconds."""
+    """A llama-server, started by the first answer or by `start`. `tokenize`: raw text to token ids
+    with BOS; `weight_buffers`: whether the CPU's weight layouts work; `slots`: concurrent answers,
+    each with `context` tokens; `start_timeout`, `answer_timeout`: seconds."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LlamaServer(Arm):
         if not weight_buffers:
             command.append("--no-repack")
         self.command = shlex.join([binary.name, *command])
-        # Neither costs time within an answer: prompts saved for later ones, and web pages.
+        # Turn off saved prompts and web pages, which do not change the time of an answer.
         command += ["--cache-ram", "0", "--no-webui"]
         self._program = [str(binary.resolve()), *command]
         self._start_timeout, self._answer_timeout = start_timeout, answer_timeout
@@ -132,12 +132,13 @@ class LlamaServer(Arm):
         try:
             return _sample(self.name, self._post(child, request))
         except BaseException:
-            # It would still be generating, and the next answer would wait for it.
+            # Otherwise it would continue to generate, and delay the next answer.
             self.close()
             raise
 
     def start(self) -> Child:
-        """Start it if it does not run, and wait until it is healthy. Raises LocalspecError."""
+        """Start the server if it is not running, and wait until it is healthy. Raises
+        LocalspecError."""
         if self._child is None or not self._child.running:
             self.close()
             port = free_port()
@@ -195,7 +196,7 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
         timings = reply["timings"]
         tokens = max(0, int(timings["predicted_n"]) - 1)
         seconds = float(timings["predicted_ms"]) / 1e3 if tokens else 0.0
-        # Left out where nothing was drafted.
+        # Missing if nothing was drafted.
         drafted = int(timings.get("draft_n", 0))
         accepted = int(timings.get("draft_n_accepted", 0))
         ids = tuple(int(token) for token in reply["tokens"])
@@ -205,8 +206,8 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
             f"{arm} answered without the expected figures ({error!r}). Take the llama-server of "
             "the llama.cpp that llama-cpp-python contains."
         ) from None
-    # A pass yields the accepted tokens and one more, except where an end-of-generation token cut
-    # the last one short.
+    # A pass yields the accepted tokens and one more, unless an end-of-generation token shortened
+    # the last one.
     whole = drafted == 0 or reply.get("stop_type") == "limit"
     return Sample(
         tokens=tokens,

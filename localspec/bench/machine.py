@@ -1,4 +1,4 @@
-"""What a figure was measured on: machine, versions, files."""
+"""The conditions of a measurement: machine, versions, files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where a benchmark ran. `gpu`: names of the GPUs that llama.cpp can use; `cores`: physical;
-    `memory`: bytes; `commit`: of localspec's checkout, with a + where files are changed."""
+    """The machine of a benchmark. `gpu`: names of the GPUs that llama.cpp can use; `cores`:
+    physical; `memory`: bytes; `commit`: of localspec's checkout, with a + if files are modified."""
 
     cpu: str
     cores: int
@@ -42,8 +42,8 @@ class FileFacts:
 
 
 def this_machine(threads: int | None) -> Machine:
-    """`threads` that passes run on; None for the default."""
-    from localspec.llama import library  # only this, and `_gpu`, need llama.cpp
+    """This machine; `threads`: of passes, None for the default."""
+    from localspec.llama import library  # only this and `_gpu` need llama.cpp
 
     here = machine()
     return Machine(

@@ -1,6 +1,6 @@
-"""Other programs as arms, opened on a pair's files.
+"""Other programs as arms, opened with a pair's files.
 
-llama.cpp's server has a file of its own (`localspec.bench.llama_server`).
+llama.cpp's server is in `localspec.bench.llama_server`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from localspec.bench.samples import Arm, BenchPrompt, Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Whom to measure beside localspec; None leaves one out. `configurations`: names of ways to run
-    llama-server, None for all that the pair allows; `python`: llama-cpp-python's `Llama`, plain and
-    with prompt lookup; `ik_python`: the Python of an environment with ik_llama-cpp-python."""
+    """Peers to measure; None skips one. `configurations`: names of llama-server modes, None for all
+    that the pair allows; `python`: llama-cpp-python's `Llama`, plain and with prompt lookup;
+    `ik_python`: the Python of an environment with ik_llama-cpp-python."""
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
@@ -38,7 +38,7 @@ class Peers:
 def open_peers(
     engine: Engine, peers: Peers | None, options: ModelOptions, stack: ExitStack
 ) -> tuple[list[Arm], dict[str, str]]:
-    """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
+    """Peers on the engine's files, closed by `stack`; and why others cannot be opened, by name."""
     if peers is None:
         return [], {}
     from localspec.llama.kernels import weight_buffers_work
@@ -61,7 +61,7 @@ def open_peers(
         )
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
-            # Named or not: without a draft model there is nothing it could do.
+            # Skipped without a draft model, even if it was named.
             if draft is not None or not configuration.needs_draft:
                 openings[f"llama-server {configuration.name}"] = partial(
                     LlamaServer,
@@ -79,7 +79,7 @@ def open_peers(
         try:
             arms.append(opening())
         except Exception as error:  # noqa: PERF203
-            # It is reported; what was asked for is localspec's figures.
+            # Peers are optional: their failures are reported, not raised.
             refused[name] = str(error) or type(error).__name__
         else:
             stack.callback(_close, arms[-1])
@@ -87,21 +87,21 @@ def open_peers(
 
 
 def _close(arm: Arm) -> None:
-    # One that does not end in order must not take the report with it.
+    # A failure here must not lose the report.
     with suppress(Exception):
         arm.close()
 
 
 LOOKUPS = (None, 10, 2)
-"""Draft lengths: none, its default, and its README's advice for CPUs."""
+"""Draft lengths: none, the package's default, and its README's advice for CPUs."""
 
 _DEFAULT_LOOKUP = 10
 
 
 class PythonLlama(Arm):
-    """llama-cpp-python's `Llama.generate`. `tokenize`: raw text to token ids, BOS included;
-    `lookup`: most draft tokens by prompt lookup; None decodes plainly. Raises ModelNotFound,
-    NativeError: it cannot be opened."""
+    """llama-cpp-python's `Llama.generate`. `tokenize`: raw text to token ids with BOS; `lookup`:
+    most draft tokens by prompt lookup; None decodes plainly. Raises ModelNotFound or NativeError if
+    it cannot be opened."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class PythonLlama(Arm):
                     break
         tokens = max(0, len(ids) - 1)
         text = b"".join(map(vocabulary.piece, ids)).decode("utf-8", "replace")
-        # Each pass yields a token of the target's own, but one that the answer's end cut short.
+        # Each pass yields one token beyond the draft, unless the answer ended within the draft.
         passes = tokens if self._lookup is None else reference.lookups
         return Sample(
             tokens=tokens,
@@ -165,11 +165,11 @@ class PythonLlama(Arm):
 
 
 class IkLlama(Arm):
-    """Plain decoding by ik_llama.cpp, with weights repacked at run time; the package cannot
-    speculate. Runs in another process (`localspec.bench.ik_child`), as its libraries have
-    llama.cpp's names. `python`: of an environment with ik_llama-cpp-python; `tokenize`, `piece`:
-    raw text to token ids, BOS included, and back; `start_timeout`, `answer_timeout`: seconds.
-    Raises LocalspecError."""
+    """Plain decoding by ik_llama.cpp, with weights repacked at run time; the package does not
+    support speculative decoding. Runs in another process (`localspec.bench.ik_child`), as its
+    libraries have llama.cpp's names. `python`: of an environment with ik_llama-cpp-python;
+    `tokenize`, `piece`: raw text to token ids with BOS, and back; `start_timeout`,
+    `answer_timeout`: seconds. Raises LocalspecError."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class IkLlama(Arm):
         self.name = "ik_llama-cpp-python repacked plain"
         self._tokenize, self._piece = tokenize, piece
         self._answer_timeout = answer_timeout
-        # Isolated, as other modules beside the script have names of the standard library's.
+        # Isolated, as modules in the script's folder have names of the standard library.
         command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
         advice = "Name the Python of an environment with ik_llama-cpp-python."
         self._child = Child(self.name, command, advice=advice, piped=True)
@@ -212,7 +212,7 @@ class IkLlama(Arm):
             self._child.send(question)
             reply = self._child.receive("answered", self._answer_timeout)
         except BaseException:
-            # Its answer would be taken for the next one's.
+            # Otherwise a late answer would be taken for the next one.
             self.close()
             raise
         ids = tuple(reply["tokens"])

@@ -1,4 +1,4 @@
-"""A suite's prompts as a model reads them: chat messages through its own template."""
+"""The prompts of a suite as a model reads them: chat messages in its template."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GREEDY, _PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
 
 
 def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
-    """For `Engine.stream`: messages, or raw text where there are or can be none."""
+    """The prompt for `Engine.stream`: messages, or raw text without messages or a template."""
     if prompt.messages and engine.model.chat_template is not None:
         return prompt.messages
     if prompt.messages:
@@ -36,10 +36,10 @@ def render_prompts(
     all_turns: bool = False,
     max_tokens: int | None = None,
 ) -> list[BenchPrompt]:
-    """Prompts whose `text` is what this model reads, as peers are given it.
+    """Prompts with the `text` that this model reads, also for peers.
 
-    With `all_turns`, later turns follow as further prompts, after the model's own plain, greedy
-    answers of at most `max_tokens`. Raises UsageError: the model's template refuses the messages.
+    With `all_turns`, later turns follow as further prompts, after plain greedy answers of at most
+    `max_tokens`. Raises UsageError: the model's template refuses the messages.
     """
     first = [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
     if not all_turns:
@@ -48,7 +48,7 @@ def render_prompts(
 
 
 def prompt_tokens(engine: Engine, text: str) -> list[int]:
-    """As `Engine.stream` makes them."""
+    """Token ids of a prompt, as in `Engine.stream`."""
     return engine.model.vocabulary.tokenize(text, special=True, add_bos=True)
 
 
@@ -58,7 +58,7 @@ def _later(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> list[
     for number, turn in enumerate(prompt.later_turns, 2):
         try:
             answer = _answer(engine, before, max_tokens)
-        except ContextOverflow:  # the arms will say so, of the turn before
+        except ContextOverflow:  # the arms report it for the previous turn
             break
         messages = (
             *before.messages,
@@ -77,7 +77,7 @@ def _answer(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> str:
 
 
 def _text(engine: Engine, prompt: BenchPrompt) -> str:
-    """As `Engine.stream` renders it, less the BOS, which raw text gets anyway."""
+    """The text as rendered by `Engine.stream`, without the BOS, which is added to raw text."""
     given = prompt_for(engine, prompt)
     if isinstance(given, str):
         return given

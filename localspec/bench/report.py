@@ -1,4 +1,4 @@
-"""The report: all that was measured as one record, as JSON, Markdown and text."""
+"""The report: all measurements as JSON, Markdown and text."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from localspec.bench.summary import ALL, Cell, PairSummary, summarise
 from localspec.errors import LocalspecError
 
 FORMAT = 4
-"""Of the JSON; counts up when its meaning changes."""
+"""Version of the JSON, incremented when its meaning changes."""
 
 
 @dataclass(kw_only=True)
 class PairResults:
-    """What was measured on one pair of models. `commands`: what to type for each arm; `dropped`:
-    why arms failed."""
+    """The measurements of one pair of models. `commands`: the command of each arm; `dropped`: why
+    arms failed."""
 
     name: str
     target: FileFacts
@@ -140,7 +140,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escaped for Markdown, in tables too."""
+    """Text escaped for Markdown, also in tables."""
     for sign in "\\|`*_<[":
         text = text.replace(sign, "\\" + sign)
     return " ".join(text.split())
@@ -152,7 +152,7 @@ def _bullets(lines: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first column names the row; `notes` are sentences below."""
+    """A table whose first column has the names of rows; `notes`: sentences below it."""
 
     title: str
     header: list[str]
@@ -161,8 +161,8 @@ class Table:
 
 
 def tables(summary: PairSummary, *, whole: bool = True) -> list[Table]:
-    """All tables of one pair that are not empty. `whole`: every arm suite by suite, not only the
-    planner, and where answers differ."""
+    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only the planner, and
+    the positions where answers differ."""
     found = []
     for temperature in summary.temperatures:
         found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
@@ -219,7 +219,7 @@ def _row(cell: Cell) -> list[str]:
 _SERVER = "llama-server "
 _SERVER_PLAIN = "llama-server plain"
 _DEFAULT = "(default)"
-"""How the name of the server's default draft mode ends."""
+"""Suffix of the name of the server's default draft mode."""
 
 
 def comparison(summary: PairSummary, temperature: float) -> Table:
@@ -284,12 +284,12 @@ def percent(value: float | None) -> str:
 
 
 def table_text(table: Table, width: int) -> str:
-    """A table in at most `width` columns of text; names of rows are folded."""
+    """A table as text of at most `width` columns; names of rows are folded."""
     from rich.console import Console
     from rich.table import Table as Grid
 
     file = io.StringIO()
-    # Names are shown as they are: neither markup nor emoji nor numbers in colour.
+    # Names are printed literally: without markup, emoji or coloured numbers.
     console = Console(
         file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
     )
@@ -305,8 +305,8 @@ def table_text(table: Table, width: int) -> str:
 
 
 def prepare(folder: Path, option: str = "--output") -> None:
-    """Make the folder and write to it once, before an hour is spent. Raises LocalspecError: it
-    cannot be written to."""
+    """Make the folder and test that it is writable, before a long run. Raises LocalspecError: it
+    is not."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -317,7 +317,7 @@ def prepare(folder: Path, option: str = "--output") -> None:
 
 def write(report: Report, folder: Path) -> None:
     """Write report.json first, then report.md. Raises LocalspecError: the disk is full, or the
-    folder cannot be written to any more."""
+    folder is not writable."""
     path = folder
     try:
         for name, form in (("report.json", Report.to_json), ("report.md", markdown)):

@@ -1,4 +1,4 @@
-"""Runs all arms over all prompts, interleaved, so that a drifting machine favours none."""
+"""Run all arms over all prompts, interleaved, so that drifts of the machine's speed cancel out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 
 ProgressCallback = Callable[[int, int, str], None]
-"""Called before each answer with answers done, answers to do, and what runs."""
+"""Called before each answer with the numbers of answers done and in all, and a description."""
 
 WARM_UP_TOKENS = 8
 
@@ -30,9 +30,9 @@ def run(
 ) -> Iterator[Sample]:
     """Let every arm answer every prompt at every temperature.
 
-    Turn by turn, and in a turn suite by suite. All arms answer a prompt one after the other, and
-    the first of them rotates. An arm that fails is `dropped`, with the reason. A prompt has the
-    same seed in all arms and turns.
+    Turns run one after the other, and suites within a turn. All arms answer a prompt in succession,
+    and the first one rotates. An arm that fails is added to `dropped`, with the reason. A prompt
+    has the same seed in all arms and turns.
     """
     done, rotation = 0, 0
     left = list(arms)
@@ -52,7 +52,7 @@ def run(
     def answer(
         arm: Arm, prompt: BenchPrompt, temperature: float, what: str, most: int = max_tokens
     ) -> Sample | None:
-        # Arms may have been dropped: what is left is counted again.
+        # Arms may have been dropped, so the total is computed again.
         answers = len(prompts) * sum(turns if arm.every_turn else 1 for arm in left)
         progress(done, max(done, answers * len(temperatures)), what)
         generate = partial(arm.generate, prompt, temperature=temperature, seed=seed)
@@ -76,7 +76,7 @@ def run(
                     done += 1
                     yield replace(which, temperature=temperature, turn=turn)
 
-    # The first pass pays for allocations, page faults and measurements that no later one has.
+    # The first pass has additional costs: allocations, page faults and measurements.
     if firsts and temperatures:
         for arm in list(left):
             answer(arm, firsts[0], temperatures[0], f"warming up {arm.name}", WARM_UP_TOKENS)

@@ -10,8 +10,8 @@ from localspec.prompting.template import Message
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """One prompt of a suite. `text`: raw text, or what the user says last; `messages`: the chat up
-    to there, empty where it is none; `later_turns`: what the user says after each answer."""
+    """One prompt of a suite. `text`: raw text, or the user's last message; `messages`: the chat up
+    to it, empty for raw text; `later_turns`: the user's later messages."""
 
     id: str
     suite: str
@@ -22,17 +22,17 @@ class BenchPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer by one arm; None where the arm does not tell.
+    """One answer by one arm; None if the arm does not report a value.
 
     Attributes:
-        arm, suite, prompt, temperature, turn: which answer; `run` fills them in.
+        arm, suite, prompt, temperature, turn: identify the answer; set by `run`.
         tokens: generated after the first.
         seconds: from the first token to the last.
         passes: target passes after the prompt's.
         drafted, tested, accepted: draft tokens.
         draft_seconds, verify_seconds, overhead_seconds: shares of `seconds`.
         token_ids: of the whole answer; empty if unknown.
-        calibration_seconds: before the answer; in no other time.
+        calibration_seconds: before the answer, not included in other times.
     """
 
     arm: str = ""
@@ -60,10 +60,10 @@ class Sample:
 
 
 class Arm(ABC):
-    """A localspec configuration or a peer, its models loaded. `name`: as in the report, e.g. "model
-    depth 3", "llama-server draft-simple 3"; `command`: what to type for the same configuration;
-    `every_turn`: else it takes part in the first turn alone; `practises`: it first answers each
-    suite's first prompt, uncounted, at each temperature."""
+    """A localspec configuration or a peer, with loaded models. `name`: in the report, e.g. "model
+    depth 3", "llama-server draft-simple 3"; `command`: the command of the same configuration;
+    `every_turn`: false for arms that take part only in the first turn; `practises`: it first
+    answers each suite's first prompt, uncounted, at each temperature."""
 
     name: str
     command: str
@@ -71,13 +71,13 @@ class Arm(ABC):
     practises: bool = False
 
     def begin_turn(self) -> None:  # noqa: B027
-        """All suites are about to be answered: forget what a first session would not know."""
+        """Prepare for a turn over all suites: forget what a first session would not know."""
 
     @abstractmethod
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
-        """Answer one prompt, knowing nothing of earlier answers' text."""
+        """Answer one prompt, without reusing the text of earlier answers."""
 
     def close(self) -> None:  # noqa: B027
-        """Free what it opened; may be repeated."""
+        """Free its resources; may be repeated."""

@@ -1,6 +1,6 @@
-"""Models of realistic size that compute what a small one computes.
+"""Models of realistic size that compute the same as a small one.
 
-A small llama model is written wider and deeper: zero-padded heads and neurons, layers of zeros,
+A small llama model is made wider and deeper: with zero-padded heads and neurons, layers of zeros,
 which add nothing to the residual stream, and norm weights scaled for the padded mean square.
 """
 
@@ -25,8 +25,8 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
-    """Target and draft of a pair. `draft`: None for the file as it is; `real`: made from SmolLM2,
-    not from the embedded pair; `disk`: GB that writing takes for a while; at most half stays."""
+    """Target and draft of a pair. `draft`: None for the unscaled file; `real`: made from SmolLM2
+    instead of the embedded pair; `disk`: GB needed while writing; at most half of it stays."""
 
     target: ModelShape
     draft: ModelShape | None
@@ -52,8 +52,8 @@ _ALIASES = {"1b": "A"}
 
 
 def find_pair(name: str) -> ScaledPair:
-    """The pair of that name, a key of PAIRS or an alias, in any case. Raises UsageError: there is
-    none."""
+    """The pair with this name, a key of PAIRS or an alias, ignoring case. Raises UsageError: an
+    unknown name."""
     by_name = {known.casefold(): pair for known, pair in PAIRS.items()}
     by_name |= {alias: PAIRS[known] for alias, known in _ALIASES.items()}
     pair = by_name.get(name.casefold())
@@ -80,7 +80,7 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
 def scaled_model(source: Path, shape: ModelShape) -> Path:
     """A model in another shape, written on first use; errors as `scale_model`."""
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
-    # Another source, by a newer release, is another file.
+    # The source may change with a release, so its digest is in the name.
     digest = file_facts(source).sha256[:8]
     stem = source.stem.rsplit("-", 1)[0]
     path = paths.cache_folder() / "scale" / f"{stem}-{size}-{digest}.gguf"

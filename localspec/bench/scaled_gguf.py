@@ -1,4 +1,4 @@
-"""Writes a llama model in a larger shape so that it computes the same."""
+"""Write a llama model in a larger shape so that it computes the same."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from localspec.text import gigabytes, printable
 
 _Tensor = npt.NDArray[Any]
 _BESIDE = 1.3
-"""Bytes on the disk while a model is written ÷ bytes in f16."""
+"""Disk space needed while a model is written ÷ its size in f16."""
 
 
 _SHAPE = re.compile(r"(\d{1,6})x(\d{1,4})x(\d{1,6}):(\w+)", re.IGNORECASE)
 
 
 def gguf_package() -> Any:
-    """The package gguf, or a UsageError where it is not installed."""
+    """The package gguf, or a UsageError if it is not installed."""
     try:
         return import_module("gguf")
     except ImportError:
@@ -68,7 +68,7 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a model of llama architecture; names as llama's keys.
+    """The shape of a model of llama architecture; names follow llama's keys.
 
     Attributes:
         vocabulary: tokens.
@@ -125,8 +125,8 @@ class Shape:
 
 
 class LlamaFile:
-    """A GGUF of llama architecture, to write another one from. `done`: what cannot be done to other
-    files, for errors. Raises as `read_gguf`, and ModelInvalid: of another architecture."""
+    """A GGUF of llama architecture as the source of another one. `done`: a participle for errors
+    about other files. Raises as `read_gguf`, and ModelInvalid: another architecture."""
 
     def __init__(self, path: Path, done: str = "scaled") -> None:
         self._cannot = f"It cannot be {done}."
@@ -139,8 +139,7 @@ class LlamaFile:
         self.tensors = {tensor.name: tensor for tensor in self.file.tensors}
 
     def number(self, name: str, default: int | None = None) -> Any:
-        """A value of the llama section. Raises ModelInvalid: there is none, or one for each
-        layer."""
+        """A value of the llama section. Raises ModelInvalid: it is missing, or differs by layer."""
         value = self.file.own(name)
         value = default if value is None else value
         if value is None:
@@ -150,7 +149,7 @@ class LlamaFile:
         return value
 
     def shape(self) -> Shape:
-        """Raises ModelInvalid: the metadata lack a part, or heads are not all of one width."""
+        """The model's shape. Raises ModelInvalid: metadata are missing, or head widths differ."""
         width, heads = self.number("embedding_length"), self.number("attention.head_count")
         head_width = self.number("attention.key_length", width // heads)
         if self.number("attention.value_length", head_width) != head_width:
@@ -171,13 +170,13 @@ class LlamaFile:
         )
 
     def values(self, name: str) -> _Tensor | None:
-        """A tensor in f32, None where there is none."""
+        """A tensor in f32, None if missing."""
         found = self.tensors.get(name)
         return None if found is None else dequantize_tensor(self.file, found)
 
     def require(self, needed: Iterable[str], allowed: Iterable[str]) -> None:
-        """Raise ModelInvalid for a tensor that is missing, which would be taken for zeros, or that
-        a plain llama model has not."""
+        """Raise ModelInvalid for a missing tensor, which would become zeros, or for one that a
+        plain llama model does not have."""
         missing, others = {*needed} - self.tensors.keys(), self.tensors.keys() - {*allowed}
         if others:
             shown = ", ".join(sorted(others)[:3])
@@ -215,7 +214,7 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     dim, layers, feed_forward = shape.dim, shape.layers, shape.feed_forward
     source = LlamaFile(path)
     old = source.shape()
-    # Both kinds of heads grow by what the width grows by, and keep their own.
+    # The numbers of both kinds of heads grow with the width; head widths stay.
     step = math.lcm(*(old.width // math.gcd(old.width, n) for n in (old.heads, old.kv_heads)))
     if dim % step or dim < old.width or layers < old.layers or feed_forward < old.feed_forward:
         raise UsageError(
@@ -231,12 +230,12 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
         "llama.feed_forward_length": feed_forward,
         "llama.attention.head_count": heads,
         "llama.attention.head_count_kv": kv_heads,
-        # The zeros make the mean square smaller by this factor, and all that is added to it.
+        # The zeros reduce the mean square by this factor, so epsilon is reduced alike.
         "llama.attention.layer_norm_rms_epsilon": old.epsilon * old.width / dim,
     }
     new = replace(old, width=dim, layers=layers, feed_forward=feed_forward)
     tensors = dict(replace(new, heads=heads, kv_heads=kv_heads).tensors())
-    # Some models have these; of a layer that adds nothing they would be zeros.
+    # Some models have biases; those of added layers are zeros.
     biases = {part.replace("weight", "bias"): size[:1] for part, size in tensors.items()}
     tensors |= {part: size for part, size in biases.items() if part in source.tensors}
     if "rope_freqs.weight" in source.tensors:
@@ -259,7 +258,7 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     metadata: dict[str, Value] = {
         key: changed.get(key, value) for key, value in source.file.metadata.items()
     }
-    # How the source was quantized is of no account here.
+    # The source's quantization does not apply to the result.
     metadata.pop("general.quantization_version", None)
     metadata["general.file_type"] = next(n for n, name in FILE_TYPES.items() if name == "F16")
     write_gguf(destination, metadata, {**source.file.kinds, "general.file_type": U32}, made)

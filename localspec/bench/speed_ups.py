@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from localspec.bench.samples import Sample
 
 MIN_PROMPTS = 6
-"""With fewer, no interval is shown."""
+"""Fewest prompts for which an interval is shown."""
 METHOD = (
     "95 %: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
     f"prompt and turn, from {MIN_PROMPTS} prompts on"
@@ -24,9 +24,9 @@ METHOD = (
 
 
 def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.float64]:
-    """Of each prompt, the natural logarithm of how many times faster it was: float64 [prompts].
+    """The natural logarithm of each prompt's speed-up: float64 [prompts].
 
-    Paired by prompt and turn; the median over turns. Empty where no prompt is in both.
+    Paired by prompt and turn; the median over turns. Empty if the samples have no common prompts.
     """
     plain = by_prompt(base)
     found = []
@@ -39,7 +39,7 @@ def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.flo
 
 
 def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Sample]]:
-    """Those with a pace, by prompt and turn."""
+    """Samples with a measurable pace, by prompt and turn."""
     found: dict[tuple[str, str], dict[int, Sample]] = {}
     for sample in samples:
         if sample.tokens > 0 and sample.seconds > 0:
@@ -48,11 +48,12 @@ def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Samp
 
 
 def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | None:
-    """95 % of exp(mean of the suites' mean logs); None below MIN_PROMPTS, or without scipy.
+    """The 95 % interval of exp(mean of the suites' mean logs); None below MIN_PROMPTS, or without
+    scipy.
 
-    Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). Where a
-    suite has a single prompt, the suites are taken as the sample. `logs`: of each suite, float64
-    [prompts], at least one prompt each.
+    Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). If a suite
+    has a single prompt, the suites are the sample. `logs`: of each suite, float64 [prompts], at
+    least one prompt each.
     """
     try:
         from scipy.stats import t

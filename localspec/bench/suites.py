@@ -1,4 +1,4 @@
-"""Prompts of the package's suites and of a user's files."""
+"""Prompts from the package's suites and from users' files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_suites(
     suites: Sequence[str] | None = None,
     per_suite: int | None = None,
 ) -> list[BenchPrompt]:
-    """Read prompts, mixed: the first of each suite, then the second of each, and so on. `files`:
+    """Read prompts, interleaved: the first of each suite, then the second, and so on. `files`:
     keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat markers), `turns`
     (as in Spec-Bench) or `messages` (the last one the user's); optionally `suite` or `family`
     (default: the file's stem) and `id` (default: counted). None at all takes the stories; `suites`:
@@ -69,12 +69,12 @@ def load_suites(
 
 
 def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
-    """Those that are not blank, numbered from 1. UsageError: it cannot be read, or has none."""
+    """Non-blank lines, numbered from 1. UsageError: the file cannot be read, or has none."""
     try:
         text = decoded(read_file(path, streams=True), str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    # JSON's strings may hold what else ends a line.
+    # JSON strings may contain the other line separators of splitlines().
     lines = [(n, line) for n, line in enumerate(re.split(r"\r?\n", text), 1) if line.strip()]
     if not lines:
         raise UsageError(f"{path} holds no prompts. Write one per line: {shape}.")
@@ -82,7 +82,7 @@ def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
 
 
 def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]]) -> BenchPrompt:
-    """The prompt of a line; a UsageError says what is wrong, to go behind the line's number."""
+    """The prompt of a line; the message of a UsageError continues a sentence with its number."""
     try:
         entry = json.loads(line)
     except ValueError as error:
@@ -135,7 +135,7 @@ def _messages(value: Any) -> tuple[Message, ...]:
 
 def _name(fields: dict[str, Any], key: str) -> str:
     value = fields.get(key, "")
-    # A number is a sensible id, and unmistakable.
+    # A number is a valid id, too.
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):

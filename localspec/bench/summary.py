@@ -1,4 +1,4 @@
-"""From samples to figures."""
+"""Compute figures from samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.bench.speed_ups import by_prompt, log_ratios, mean_interval
 from localspec.llama.target import shared_prefix
 
 ALL = "(all)"
-"""Over all suites: totals, and geometric means of the speed-ups."""
+"""All suites together: totals, and geometric means of the speed-ups."""
 
 _Item = TypeVar("_Item")
 
@@ -26,8 +26,8 @@ class Cell:
 
     Attributes:
         tokens, seconds: per turn, at each prompt's median pace over turns.
-        speed_up: against plain decoding: geometric mean over prompts that it answered as well; for
-            ALL, of the suites' means.
+        speed_up: against plain decoding: geometric mean over common prompts; for ALL, of the
+            suites' means.
         interval: of the speed-up (`localspec.bench.speed_ups`).
         acceptance: accepted ÷ tested.
         kept: accepted ÷ drafted.
@@ -55,9 +55,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Greedy answers of an arm against plain decoding's. `equal`, `total`: answers equal in every
-    token, answers compared; `divergences`: (suite, prompt, first different position) of the
-    others."""
+    """Greedy answers of an arm compared with plain decoding. `equal`, `total`: answers with equal
+    tokens, and all; `divergences`: (suite, prompt, first different position) of the others."""
 
     arm: str
     equal: int
@@ -72,7 +71,7 @@ class PairSummary:
 
     @property
     def arms(self) -> list[str]:
-        """In the order in which they first ran."""
+        """Arms in the order of their first answers."""
         return distinct(cell.arm for cell in self.cells)
 
     @property
@@ -90,7 +89,7 @@ class PairSummary:
 
 
 def summarise(samples: Sequence[Sample]) -> PairSummary:
-    """All figures; speed-ups are against plain decoding, if there are samples of it."""
+    """All figures; speed-ups against plain decoding, if it was measured."""
     cells = []
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
@@ -110,7 +109,7 @@ def summarise(samples: Sequence[Sample]) -> PairSummary:
 
 
 def equalities(samples: Iterable[Sample]) -> list[Equality]:
-    """How many greedy answers of each arm equal plain decoding's."""
+    """Compare the greedy answers of each arm with plain decoding."""
     greedy = [s for s in samples if s.temperature == 0 and s.token_ids]
     plain: dict[tuple[str, str], tuple[int, ...]] = {}
     for sample in greedy:
@@ -131,12 +130,12 @@ def equalities(samples: Iterable[Sample]) -> list[Equality]:
 
 
 def distinct(items: Iterable[_Item]) -> list[_Item]:
-    """Each once, in the order of first appearance."""
+    """Distinct items in the order of first appearance."""
     return list(dict.fromkeys(items))
 
 
 def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -> Cell:
-    # Of each prompt, mean tokens at the median pace over turns.
+    # For each prompt, mean tokens at the median pace over turns.
     prompts = [[*turns.values()] for turns in by_prompt(samples).values()]
     means = [fmean(s.tokens for s in turns) for turns in prompts]
     paces = [median(s.pace for s in turns) for turns in prompts]
