@@ -1,4 +1,4 @@
-"""llama-cpp-python with CUDA, from its source archive, for a machine without network.
+"""Build llama-cpp-python with CUDA from its source archive, on a machine without network.
 
     pip download --no-binary :all: --no-deps llama-cpp-python==0.3.36
     python -m tools.cuda_build pack llama_cpp_python-0.3.36.tar.gz cuda.tar.xz   # 2 MB of 77
@@ -6,8 +6,8 @@
     PYTHONPATH=FOLDER python -m localspec doctor
 
 With network, `CMAKE_ARGS="-DGGML_CUDA=on" pip install llama-cpp-python==0.3.36` does the same. Here
-cuBLAS and CUDA's runtime may also come from the wheels that PyTorch brings (nvidia/cu13), where
-CMake does not look. Needs cmake, ninja, nvcc and a C++ compiler, and nothing else of this project.
+cuBLAS and CUDA's runtime may also come from PyTorch's wheels (nvidia/cu13), which CMake does not
+search. Needs cmake, ninja, nvcc and a C++ compiler, and no other file of this project.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ KEPT = (
     *(f"{VENDOR}/ggml/{part}" for part in ("CMakeLists.txt", "cmake", "ggml.pc.in", "include")),
 )
 BACKENDS = ("ggml-cpu", "ggml-cuda")
-"""Of ggml/src; its loose files are kept."""
+"""Folders of ggml/src to keep; its files are kept, too."""
 OFF = ("COMMON", "APP", "TOOLS", "EXAMPLES", "TESTS", "SERVER")
 
 
 def kept(path: PurePosixPath) -> bool:
-    """Whether a file of the archive is needed, named without the archive's own folder."""
+    """Whether a file of the archive is needed; `path`: without the archive's top folder."""
     source = PurePosixPath(VENDOR, "ggml/src")
     if path.is_relative_to(source):
         inner = path.relative_to(source).parts
@@ -49,12 +49,12 @@ def pack(archive: Path, packed: Path) -> None:
             inner = PurePosixPath(*PurePosixPath(member.name).parts[1:])
             if member.isfile() and kept(inner):
                 member.name = str(inner)
-                member.pax_headers = {}  # long names stand there once more
+                member.pax_headers = {}  # they repeat long names
                 smaller.addfile(member, source.extractfile(member))
 
 
 def wheels() -> list[Path]:
-    """Of CUDA libraries that pip has installed."""
+    """Folders of CUDA libraries that pip has installed."""
     return sorted(
         found.parent
         for place in sys.path
@@ -69,7 +69,7 @@ def driver() -> Path | None:
 
 
 def settings(arch: str) -> list[str]:
-    said = {
+    values = {
         "CMAKE_BUILD_TYPE": "Release",
         "BUILD_SHARED_LIBS": "ON",
         "LLAMA_OPENSSL": "OFF",
@@ -82,16 +82,16 @@ def settings(arch: str) -> list[str]:
     for folder in wheels()[:1]:
         for name in ("cublas", "cublasLt"):
             library = next(folder.glob(f"lib{name}.so.*"))
-            said[f"CUDA_{name}_LIBRARY"] = str(library)
-        said["CMAKE_CUDA_FLAGS"] = f"-I{folder.parent / 'include'}"
+            values[f"CUDA_{name}_LIBRARY"] = str(library)
+        values["CMAKE_CUDA_FLAGS"] = f"-I{folder.parent / 'include'}"
         found.append(str(folder))
-    said["CMAKE_INSTALL_RPATH"] = ";".join(found)
+    values["CMAKE_INSTALL_RPATH"] = ";".join(found)
     libcuda = driver()
     if libcuda is not None:
-        said["CUDA_cuda_driver_LIBRARY"] = str(libcuda)
+        values["CUDA_cuda_driver_LIBRARY"] = str(libcuda)
     else:
-        said["GGML_CUDA_NO_VMM"] = "ON"  # what needs the driver's library when it is linked
-    return [f"-D{name}={value}" for name, value in said.items()]
+        values["GGML_CUDA_NO_VMM"] = "ON"  # virtual memory needs the driver's library at link time
+    return [f"-D{name}={value}" for name, value in values.items()]
 
 
 def make(packed: Path, folder: Path, arch: str, more: Sequence[str]) -> None:
@@ -122,11 +122,11 @@ def main() -> None:
     making.add_argument("folder", type=Path)
     making.add_argument("--arch", default="native", help="90 for an H100")
     making.add_argument("more", nargs="*", help="for cmake, behind --: -D…")
-    said = parser.parse_args()
-    if said.step == "pack":
-        pack(said.archive, said.packed)
+    values = parser.parse_args()
+    if values.step == "pack":
+        pack(values.archive, values.packed)
     else:
-        make(said.packed, said.folder.resolve(), said.arch, said.more)
+        make(values.packed, values.folder.resolve(), values.arch, values.more)
 
 
 if __name__ == "__main__":

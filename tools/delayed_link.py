@@ -1,4 +1,4 @@
-"""A TCP proxy on this machine that delays what passes, one way each, as a wire does."""
+"""A TCP proxy on this machine that delays data in each direction, as a network link does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 1 << 18
 
 
 class DelayedLink:
-    """Listens on a port (0: a free one) and hands on what comes, `seconds` later."""
+    """Listens on a port (0: a free one) and forwards data `seconds` later."""
 
     def __init__(self, to: tuple[str, int], seconds: float, port: int = 0) -> None:
         self._to, self._seconds = to, seconds

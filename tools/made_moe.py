@@ -1,12 +1,12 @@
-"""A mixture of experts that says what a dense llama model says, to measure and to test with.
+"""Make a mixture of experts that answers like a dense llama model, for measurements and tests.
 
     python -m tools.made_moe FILE [--source smollm2] [--quant Q4_K_M] [--shape 768x30x1792]
 
-The model is written wider (`localspec.bench.scale`), and each feed-forward layer becomes EXPERTS
-copies of itself, of which a router chooses USED for each token. Their weights differ from the
-source's by SPREAD, and the router's are random, both from a fixed seed: other tokens go to other
-experts, as in a trained mixture, and the mean of two experts is nearly the layer that was there.
-SmolLM2 in the default shape becomes 1.1 B weights, of which a token uses 0.35 B.
+The model is widened (`localspec.bench.scale`), and each feed-forward layer becomes EXPERTS copies
+of itself, of which a router chooses USED for each token. Their weights differ from the source's by
+SPREAD, and the router's are random, both with a fixed seed: different tokens use different experts,
+as in a trained mixture, and the mean of two experts is nearly the original layer. SmolLM2 in the
+default shape becomes 1.1 B weights, of which a token uses 0.35 B.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def made_moe(source: Path, destination: Path, shape: ModelShape) -> None:
-    """Write a mixture made of a dense llama model; errors as `scale_model`."""
+    """Write a mixture made from a dense llama model; errors as `scale_model`."""
     with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
         dense, mixed = Path(folder, "dense.gguf"), Path(folder, "mixed.gguf")
         scale_model(source, dense, replace(shape, quant="F16"))

@@ -1,4 +1,4 @@
-"""llama-cpp-python with a backend that its packages come without.
+"""Build llama-cpp-python with a backend that its packages do not include.
 
     python -m tools.native_build rpc [--jobs N]                       # and ggml-rpc-server
     python -m tools.native_build vulkan [--jobs N] [--headers FOLDER]
@@ -9,8 +9,8 @@ ggml is built from the source archive of the installed version, and put into
     build/BACKEND/python/llama_cpp       a copy of the installed package, with these libraries
     build/BACKEND/python/llama_cpp/lib   its libraries, ggml's exchanged, and programs of that build
 
-for programs with build/BACKEND/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH would not do: the
-package loads its own libggml all the same, and two copies of ggml have two registries of devices.
+for programs with build/BACKEND/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH is not enough: the
+package would also load its own libggml, and two copies of ggml have two registries of devices.
 
 Needs cmake and a C++ compiler; Vulkan also mesa-vulkan-drivers, glslc, libvulkan-dev and
 spirv-headers of Debian 13 (dev/gpu.md). Mesa's driver llvmpipe computes on the processor, and is a
@@ -44,12 +44,12 @@ _FLAGS = (
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
     "-DLLAMA_BUILD_SERVER=OFF",
-    # The libraries find each other where they lie.
+    # The libraries find each other in their folder.
     "-DCMAKE_INSTALL_RPATH=$ORIGIN",
     "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
 )
 _NEEDED = "VkLayerSettingEXT"
-"""What the backend uses that Vulkan's headers of 2023 do not have."""
+"""Names used by the backend that are missing in Vulkan's headers of 2023."""
 
 
 def main() -> None:
@@ -82,8 +82,8 @@ def program(name: str, backend: str = "rpc") -> Path:
 
 
 def _headers(folder: Path | None) -> list[str]:
-    """Flags for headers other than those installed. SystemExit where Vulkan's are too old, as a
-    compiler would say after minutes."""
+    """Compiler flags for headers in a folder. SystemExit if Vulkan's are too old, which a compiler
+    would report only after minutes."""
     core = (folder or Path("/usr")) / "include" / "vulkan" / "vulkan_core.h"
     if core.is_file() and _NEEDED not in core.read_text(encoding="utf-8"):
         raise SystemExit(
@@ -97,7 +97,7 @@ def _headers(folder: Path | None) -> list[str]:
 
 
 def make(backend: str, flags: list[str], jobs: int) -> None:
-    """Build and install; SystemExit where a command fails."""
+    """Build and install; SystemExit if a command fails."""
     programs = PROGRAMS.get(backend, ())
     with tempfile.TemporaryDirectory(prefix="localspec-build-") as place:
         archive = fetch(Path(place))
@@ -112,7 +112,7 @@ def make(backend: str, flags: list[str], jobs: int) -> None:
 
 
 def fetch(place: Path) -> Path:
-    """The source archive of the installed version, downloaded."""
+    """Download the source archive of the installed version."""
     pinned = f"{PACKAGE}=={version(PACKAGE)}"
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
     _run(*pip, "--no-binary", PACKAGE, "--dest", str(place), pinned)
@@ -121,7 +121,7 @@ def fetch(place: Path) -> Path:
 
 
 def _install(built: list[Path], folder: Path) -> None:
-    """Copy the installed package, and exchange what was built."""
+    """Copy the installed package, and replace the libraries that were built."""
     installed = find_spec("llama_cpp")
     assert installed is not None
     assert installed.origin is not None
@@ -131,13 +131,13 @@ def _install(built: list[Path], folder: Path) -> None:
     shutil.copytree(Path(installed.origin).parent, package, ignore=bytecode)
     for file in built:
         place = package / "lib" / file.name
-        place.unlink(missing_ok=True)  # a link is copied as one, and would not replace a file
+        place.unlink(missing_ok=True)  # links are copied as links, which cannot replace a file
         shutil.copy2(file, place, follow_symlinks=False)
     (folder / "version").write_text(version(PACKAGE), encoding="utf-8")
 
 
 def _run(*command: str) -> None:
-    """Run a command visibly; SystemExit where it fails."""
+    """Run a command with its output shown; SystemExit if it fails."""
     print("+", *command, flush=True)
     status = subprocess.run(command, check=False).returncode
     if status:

@@ -1,12 +1,12 @@
-"""What localspec's own work costs, everything except native passes.
+"""Measure the time of localspec's own work, everything except native passes.
 
     python -m tools.overhead [--quick]
 
 1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
-3. Time of the policy per step, learning included, where every step is planned; embedded pair.
+3. Time of the policy per step with learning, if every step is planned; embedded pair.
 
-Run it on a quiet machine: the figures are microseconds. `localspec bench --peers` compares plain
+Run it on an idle machine: the figures are microseconds. `localspec bench --peers` compares plain
 decoding with llama-cpp-python's `Llama`.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def report(what: str, values: list[float], unit: str) -> None:
-    """Median with the middle half of the values."""
+    """Print the median and the middle half of the values."""
     low, middle, high = statistics.quantiles(values, n=4)
     print(f"{what:58}{middle:9.3f} {unit}  ({low:.3f} – {high:.3f})", flush=True)
 
@@ -94,15 +94,15 @@ def per_row(folder: Path, rounds: int) -> None:
 
 
 class Timed:
-    """Seconds that a drafter takes to plan and to learn."""
+    """Measures the seconds in which a drafter plans and learns."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.seconds = 0.0
-        vars(drafter).update(plan=self._timed(drafter.plan), observe=self._timed(drafter.observe))
+        vars(drafter).update(plan=self._time(drafter.plan), observe=self._time(drafter.observe))
 
-    def _timed(self, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def timed(of: Any) -> Any:
-            started, done = perf_counter(), work(of)
+    def _time(self, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def timed(argument: Any) -> Any:
+            started, done = perf_counter(), work(argument)
             self.seconds += perf_counter() - started
             return done
 
@@ -110,7 +110,7 @@ class Timed:
 
 
 def per_plan(rounds: int) -> None:
-    """At made-up costs, as drafting would not pay on the embedded pair."""
+    """Time the policy with assumed costs, as drafting would not pay on the embedded pair."""
     for name, draft in (("with the draft model", "auto"), ("without", None)):
         with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
             make_drafts_cheap(engine)

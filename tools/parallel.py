@@ -1,13 +1,12 @@
-"""Tokens per second of all answers together, for 1, 2, 4 and 8 clients.
+"""Measure tokens per second of all answers together, for 1, 2, 4 and 8 clients.
 
     python -m tools.parallel [MODEL.gguf | --scale A] [--clients 1 2 4 8] [--tokens 48]
                              [--llama-server llama.cpp/build/bin/llama-server]
 
-Every client asks for one answer after the other, prompts included, until all of a round's are
-written; nothing is kept of earlier prompts. Arms take turns: `plain` shares passes and never
-drafts, `auto` drafts where that pays, `alone` is an engine for one answer at a time, whose clients
-wait for each other, and `server` is llama-server with as many slots as there are clients, plain and
-with the draft model as it drafts by default.
+Every client requests one answer after the other until a round is complete; prompts count, and no
+prefix is cached. Arms alternate: `plain` shares passes without drafts, `auto` drafts where that
+pays, `alone` is an engine for one answer at a time, whose clients wait for each other, and `server`
+is llama-server with a slot for each client, plain and with its default drafts by the draft model.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ REQUESTS = 12
 SERVER = {"server": "plain", "server drafts": "draft 3 (default)"}
 
 Ask: TypeAlias = Callable[[str], tuple[int, int]]
-"""Answers one prompt; says how many tokens it generated, and how many were drafted."""
+"""Answers a prompt; returns the numbers of generated and drafted tokens."""
 
 
 def main() -> None:
@@ -64,10 +63,10 @@ def main() -> None:
         arms: dict[str, Ask] = {}
         if args.arms is None or "alone" in args.arms:
             alone = opened.enter_context(localspec.load(pair[0], draft=pair[1], options=model))
-            arms["alone"] = asking(alone, Drafting(), args.tokens)
+            arms["alone"] = asker(alone, Drafting(), args.tokens)
         for name, drafting in (("plain", Drafting(drafter="none")), ("auto", Drafting())):
             if args.arms is None or name in args.arms:
-                arms[name] = asking(together, drafting, args.tokens)
+                arms[name] = asker(together, drafting, args.tokens)
         for ask in arms.values():  # measures, and learns
             run(ask, prompts[-4:], 1)
         servers = [] if args.llama_server is None else [*SERVER]
@@ -88,18 +87,18 @@ def main() -> None:
                         speed, tokens = run(arms[name], asked, clients)
                         drafted += tokens if name == "auto" else 0
                     else:
-                        with serving(args, name, together, clients) as ask:
+                        with llama_server(args, name, together, clients) as ask:
                             speed, _ = run(ask, asked, clients)
                     speeds[name].append(speed)
-            told = "".join(f"{median(found):15.1f}" for found in speeds.values())
-            print(f"{clients:8}{told}{drafted:17}", flush=True)
+            cells = "".join(f"{median(found):15.1f}" for found in speeds.values())
+            print(f"{clients:8}{cells}{drafted:17}", flush=True)
             for name in names:
                 if name != "auto" and "auto" in names:
                     found = [a / b for a, b in zip(speeds["auto"], speeds[name], strict=True)]
                     print(f"{'':8} auto ÷ {name}: {median(found):.2f}", [f"{r:.2f}" for r in found])
 
 
-def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
+def asker(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
     def ask(prompt: str) -> tuple[int, int]:
         stats = engine.stream(
             prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting, reuse=False
@@ -111,8 +110,10 @@ def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
 
 
 @contextmanager
-def serving(args: argparse.Namespace, name: str, engine: Engine, clients: int) -> Iterator[Ask]:
-    """A llama-server with the same models, running meanwhile only, with a slot for each client."""
+def llama_server(
+    args: argparse.Namespace, name: str, engine: Engine, clients: int
+) -> Iterator[Ask]:
+    """Run a llama-server with the same models and a slot for each client."""
     (configuration,) = server_configurations([SERVER[name]])
     server = LlamaServer(
         args.llama_server,

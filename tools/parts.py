@@ -1,7 +1,7 @@
-"""The parts of a wheel (SBOM, CycloneDX): itself, what is compiled in it, and what it needs.
+"""List the parts of a wheel (SBOM, CycloneDX): itself, its compiled code, and its dependencies.
 
-`cyclonedx-py` lists all of an environment; what stays is what the wheel's requirements lead to, by
-the markers of this platform and without extras.
+`cyclonedx-py` lists a whole environment, from which the wheel's transitive requirements are kept,
+by the markers of this platform and without extras.
 """
 
 from __future__ import annotations

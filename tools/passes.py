@@ -169,15 +169,15 @@ def _of_reading(
     arms: Sequence[str],
 ) -> str:
     best, middle = max(rates), median(rates)
-    told = []
+    ratios = []
     for size in (1, 4):
         if size in costs and (size == 1 or not reader.experts):
             times = (typical(costs[size][name]) * middle / reader.bytes for name in arms)
             ways = ", ".join(f"{name} {one:.2f}" for name, one in zip(arms, times, strict=True))
-            told.append(f"T({size}) ÷ that: {ways}")
+            ratios.append(f"T({size}) ÷ that: {ways}")
     return (
         f"Reading the {reader.bytes / 1e6:,.0f} MB of a token: {1e3 * reader.bytes / middle:.2f} ms"
-        f" ({middle / 1e9:.1f} GB/s, best {best / 1e9:.1f}). {'; '.join(told)}."
+        f" ({middle / 1e9:.1f} GB/s, best {best / 1e9:.1f}). {'; '.join(ratios)}."
     )
 
 

@@ -1,10 +1,10 @@
-"""Larger models on paper: tokens a second and × plain, from sizes and from what a machine can do.
+"""Predict tokens per second and × plain of larger models, from sizes and a machine's speed.
 
     python -m tools.predict [--machine CORES:GB/S …] [--rate 340] [--accepted 0.7]
 
 A pass over n tokens takes the square root of the sum of two squares, reading the weights and n
-times their arithmetic, and a constant for each layer. What a draft brings comes from the forecast
-that `localspec show` prints (`localspec.pairing.forecast`), at that curve.
+times their arithmetic, and a constant for each layer. The gain by a draft is the forecast of
+`localspec show` (`localspec.pairing.forecast`) for this curve.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localspec.pairing.forecast import ADDED_EXPERTS, DEEPEST, ON_DEVICE, Foreca
 PER_CORE = 29.0
 """GB/s that one core reads (Zen 4; `tools.passes` prints it)."""
 LAYER = 36e-6
-"""Seconds of a layer beside its weights (Zen 4, SmolLM2)."""
+"""Seconds per layer apart from its weights (Zen 4, SmolLM2)."""
 BITS = {"Q4_0": 4.55, "Q4_K_M": 4.9, "Q8_0": 8.5}
 
 
@@ -67,7 +67,7 @@ PAIRS = {
 def predicted(
     machine: Machine, target: Model, draft: tuple[Model, float], bits: float, accepted: float
 ) -> tuple[float, Forecast]:
-    """Plain tokens a second, and the forecast."""
+    """Plain tokens per second, and the forecast."""
     passes = [machine.seconds(target, bits, n) for n in range(1, DEEPEST + 2)]
     curve = [one / passes[0] + machine.growth * n for n, one in enumerate(passes)]
     return 1 / passes[0], best(machine.seconds(*draft) / passes[0], accepted, curve)

@@ -1,11 +1,11 @@
-"""Drafting for a target on RPC servers, by the delay of the link to them.
+"""Measure drafting for a target on RPC servers, by the delay of the link to them.
 
     PYTHONPATH=build/rpc/python python -m tools.remote [MODEL.gguf | --scale A] [--ms 0 2]
 
 Starts `ggml-rpc-server` processes on this machine (`python -m tools.native_build rpc` makes them),
-each behind a link with so many milliseconds in each direction, and splits the target over them.
-Prints what passes cost there, T(n) ÷ T(1), and for arms that take turns, after one round that is
-not counted: tokens per second and × plain.
+each behind a link with a delay of `--ms` in each direction, and splits the target over them. Prints
+the cost curve, T(n) ÷ T(1), and for alternating arms, after one uncounted round: tokens per second
+and × plain.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -> None:
-    """All arms over all prompts, each first in turns, after one round that is not counted."""
+    """Run all arms over all prompts with rotating order, after one uncounted round."""
     speeds: dict[str, list[float]] = {name: [] for name in ARMS}
     for turn, prompt in enumerate([prompts[0], *prompts]):
         for place in range(len(ARMS)):
@@ -73,8 +73,8 @@ def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -
                 speeds[name].append(answer.stats.tokens_per_second)
     curve = engine.profile.target
     one = curve.seconds(1, 64)
-    told = "  ".join(f"T({n}) {curve.seconds(n, 64) / one:.2f}" for n in SIZES[1:])
-    print(f"{delay:g} ms: T(1) {1000 * one:.1f} ms  {told}", flush=True)
+    cells = "  ".join(f"T({n}) {curve.seconds(n, 64) / one:.2f}" for n in SIZES[1:])
+    print(f"{delay:g} ms: T(1) {1000 * one:.1f} ms  {cells}", flush=True)
     for name, found in speeds.items():
         ratio = median(speed / plain for speed, plain in zip(found, speeds["plain"], strict=True))
         print(f"{name:>12}{median(found):8.1f} tok/s{ratio:9.2f} × plain", flush=True)
@@ -82,8 +82,8 @@ def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -
 
 @contextmanager
 def servers(count: int, delay: float = 0.0) -> Iterator[tuple[str, ...]]:
-    """Addresses of so many RPC servers of one thread each, each behind a link with a delay of so
-    many seconds in each direction."""
+    """Addresses of `count` RPC servers with one thread each, behind links that delay by `delay`
+    seconds in each direction."""
     with ExitStack() as opened:
         addresses = []
         for _ in range(count):
@@ -98,7 +98,7 @@ def servers(count: int, delay: float = 0.0) -> Iterator[tuple[str, ...]]:
 
 @contextmanager
 def running(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """An RPC server that listens by now."""
+    """An RPC server that is listening."""
     process = subprocess.Popen(
         [str(program(RPC_SERVER)), "--host", "127.0.0.1", "--port", str(port), "--threads", "1"],
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The pictures of the chat in the README, from a real run.
+"""Take the screenshots of the chat in the README, from a real run.
 
     python -m tools.screenshot [FOLDER] [--scale NAME]
 

@@ -1,11 +1,11 @@
-"""Thousands of requests by many clients at once: nothing leaks, no answer reaches another client.
+"""Send thousands of concurrent requests; check for leaks and for answers to the wrong client.
 
     python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000]
 
-The server is `localspec serve` with the embedded pair, four answers at a time, a queue of 16. A
-grammar demands of each answer a mark of its own, and nothing else. One in ten is left at a random
-moment; one in twenty is malformed and has to be refused. Clients that get 429 check Retry-After and
-ask again. After each slice all slots have to be free; memory, descriptors and threads are printed.
+The server is `localspec serve` with the embedded pair, four concurrent answers and a queue of 16. A
+grammar allows each answer only a unique mark. The client leaves one in ten at a random moment; one
+in twenty is malformed and has to be refused. Clients that get 429 check Retry-After and retry.
+After each slice all slots have to be free; memory, descriptors and threads are printed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def main() -> int:
     args = options.parse_args()
     totals: Counter[str] = Counter()
     port = free_port()
-    with closing(started(port)) as child:
+    with closing(start_server(port)) as child:
         process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
         child.wait_until_healthy(f"http://{address}", PATIENCE)
         soak(address, 200, args.clients, random.Random(-1), process)  # what is made once
-        print(f"before: {json.dumps(held(process))}", flush=True)
+        print(f"before: {json.dumps(resources(process))}", flush=True)
         for number in range(-(-args.requests // args.slice)):
             rng = random.Random(f"{args.seed}/{number}")
             found = soak(address, args.slice, args.clients, rng, process)
@@ -72,7 +72,7 @@ def main() -> int:
     return 1 if bad or child.process.returncode else 0
 
 
-def started(port: int) -> Child:
+def start_server(port: int) -> Child:
     command = [sys.executable, "-m", "localspec", "serve", "-m", "demo", "--port", str(port)]
     command += ["-c", "512", "-t", "1", "--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
     return Child("localspec serve", command)
@@ -88,7 +88,7 @@ def get(address: str, path: str) -> tuple[int, bytes]:
 def soak(
     address: str, count: int, clients: int, rng: random.Random, process: psutil.Process
 ) -> dict[str, int]:
-    """What came of so many requests, seconds, and bytes of the server."""
+    """Send requests; returns their outcomes, seconds, and the server's resources."""
     counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
     started = time.monotonic()
     dice = [random.Random(f"{rng.random()}/{number}") for number in range(count)]
@@ -97,17 +97,17 @@ def soak(
             counts.update(found)
     seconds = round(time.monotonic() - started)
     require_free(address)
-    return {"requests": count, **counts, "seconds": seconds, **held(process)}
+    return {"requests": count, **counts, "seconds": seconds, **resources(process)}
 
 
-def held(process: psutil.Process) -> dict[str, int]:
+def resources(process: psutil.Process) -> dict[str, int]:
     """What the server holds: bytes of memory, descriptors, threads."""
     memory, files = process.memory_info().rss, process.num_fds()
     return {"memory": memory, "descriptors": files, "threads": process.num_threads()}
 
 
 def require_free(address: str) -> None:
-    """Wait until every slot is free and nobody waits."""
+    """Wait until every slot is free and the queue is empty."""
     deadline = time.monotonic() + PATIENCE
     while True:
         busy = sum(slot["is_processing"] for slot in json.loads(get(address, "/slots")[1]))
@@ -175,7 +175,7 @@ class Client:
             return reply.status, reply.read(), reply.getheader("Retry-After")
 
     def _leave(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
-        """Go away before the answer, or after some of it."""
+        """Disconnect before the answer, or after a part of it."""
         with closing(http.client.HTTPConnection(self._address, timeout=PATIENCE)) as connection:
             connection.request("POST", path, data, {"Content-Type": "application/json"})
             if self._rng.random() < 0.3:

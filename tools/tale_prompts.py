@@ -1,12 +1,12 @@
-"""Prompts that the embedded draft was tuned on: seven kinds of text, none of them a prompt that the
-pair is judged on.
+"""Write the prompts for tuning the embedded draft: seven kinds of text, without those of the
+benchmark.
 
     python -m tools.tale_prompts CORPUS OUT
 
 CORPUS has `stories.txt` (stories between lines `<|endoftext|>`) and `qa.jsonl` (`prompt`,
 `source`). OUT gets `chat.jsonl`, for `localspec distill OUT/chat.jsonl`, and `raw.jsonl`, for
-`localspec distill --raw OUT/raw.jsonl`: models/MODEL_CARD.md has both commands. What begins like a
-prompt of `localspec/bench/prompts.jsonl`, or of a file named behind it, is left out.
+`localspec distill --raw OUT/raw.jsonl`: models/MODEL_CARD.md has both commands. Texts that begin
+like a prompt of `localspec/bench/prompts.jsonl`, or of a further file, are left out.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def continued(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
 
 
 def copied(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
-    """Stories that are told twice and begun again."""
+    """Stories that are repeated once and started a third time."""
     for story in stories:
         part = story[: rng.randint(250, 600)].rsplit(" ", 1)[0]
         begun = part[: rng.randint(20, len(part) // 2)].rsplit(" ", 1)[0]

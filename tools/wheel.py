@@ -1,10 +1,10 @@
-"""The wheel as it is to be given away: built twice, equal, with its checksum and a list of parts.
+"""Build the wheel for release: twice, with equal results, a checksum and a list of parts.
 
     python -m tools.wheel [--to dist]
 
-The second build is of a copy with other times and another path. It has the compiled kernels, unless
-LOCALSPEC_BUILD_KERNELS=off says otherwise. The list of parts (SBOM, CycloneDX) needs `cyclonedx-py`
-of the extra `release`.
+The second build is from a copy with other file times and another path. The wheel has the compiled
+kernels, unless LOCALSPEC_BUILD_KERNELS is off. The list of parts (SBOM, CycloneDX) needs
+`cyclonedx-py` of the extra `release`.
 """
 
 from __future__ import annotations

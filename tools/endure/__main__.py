@@ -1,9 +1,9 @@
-"""Faults and long use: kills, damaged files, hours of answers.
+"""Test faults and long use: kills, damaged files, hours of answers.
 
     python -m tools.endure [--kills 2000] [--ggufs 10000] [--minutes 120] [--seed 0]
 
-A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
-parts left then stays. dev/endurance.md says what each part does. For Linux.
+A part with the count 0 is skipped. The exit status is 1 if anything failed; the folder with the
+parts' files then stays. dev/endurance.md describes the parts. For Linux.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PARTS = {
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tools.endure", description=__doc__)
-    for option, (_, count, told) in PARTS.items():
-        options.add_argument(f"--{option}", type=int, default=count, help=told)
+    for option, (_, count, description) in PARTS.items():
+        options.add_argument(f"--{option}", type=int, default=count, help=description)
     options.add_argument("--seed", type=int, default=0)
     args = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="endure-"))

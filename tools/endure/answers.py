@@ -1,5 +1,5 @@
-"""Answers by the thousand in one process: nothing is left of those that were cancelled, of those
-whose drafter failed, and of the models that were closed. Run by `tools.endure`."""
+"""Generate thousands of answers in one process, and check that nothing leaks from cancelled ones,
+failing drafters and closed models. Run by `tools.endure`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.scheduling.shared_seats import SharedSeats
 from tests.support.ggufs import tiny_hybrid
-from tools.endure.outcome import Outcome, tell
+from tools.endure.outcome import Outcome, print_outcome
 
 PROMPTS = Path(__file__).parents[2] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)
@@ -35,22 +35,22 @@ DRAFTINGS = (
 )
 CANCELLED = 0.1
 TIE = 0.5
-"""Logits closer than that may change places in a pass of another size."""
+"""Logits closer than this may swap in a pass of another size."""
 TOKENS, ANSWERS = 24, 40
 AT_ONCE = 4
 FAILING = 0.1
 WARM = 2
-"""Times that each model was open before what is held is compared."""
+"""Rounds of opening each model before resources are compared."""
 MORE = 24.0
 """MiB that the process may grow from its second quarter to its last."""
 
 
 class FaultError(Exception):
-    """What the drafter raises."""
+    """The error raised by the failing drafter."""
 
 
 class _Failing(DraftModel):
-    """Fails with half a tree proposed and its cache run ahead."""
+    """A drafter that fails within a tree, with drafted tokens in its cache."""
 
     name = "failing"
     calls = 0
@@ -64,13 +64,13 @@ class _Failing(DraftModel):
 
 
 def _failing(made_of: Parts) -> Staged:
-    """By name only: in `auto` it would share the cache with the draft model itself."""
+    """The failing drafter, used only by name: in `auto` it would share the draft model's cache."""
     assert made_of.model is not None
     return Staged("failing", _Failing(made_of.model.cache, made_of.model.vocabulary))
 
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:
-    """Answer for so long, one model after another, and look at the process after each."""
+    """Generate answers, one model after another, and check the process after each."""
     REGISTRY["failing"] = Registration(_failing, needs_model=True)
     tiny = tiny_hybrid(home / "tiny.gguf")
     models = (
@@ -143,23 +143,23 @@ def _ask(
                 seen["with an error of the drafter"] += 1
                 outcome.count += 1
             return
-        apart = parts(engine, context, expected[prompt], tokens) if compared else None
+        distance = gap(engine, context, expected[prompt], tokens) if compared else None
         with lock:
             outcome.count += 1
             seen["cancelled"] += cancelled_at >= 0
-            seen["parted at a tie"] += apart is not None and apart < TIE
-            if apart is not None and apart >= TIE:
-                outcome.failures.append(f"{prompt[:40]!r} got what is not its own, {apart:.2f}")
+            seen["parted at a tie"] += distance is not None and distance < TIE
+            if distance is not None and distance >= TIE:
+                outcome.failures.append(f"{prompt[:40]!r} got what is not its own, {distance:.2f}")
 
     throws = [dice.getrandbits(32) for _ in range(ANSWERS)]
     with ThreadPoolExecutor(AT_ONCE if engine.parallel > 1 else 1) as clients:
         list(clients.map(one, throws))
 
 
-def parts(
+def gap(
     engine: localspec.Engine, context: list[int], whole: list[int], tokens: list[int]
 ) -> float | None:
-    """Logits between two answers' tokens where they part; None for a prefix."""
+    """The gap of the logits of two answers' first different tokens; None for a prefix."""
     same = shared_prefix(whole, tokens)
     if same == len(tokens):
         return None
@@ -170,7 +170,7 @@ def parts(
 def answer(
     engine: localspec.Engine, prompt: str, drafting: Drafting, count: int, cancelled_at: int = -1
 ) -> tuple[list[int], list[int]]:
-    """Tokens of a prompt and of its answer, cancelled after so many."""
+    """Tokens of a prompt and of its answer, cancelled after `cancelled_at` tokens."""
     stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)
     before = [*stream.context]
     tokens: list[int] = []
@@ -182,7 +182,7 @@ def answer(
 
 
 def ids_held(engine: Engine) -> int:
-    """Sequence ids of answers that hold cells; those of kept texts may."""
+    """Number of answers' sequence ids with cells; ids of kept texts do not count."""
     assert isinstance(engine._seats, SharedSeats)
     return sum(
         shared.length(number) > 0
@@ -192,4 +192,4 @@ def ids_held(engine: Engine) -> int:
 
 
 if __name__ == "__main__":
-    tell(answers(Path(sys.argv[1]), 60 * int(sys.argv[2]), int(sys.argv[3])))
+    print_outcome(answers(Path(sys.argv[1]), 60 * int(sys.argv[2]), int(sys.argv[3])))

@@ -1,4 +1,4 @@
-"""Chats killed at random moments: what was seen is in the history, which stays whole."""
+"""Kill chats at random moments; everything displayed has to be in an intact history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.tui.kills import kills, slow_chat
-from tools.endure.outcome import Outcome, tell
+from tools.endure.outcome import Outcome, print_outcome
 
 
 def killed_chats(home: Path, count: int, seed: int) -> Outcome:
@@ -40,4 +40,4 @@ def killed_chats(home: Path, count: int, seed: int) -> Outcome:
 
 
 if __name__ == "__main__":
-    tell(killed_chats(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    print_outcome(killed_chats(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,7 +1,7 @@
-"""Damaged and misstated model files through `localspec show` and `localspec run`.
+"""Pass damaged and inconsistent model files to `localspec show` and `localspec run`.
 
-Each command is forked from a process that has everything imported, its memory and time bounded. It
-has to end with an exit code of localspec's and, where that is not 0, a sentence.
+Each command is forked from a process with all imports, with limits on memory and time. It has to
+end with one of localspec's exit codes and, if that is not 0, an error message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from localspec.cli.verbs import VERBS, built
 from tests.gguf.mutations import misstate, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
-from tools.endure.outcome import Outcome, tell
+from tools.endure.outcome import Outcome, print_outcome
 
 MEMORY = 3 << 30
 """Of addresses, beside what a command begins with."""
@@ -52,12 +52,12 @@ MAKERS: tuple[Callable[[Path], Path], ...] = (
 
 
 def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
-    """Run `count` files through both commands; those that fail stay in `failed` of the folder."""
+    """Pass `count` files to both commands; those that fail stay in the folder `failed`."""
     _import_all()
     outcome = Outcome("mutated GGUFs through show and run", unit="files")
     models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
     wheres = [places(data) for data in models]
-    told: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     over: dict[str, list[str]] = {}
     path = folder / "mutated.gguf"
     for number in range(count):
@@ -69,7 +69,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
         outcome.count += 1
         for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
             status, output = run_command(command, folder / "said")
-            told[_kind(status, output)] += 1
+            kinds[_kind(status, output)] += 1
             if GAVE_UP in output:
                 over.setdefault(_abort_cause(output), []).append(f"{seed}/{number}")
             wrong = _fault(status, output)
@@ -78,7 +78,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
                 kept = folder / "failed" / f"{command[0]}-{number}.gguf"
                 kept.parent.mkdir(exist_ok=True)
                 kept.write_bytes(data)
-    outcome.seen = ", ".join(f"{many} {kind}" for kind, many in told.most_common())
+    outcome.seen = ", ".join(f"{many} {kind}" for kind, many in kinds.most_common())
     if over:  # a check is wanting: see `localspec.gguf.damage`
         found = (f"{words} ({len(files)}, first {files[0]})" for words, files in over.items())
         outcome.seen += " over " + ", ".join(found)
@@ -163,4 +163,4 @@ def _fault(status: int, output: str) -> str | None:
 
 
 if __name__ == "__main__":
-    tell(mutated_ggufs(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    print_outcome(mutated_ggufs(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

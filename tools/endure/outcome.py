@@ -1,4 +1,4 @@
-"""What a part of `tools.endure` found, from the process that it runs in."""
+"""The outcome of a part of `tools.endure`, passed on from its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass
 class Outcome:
-    """One row of the table: `count` trials, in `unit`; what was `seen` besides; `failures`."""
+    """A row of the table: `count` trials, in `unit`; other observations in `seen`; `failures`."""
 
     what: str
     count: int = 0
@@ -22,7 +22,7 @@ class Outcome:
 
 
 def child(module: str, home: Path, count: int, seed: int) -> Outcome:
-    """What a module prints at its end, run by another process."""
+    """Run a module in another process; the outcome that it prints at its end."""
     home.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", module, str(home), str(count), str(seed)],
@@ -38,5 +38,5 @@ def child(module: str, home: Path, count: int, seed: int) -> Outcome:
     return Outcome(**json.loads(lines[-1]))
 
 
-def tell(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     print(json.dumps(asdict(outcome)), flush=True)

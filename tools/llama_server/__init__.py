@@ -1,1 +1,1 @@
-"""llama.cpp's own tests of its server, run against `localspec serve`."""
+"""llama.cpp's server tests, run against `localspec serve`."""

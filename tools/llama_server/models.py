@@ -1,7 +1,7 @@
-"""Models for llama.cpp's tests, made on this machine in place of what they would download.
+"""Make models for llama.cpp's tests, instead of downloading them.
 
-All of them are the embedded pair, whose answers do not end by themselves, as those of llama.cpp's
-test models: with tokens for filling in the middle, or with another template.
+All are variants of the embedded pair, whose answers do not end, like those of llama.cpp's test
+models: with fill-in-the-middle tokens, or with another template.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ def _in_parts(whole: Path) -> Path:
             NewTensor(one.name, one.shape, one.type, data[one.offset : one.offset + one.size])
             for one in file.tensors[number * share : (number + 1) * share]
         ]
-        told = {
+        facts = {
             "split.no": (_UINT16, number),
             "split.count": (_UINT16, _PARTS),
             "split.tensors.count": (_INT32, len(file.tensors)),
         }
-        values = {**(file.metadata if number == 0 else {}), **{k: v for k, (_, v) in told.items()}}
-        kinds = {**file.kinds, **{key: kind for key, (kind, _) in told.items()}}
+        values = {**(file.metadata if number == 0 else {}), **{k: v for k, (_, v) in facts.items()}}
+        kinds = {**file.kinds, **{key: kind for key, (kind, _) in facts.items()}}
         with replacing(path) as partial:
             write_gguf(partial, values, kinds, tensors)
     return paths[0]

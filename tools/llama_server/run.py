@@ -1,11 +1,11 @@
-"""llama.cpp's own server tests, run against `localspec serve`: how many pass, and why others fail.
+"""Run llama.cpp's server tests against `localspec serve`: how many pass, and why others fail.
 
     python -m tools.llama_server.run [--only completion tokenize] [--archive FILE]
 
-The tests are those of the pinned llama-cpp-python's source archive, which pip fetches where none is
-given. They are run as they are, but for what `expectations.toml` lists: constants that tell how
-many tokens a text has for the model, or which words it says, and little else. Failures need a
-reason in the same file; the command fails where one has none, and where such a test passes.
+The tests are from the pinned llama-cpp-python's source archive, which pip downloads if none is
+given. They are unchanged, except for the replacements in `expectations.toml`: mostly constants for
+the number of a text's tokens or for generated words. Failures need a reason in the same file; the
+command fails if one has none, and if such a test passes.
 """
 
 from __future__ import annotations

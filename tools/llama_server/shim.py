@@ -1,9 +1,9 @@
-"""`llama-server`'s flags as `localspec serve` has them, as far as llama.cpp's tests use them.
+"""Translate the `llama-server` flags of llama.cpp's tests to those of `localspec serve`.
 
     python -m tools.llama_server.shim --hf-repo ggml-org/test-model-stories260K --port 8080 …
 
-What it says of models is answered with those of `tools.llama_server.models`, and the process
-becomes `localspec serve`. Flags that change nothing that a client could see are dropped.
+Model flags select those of `tools.llama_server.models`, and the process becomes `localspec serve`.
+Flags without an effect that a client could see are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.llama_server.models import STAND_INS, TARGET, TEMPLATES, model_file
 
 FOLDER = "LLAMA_SERVER_MODELS"
-"""The variable that says where models are made."""
+"""The environment variable with the folder of the models."""
 
 # fmt: off
 _VALUES = (
@@ -85,7 +85,7 @@ def _no_model(args: argparse.Namespace) -> bool:
 
 
 def _drafting(args: argparse.Namespace) -> list[str]:
-    """llama-server drafts only where it is told to."""
+    """Flags for drafting: llama-server drafts only on request."""
     if args.spec_synth_rates is not None:
         raise SystemExit("shim: drafts that are accepted by lot are for llama.cpp's own tests")
     if args.model_draft is None:
