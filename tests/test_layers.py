@@ -138,9 +138,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_475, 91),  # three peers, shapes
     "chat": (925, 58),
-    "cli": (5_394, 182),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_396, 182),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_370, 96),  # protocol of caches; values of any type; drafts without a way on
-    "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_765, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
     "drafters": (2_725, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -156,22 +156,22 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "kernels": (50, 10),
     "keywords": (175, 11),  # names of other tools, in answers as well
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_859, 245),  # the tables of types, which the kernels share, come from gguf
+    "llama": (5_901, 246),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (1_045, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_133, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
-    "quality": (393, 15),
+    "quality": (390, 15),
     "race": (286, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
-    "scheduling": (1_454, 22),  # the seats of three rooms; ends of Python, and forks
-    "self_draft": (510, 17),  # the texts of trials came from pairing
+    "scheduling": (1_456, 22),  # the seats of three rooms; ends of Python, and forks
+    "self_draft": (515, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_445, 186),  # fills in on all protocols, refuses connections and names in words
+    "server": (5_447, 186),  # fills in on all protocols, refuses connections and names in words
     "sessions": (578, 17),
     "settings": (158, 10),
     "stream": (227, 10),  # no generator, which would keep a stream alive
@@ -181,13 +181,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # written, to the desktop as well; keys of other chats.
     "tui": (5_287, 107),
     "typed": (85, 10),  # functions name themselves
-    "verify": (1_368, 64),  # compares a certificate with what is here
+    "verify": (1_378, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (47, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_661, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
-    "tools": (3_437, None),  # larger models on paper, an agent's session
+    "tests": (43_675, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tools": (3_438, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
 

@@ -101,12 +101,12 @@ def outcome(**other: object) -> RaceOutcome:
         "plain": lane(100, 4.0, target_passes=100),
         "localspec": lane(100, 2.0, target_passes=40),
         "greedy": True,
-        "parting": None,
+        "difference": None,
     }
     return RaceOutcome(**(kept | other))  # type: ignore[arg-type]
 
 
-def test_parting() -> None:
+def test_first_difference() -> None:
     names = {1: b"one", 2: b"two", 3: b"three"}.__getitem__
     assert first_difference([1, 2, 3], [1, 2, 3], names) is None
     assert first_difference([1, 2, 3], [1, 2], names) is None
@@ -138,14 +138,17 @@ PARTED = TextDifference(7, " a", " the")
             "50.0 tok/s · 2.50 tokens/pass · same text, 100 tokens",
         ),
         ({"localspec": lane(50, 2.0), "greedy": False}, "1.00× the tokens per second · plain "),
-        ({"parting": PARTED}, "differ from token 8 on: “a” or “the” · rounding can do that; local"),
+        (
+            {"difference": PARTED},
+            "differ from token 8 on: “a” or “the” · rounding can do that; local",
+        ),
         ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
-            {"stock": True, "parting": PARTED, "proof": Proof(None)},
+            {"stock": True, "difference": PARTED, "proof": Proof(None)},
             "“the” · not by drafts: without them each token is the same, bit for bit",
         ),
         ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
-        ({"greedy": False, "parting": PARTED}, "sampled, so the texts differ"),
+        ({"greedy": False, "difference": PARTED}, "sampled, so the texts differ"),
         ({"greedy": False}, "sampled, and yet the same 100 tokens"),
         (
             {"plain": lane(10, 1.0, "cancelled")},
