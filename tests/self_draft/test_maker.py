@@ -178,7 +178,7 @@ def test_where_nothing_pays_nothing_is_kept(
     costs(STEEP)
     draft = made(target_path)
     assert draft.path is None
-    assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself would pay")
+    assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself gains")
     assert "-d self:Q4_0" in draft.words
     assert ggufs_in(home) == []
     monkeypatch.setattr(forecast, "calibrate", lambda *_: pytest.fail("measured again"))
