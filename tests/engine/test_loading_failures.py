@@ -155,7 +155,7 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
         ({"width": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
         ({"layers": (1, 3, 6)}, DraftMismatch, "input of layer 6, .* layers 0 to 5"),
         ({"layers": (1, 3)}, ModelInvalid, "names 2 layers"),
-        ({"block_count": 2}, ModelInvalid, "2 layers of its own"),
+        ({"block_count": 2}, ModelInvalid, "2 layers instead of one"),
         ({"target_hidden_size": 0}, ModelInvalid, "lacks eagle3.target_hidden_size"),
         (D2T, ModelInvalid, "d2t names tokens"),
         ({"attention.head_count_kv": 4}, ModelInvalid, "6 attention heads and 4"),
