@@ -136,11 +136,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
     "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_475, 91),  # three peers, shapes
+    "bench": (2_477, 91),  # three peers, shapes
     "chat": (925, 58),
     "cli": (5_396, 182),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_370, 96),  # protocol of caches; values of any type; drafts without a way on
-    "distill": (2_765, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_767, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
     "drafters": (2_725, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -156,14 +156,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "kernels": (50, 10),
     "keywords": (175, 11),  # names of other tools, in answers as well
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_901, 246),  # the tables of types, which the kernels share, come from gguf
+    "llama": (5_906, 246),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (1_045, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_133, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
-    "quality": (390, 15),
+    "quality": (391, 15),
     "race": (286, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),

@@ -103,11 +103,11 @@ def localspec_arms(
         "cold": {COLD: Drafting()},
         "drafters": {
             name: Drafting(drafter=name)
-            for name, one in REGISTRY.items()
+            for name, registered in REGISTRY.items()
             if name != "grammar"  # no prompt of the benchmark has one
-            and (engine.learned or not one.needs_datastore)
-            and one.needs_head in ("", engine.head_source)
-            and (has_model or not one.needs_model)
+            and (engine.learned or not registered.needs_datastore)
+            and registered.needs_head in ("", engine.head_source)
+            and (has_model or not registered.needs_model)
         },
     }
     if has_model:

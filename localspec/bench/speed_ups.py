@@ -32,7 +32,9 @@ def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.flo
     found = []
     for prompt, turns in by_prompt(mine).items():
         others = plain.get(prompt, {})
-        ratios = [math.log(others[n].pace / one.pace) for n, one in turns.items() if n in others]
+        ratios = [
+            math.log(others[n].pace / sample.pace) for n, sample in turns.items() if n in others
+        ]
         if ratios:
             found.append(median(ratios))
     return np.array(found, dtype=np.float64)

@@ -129,7 +129,7 @@ def _attend(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     (keys, values), drafted = cached[0], cached[1:]
     # The token of turn s is turn - s positions earlier.
     drafted = [
-        tuple(torch.roll(each, turn - s, 2) for each in pair) for s, pair in enumerate(drafted, 1)
+        tuple(torch.roll(kv, turn - s, 2) for kv in pair) for s, pair in enumerate(drafted, 1)
     ]
     count = queries.shape[2]
     later = torch.ones(count, count, dtype=torch.bool, device=queries.device).triu(1 - turn)

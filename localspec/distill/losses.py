@@ -59,7 +59,7 @@ class Labels(NamedTuple):
     rest: Tensor
 
     def at(self, places: Any) -> Labels:
-        return Labels(*(each[places] for each in self))
+        return Labels(*(tensor[places] for tensor in self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def project(
     values = heads("attn_v", shape.kv_heads)
     if shape.kv_heads != shape.heads:
         keys, values = (
-            each.repeat_interleave(shape.heads // shape.kv_heads, 1) for each in (keys, values)
+            tensor.repeat_interleave(shape.heads // shape.kv_heads, 1) for tensor in (keys, values)
         )
     return queries, keys, values
 

@@ -167,7 +167,7 @@ def record_answers(
         if not active:
             return
         _pass(context, active, k)
-        for answer in [one for one in active if is_complete(one)]:
+        for answer in [answer for answer in active if is_complete(answer)]:
             active.remove(answer)
             context.drop(answer.sequence)
             free.append(answer.sequence)

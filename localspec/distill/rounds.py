@@ -52,8 +52,8 @@ def draft_texts(
         begun = _beginnings(plan, trace, epoch)
         said = list(record_answers(context, begun, 1, longest=CONTINUATION, seed=plan.seed))
     given = [
-        RecordedQuestion(tuple(each.prompt.tolist()), 0, tuple(each.answer.tolist()))
-        for each in sorted(said, key=lambda each: each.key)  # as some finish sooner
+        RecordedQuestion(tuple(record.prompt.tolist()), 0, tuple(record.answer.tolist()))
+        for record in sorted(said, key=lambda record: record.key)  # as some finish sooner
     ]
     with (
         Trace(partial, trace.header) as made,

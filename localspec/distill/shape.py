@@ -59,7 +59,7 @@ def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast
     weights. `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
     found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
     # Of equal ones the smallest, which trains fastest.
-    return max(found, key=lambda each: (round(each[1].speed_up, 3), -each[0].parameters))
+    return max(found, key=lambda pair: (round(pair[1].speed_up, 3), -pair[0].parameters))
 
 
 def _candidates(target: ShapeTarget) -> Iterator[Shape]:

@@ -237,7 +237,9 @@ class Training:
             round(found.mean_loss, 4),
             round(found.agreement, 4),
             round(found.acceptance, 4),
-            tuple(round(each.agreement, 4) for each in depths.values()) if len(depths) > 1 else (),
+            tuple(round(depth.agreement, 4) for depth in depths.values())
+            if len(depths) > 1
+            else (),
         )
         self._run.note(point)
         return point
@@ -278,8 +280,8 @@ class Training:
             places.append(row * longest + np.arange(start, len(text)))
         counts = [len(each) for each in places]
         fields = (
-            [each.answer if each.following is None else each.following for each in records],
-            *([getattr(each, name) for each in records] for name in ("ids", "log_p", "rest")),
+            [record.answer if record.following is None else record.following for record in records],
+            *([getattr(record, name) for record in records] for name in ("ids", "log_p", "rest")),
         )
         labels = Labels(
             *(

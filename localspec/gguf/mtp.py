@@ -75,7 +75,7 @@ def _fault(file: GGUFFile) -> str | None:
     experts = () if architecture != "glm4moe" else (_EXPERTS,)
     missing = [prefix + tensor for tensor in (*needed, *experts) if prefix + tensor not in shapes]
     mismatched = [
-        prefix + one for one, shape in needed.items() if shapes.get(prefix + one) != shape
+        prefix + tensor for tensor, shape in needed.items() if shapes.get(prefix + tensor) != shape
     ]
     why = None
     if architecture not in NEXTN_GRAPHS:

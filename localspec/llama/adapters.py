@@ -71,5 +71,7 @@ def identity_with_adapters(path: Path, adapted: Sequence[Adapter]) -> dict[str, 
     """Identity of a model with its adapters and their scales. OSError if a file is missing."""
     known = file_identity(path)
     if adapted:
-        known["lora"] = [file_identity(one.path) | {"scale": one.scale} for one in adapted]
+        known["lora"] = [
+            file_identity(adapter.path) | {"scale": adapter.scale} for adapter in adapted
+        ]
     return known

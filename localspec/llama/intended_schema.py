@@ -98,22 +98,22 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     """Merge `allOf` if it is one schema, or objects with different properties."""
     options = part.get("allOf")
     beside = {key: value for key, value in part.items() if key != "allOf"}
-    if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
+    if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
         return part
     if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
         return {**options[0], **beside}
-    objects = [beside, *(resolve_reference(one, root) for one in options)]
-    kinds = [one["type"] for one in objects if "type" in one]
-    properties = [one.get("properties", {}) for one in objects]
-    required = [one.get("required", []) for one in objects]
-    plain = all(one.keys() - _ANNOTATIONS - ROOT <= _MERGED for one in objects)
+    objects = [beside, *(resolve_reference(option, root) for option in options)]
+    kinds = [item["type"] for item in objects if "type" in item]
+    properties = [item.get("properties", {}) for item in objects]
+    required = [item.get("required", []) for item in objects]
+    plain = all(item.keys() - _ANNOTATIONS - ROOT <= _MERGED for item in objects)
     plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
     if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
         return part
-    merged = {name: value for one in properties for name, value in one.items()}
+    merged = {name: value for group in properties for name, value in group.items()}
     if len(merged) < sum(map(len, properties)):
         return part
-    names = [name for one in required for name in one]
+    names = [name for group in required for name in group]
     more = {"required": names} if names else {}
     return {**beside, "type": "object", "properties": merged, **more}
 

@@ -79,7 +79,10 @@ def _one_of_as_any_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str
     options = part.get("oneOf")
     if not isinstance(options, list) or "anyOf" in part:
         return part
-    named = [resolve_reference(one, root) if isinstance(one, dict) else one for one in options]
+    named = [
+        resolve_reference(option, root) if isinstance(option, dict) else option
+        for option in options
+    ]
     known = {key: root[key] for key in root.keys() & ROOT}
     if _compile({**known, "oneOf": named})[1] is not None:
         return part

@@ -209,13 +209,13 @@ class SelfTest:
         mask = np.where(seen, 0.0, -np.inf).astype(np.float16)
         shape = _CELLS, _KV_HEADS, size
         stored = [
-            quantize_rows(name, one)
-            for one in self._random.standard_normal((2, *shape), np.float32)
+            quantize_rows(name, values)
+            for values in self._random.standard_normal((2, *shape), np.float32)
         ]
-        exact = [_dequantize(name, one) for one in stored]
+        exact = [_dequantize(name, values) for values in stored]
 
         def attention(tensors: Tensors, queries: int, count: int, kind: str, kv: Any) -> int:
-            k, v = (tensors.swap_axes(tensors.new(kind, one, *shape)) for one in kv)
+            k, v = (tensors.swap_axes(tensors.new(kind, values, *shape)) for values in kv)
             masked = tensors.new("F16", mask[:count])
             q = tensors.swap_axes(_reshape_3d(tensors.context, queries, size, heads, count))
             return int(_attention(tensors.context, q, k, v, masked, size**-0.5, 0.0, 0.0))

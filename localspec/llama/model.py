@@ -75,7 +75,7 @@ class Model:
             self.metadata = self._read_metadata()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
             if not vocabulary_only:
-                self._adapter_handles = [self._load_adapter(one) for one in self.adapters]
+                self._adapter_handles = [self._load_adapter(adapter) for adapter in self.adapters]
         except BaseException:
             self.close()
             raise
@@ -166,7 +166,7 @@ class Model:
         if not count:
             return
         handles = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*self._adapter_handles)
-        scales = (ctypes.c_float * count)(*(one.scale for one in self.adapters))
+        scales = (ctypes.c_float * count)(*(adapter.scale for adapter in self.adapters))
         llama_cpp.llama_set_adapters_lora(context, handles, count, scales)
 
     def _load_adapter(self, adapter: Adapter) -> Any:

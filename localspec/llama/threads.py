@@ -163,7 +163,7 @@ class Threads:
 
     def _evaluate_trial(self, others: float) -> None:
         """Accept the tried count, restore the previous one, or wait for another pass."""
-        tried = sorted(self._tried, key=lambda one: one[0] / one[1])
+        tried = sorted(self._tried, key=lambda trial: trial[0] / trial[1])
         if len(tried) >= WINDOW:
             tried.pop()  # a hiccup
         elif len(tried) < 2 or sum(seconds for seconds, _ in tried) < LONG:

@@ -21,7 +21,7 @@ def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
     # Both run on the same device and differ only in their weights.
     options = replace(options, context=64)
     with Model(path, options) as other, ExitStack() as opened:
-        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, other)]
+        contexts = [opened.enter_context(closing(Context(m, options))) for m in (model, other)]
         ratios: list[float] = []
         deadline = perf_counter() + TIME_LIMIT
         for turn in range(ROUNDS + 2):

@@ -62,12 +62,13 @@ class SuiteOutcome:
     def faults(self) -> list[str]:
         """Lossless answers that differ where the logits are farther apart than rounding moves."""
         return [
-            f"{name} differs from plain decoding at token {one.position} of {one.item}, where the "
-            f"tokens are {one.gap:.4f} logits apart: more than rounding moves ({self.noise:.4f})."
+            f"{name} differs from plain decoding at token {difference.position} of "
+            f"{difference.item}, where the tokens are {difference.gap:.4f} logits apart: "
+            f"more than rounding moves ({self.noise:.4f})."
             for name, way in self.ways.items()
             if way.lossless
-            for one in way.differences
-            if one.gap > self.noise
+            for difference in way.differences
+            if difference.gap > self.noise
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,8 +85,8 @@ class SuiteOutcome:
                     "interval": wilson(sum(way.right), len(way.right)),
                     "tokens_per_second": way.speed,
                     "differences": [
-                        asdict(one) | {"gap": None if math.isinf(one.gap) else one.gap}
-                        for one in way.differences
+                        asdict(d) | {"gap": None if math.isinf(d.gap) else d.gap}
+                        for d in way.differences
                     ],
                 }
                 for name, way in self.ways.items()
@@ -164,7 +165,7 @@ def text(suite: str, found: dict[str, Any]) -> str:
         if not differences:
             continue
         lines.append(f"{name} differs from plain in {len(differences)} of {way['of']} answers:")
-        lines += [f"  {_difference(one)}" for one in differences[:_LISTED]]
+        lines += [f"  {_difference(difference)}" for difference in differences[:_LISTED]]
         if len(differences) > _LISTED:
             lines.append(f"  and {len(differences) - _LISTED} more, which --json lists")
     if found["noise"]:
@@ -173,9 +174,9 @@ def text(suite: str, found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _difference(one: dict[str, Any]) -> str:
-    gap = "one of them ends" if one["gap"] is None else f"{one['gap']:.4f} logits apart"
+def _difference(found: dict[str, Any]) -> str:
+    gap = "one of them ends" if found["gap"] is None else f"{found['gap']:.4f} logits apart"
     verdicts = {True: "right", False: "wrong"}
-    plain, here = verdicts[one["plain_right"]], verdicts[one["right"]]
+    plain, here = verdicts[found["plain_right"]], verdicts[found["right"]]
     score = f"both {plain}" if plain == here else f"{plain} became {here}"
-    return f"{one['item']} from token {one['position']}, {gap}: {score}"
+    return f"{found['item']} from token {found['position']}, {gap}: {score}"

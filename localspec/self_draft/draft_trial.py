@@ -106,7 +106,7 @@ class DraftTrial:
             right = _agreement(self._passes, self._searched, left_out)
             expected = self.forecast(cost * self.share(left_out), agreement * right)
             found.append((left_out, expected))
-        return max(found, key=lambda each: each[1].speed_up)
+        return max(found, key=lambda candidate: candidate[1].speed_up)
 
     def share(self, left_out: Sequence[int]) -> float:
         """The cost of a pass without these layers ÷ with all: by the bytes that it reads."""

@@ -185,17 +185,17 @@ def verdict(found: dict[str, Any]) -> str:
 def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:
     """A report on a certificate, and whether it applies to the files and versions here."""
     lines = []
-    for one in differences:
-        state = "same" if one.same else ("OTHER" if one.decides else "other")
-        shown = one.here or "none"
-        if not one.same:
-            shown = f"{shown}, in the certificate {one.certified or 'none'}"
-        lines.append(f"{state:<8}{one.what}: {shown}")
+    for difference in differences:
+        state = "same" if difference.same else ("OTHER" if difference.decides else "other")
+        shown = difference.here or "none"
+        if not difference.same:
+            shown = f"{shown}, in the certificate {difference.certified or 'none'}"
+        lines.append(f"{state:<8}{difference.what}: {shown}")
     done = ", ".join(f"{check['check']} {check['verdict']}" for check in found["checks"])
     lines.append(f"run     {found['command']} on {found['date']}: {done or 'nothing'}")
     if found["missing"]:
         lines.append(f"not run {', '.join(found['missing'])}")
-    about = all(one.same for one in differences if one.decides)
+    about = all(difference.same for difference in differences if difference.decides)
     lines.append(
         f"The certificate says '{found['verdict']}', "
         + ("for these files and versions." if about else "but for other files or versions.")

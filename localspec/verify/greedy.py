@@ -64,7 +64,7 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcom
         _add(compared[name], subject, number, answers[number], answer.tokens)
         compared[name].tested += answer.stats.tested
         compared[name].accepted += answer.stats.accepted
-    complete = all(one.answers == len(prompts) for one in compared.values())
+    complete = all(way.answers == len(prompts) for way in compared.values())
     return _outcome(subject, compared, chunks, complete=complete)
 
 
@@ -92,11 +92,11 @@ def _outcome(
     noise, rows = subject.noise, len(subject.distances)
     limit = subject.limit(noise)
     faults = [
-        f"{name} differs from plain decoding at token {one.position} of prompt {one.prompt}, where "
-        f"{_gap_text(one.gap)}: {beyond(limit)}."
-        for name, comparison in {IN_CHUNKS: chunks, **compared}.items()
-        for one in comparison.divergences
-        if not one.gap <= limit
+        f"{name} differs from plain decoding at token {point.position} of prompt {point.prompt}, "
+        f"where {_gap_text(point.gap)}: {beyond(limit)}."
+        for name, way in {IN_CHUNKS: chunks, **compared}.items()
+        for point in way.divergences
+        if not point.gap <= limit
     ]
     moved = sum(distance > 0.0 for distance in subject.distances)
     if subject.same_bits and moved:
@@ -104,10 +104,10 @@ def _outcome(
             f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
             f"{beyond(limit)}."
         )
-    if not any(comparison.tested for comparison in compared.values()):
+    if not any(way.tested for way in compared.values()):
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
-    total = sum(one.answers for one in compared.values())
-    gaps = [one.gap for comparison in compared.values() for one in comparison.divergences]
+    total = sum(way.answers for way in compared.values())
+    gaps = [point.gap for way in compared.values() for point in way.divergences]
     summary = f"{total - len(gaps)} of {total} answers equal plain decoding's in every token"
     summary += f"; the others differ where {_gap_text(max(gaps))} at most. " if gaps else ". "
     if subject.same_bits and not faults:
@@ -117,8 +117,8 @@ def _outcome(
         )
     else:
         summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."
-    untried = [name for name, one in compared.items() if not one.answers]
-    idle = [name for name, one in compared.items() if one.answers and not one.tested]
+    untried = [name for name, way in compared.items() if not way.answers]
+    idle = [name for name, way in compared.items() if way.answers and not way.tested]
     return Outcome(
         check="greedy",
         faults=tuple(faults),
@@ -126,7 +126,7 @@ def _outcome(
         figures={
             "bit_for_bit": subject.same_bits,
             "noise": {"most": noise, "rows": rows},
-            "ways": {name: asdict(comparison) for name, comparison in compared.items()},
+            "ways": {name: asdict(way) for name, way in compared.items()},
         },
         complete=complete,
     )
@@ -173,12 +173,12 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
                     f"{name} differs from plain decoding under the grammar where "
                     f"{_gap_text(gaps[-1])}: {beyond(limit)}."
                 )
-        for one in (greedy, drawn):
-            tested += one.stats.tested
-            accepted += one.stats.accepted
-            at = _broken_at(subject, one.tokens)
+        for result in (greedy, drawn):
+            tested += result.stats.tested
+            accepted += result.stats.accepted
+            at = _broken_at(subject, result.tokens)
             if at is not None:
-                faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
+                faults.append(f"{name} breaks the grammar at token {at}: {result.text[:60]!r}.")
     summary = (
         f"{len(asked)} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
         f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "

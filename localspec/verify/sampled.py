@@ -208,29 +208,29 @@ def _judge(way: WaySample, places: Mapping[tuple[int, ...], PairDistribution]) -
 
 def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete: bool) -> Outcome:
     faults = []
-    for name, one in judged.items():
-        if one.impossible:
-            faults.append(f"{name} gave tokens with probability 0: {one.impossible}.")
+    for name, result in judged.items():
+        if result.impossible:
+            faults.append(f"{name} gave tokens with probability 0: {result.impossible}.")
         faults += [
             f"{name}: {what} are not distributed as the model's, p = {p:.2g}."
-            for what, p in (("next tokens", one.firsts), ("pairs of tokens", one.pairs))
+            for what, p in (("next tokens", result.firsts), ("pairs of tokens", result.pairs))
             if p < reject
         ]
-    tested = [one for one in judged.values() if one.tested]
+    tested = [result for result in judged.values() if result.tested]
     if not places:
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
-    least = min((min(one.firsts, one.pairs) for one in tested), default=1.0)
+    least = min((min(result.firsts, result.pairs) for result in tested), default=1.0)
     summary = (
-        f"{sum(one.samples for one in tested)} pairs of tokens of {len(tested)} ways to "
+        f"{sum(result.samples for result in tested)} pairs of tokens of {len(tested)} ways to "
         f"draft (texts: {places}): the lowest p-value is {least:.2g}; one below {reject:.1g} fails."
     )
     return Outcome(
         check="sampled",
         faults=tuple(faults),
         summary=summary
-        + skipped_ways((), [name for name, one in judged.items() if not one.tested]),
+        + skipped_ways((), [name for name, result in judged.items() if not result.tested]),
         figures={
             "places": places,
             "sampling": asdict(SAMPLING),
