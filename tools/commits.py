@@ -2,15 +2,14 @@
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old
         [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
-        [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
+        [--prompts questions public] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout in a separate process with an empty cache folder: a first session. All read a
 prompt, then answer it in turns of TURN seconds; the first arm rotates. Plain decoding, with the
 first arm's checkout and kernels, is one of them. A figure is the geometric mean over the suites of
 tokens per second after the first token; "whole" includes the seconds until it. `,--draft=FILE` sets
 an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain` turns drafts off.
-`--all-turns` adds later turns, after the target's plain answers. All use as many threads as there
-are cores: `-t auto` would mistake the other arms for a busy machine.
+All use as many threads as there are cores: `-t auto` would mistake the others for a busy machine.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from localspec.bench.samples import BenchPrompt
+from typing import Any, NamedTuple
 
 PLAIN = "plain"
 OTHER_DRAFT = "--draft="
@@ -67,7 +63,6 @@ def main() -> None:
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
-    options.add_argument("--all-turns", action="store_true")
     options.add_argument("-n", "--max-tokens", type=int, default=64)
     options.add_argument("--temp", type=float, default=0.0)
     options.add_argument("-c", "--ctx", type=int, default=4096)
@@ -96,8 +91,6 @@ def compare(args: argparse.Namespace, arms: Mapping[str, str]) -> None:
     from localspec.bench.suites import load_suites
 
     prompts = load_suites([*map(Path, args.prompts)], per_suite=args.per_suite)
-    if args.all_turns:
-        prompts = with_later_turns(args, prompts)
     found: dict[str, list[dict[str, Figures]]] = {}
     with ExitStack() as opened:
         ask = {name: opened.enter_context(arm(args, name, where)) for name, where in arms.items()}
@@ -167,14 +160,6 @@ def mean_text(logs: Mapping[str, Sequence[float]]) -> str:
     interval = mean_interval([np.array(suite) for suite in logs.values()])
     sure = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
     return f"{middle:.3f}{sure}"
-
-
-def with_later_turns(args: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
-    import localspec
-    from localspec.bench.prompt_texts import render_prompts
-
-    with localspec.load(args.target, context=args.ctx) as engine:
-        return render_prompts(engine, prompts, all_turns=True, max_tokens=args.max_tokens)
 
 
 class Arm:

@@ -32,23 +32,24 @@ def test_turns_add_up_to_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turns == 3
 
 
-def test_two_checkouts_answer_all_turns_of_a_question(tmp_path: Path) -> None:
+def test_two_checkouts_answer_questions(tmp_path: Path) -> None:
     prompts = tmp_path / "two.jsonl"
     asked = [
-        {"suite": kind, "id": kind, "turns": ["Tell me a story about a fox.", "And then?"]}
+        {"suite": kind, "id": kind, "turns": ["Tell me a story about a fox."]}
         for kind in ("fox", "hen")
     ]
     prompts.write_text("".join(json.dumps(one) + "\n" for one in asked))
     command = [sys.executable, "-m", "tools.commits", str(TARGET), str(DRAFT)]
     command += ["--arm", f"alone={ROOT},--draft=none", "--prompts", str(prompts)]
     command += ["--arm", f"steady={ROOT},--plain,--kernels=off"]
-    command += ["--all-turns", "-n", "5", "-c", "512"]
+    command += ["-n", "5", "-c", "512"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     told = r"^(.+): [\d.]+ tok/s \((\d+)\), × alone [\d.]+ \((\d+)\), steady [\d.]+ \((\d+)\)$"
-    asked_for = ("fox", "hen", "fox, turn 2", "hen, turn 2")
-    assert re.findall(told, said, re.MULTILINE) == [(name, "5", "5", "5") for name in asked_for]
+    assert re.findall(told, said, re.MULTILINE) == [
+        (name, "5", "5", "5") for name in ("fox", "hen")
+    ]
     steps, steady = re.findall(r"drafted in (\d+)% of (\d+) steps", said)
-    assert 4 <= int(steps[1]) <= 16, "behind the first token of each answer"
-    assert steady == ("0", "16"), "it decodes plainly"
-    assert re.search(r"of 4 texts, equal to plain's in \d, steady's in \d", said)
+    assert 2 <= int(steps[1]) <= 8, "behind the first token of each answer"
+    assert steady == ("0", "8"), "it decodes plainly"
+    assert re.search(r"of 2 texts, equal to plain's in \d, steady's in \d", said)
     assert len(re.findall(r"^  lowest +[\d.]+  [\d.]+$", said, re.MULTILINE)) == 2
