@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,10 +40,14 @@ def rm(context: typer.Context, references: References) -> int:
     console: Console = context.obj
     from localspec.hub import removal
 
-    planned = [removal.plan(reference) for reference in dict.fromkeys(references)]
-    files = [path for one in planned for path in one.files]
+    planned, files = list[removal.Removal](), dict[Path, None]()
+    every = [removal.plan(reference) for reference in references]
+    for one in sorted(every, key=lambda removal: len(removal.files), reverse=True):
+        if not files.keys() >= {*one.files}:  # else it is a part of another
+            planned.append(one)
+            files |= dict.fromkeys(one.files)
     what, freed = listed([one.what for one in planned]), sum(one.freed for one in planned)
-    shown = [printable(str(path), 1000) for path in files[:_SHOWN]]
+    shown = [printable(str(path), 1000) for path in islice(files, _SHOWN)]
     if len(files) > _SHOWN:
         shown.append(f"… and {len(files) - _SHOWN} more")
     question = f"Remove {what}, {gigabytes(freed)}?"
@@ -50,10 +55,9 @@ def rm(context: typer.Context, references: References) -> int:
         console.notice("Nothing was removed.")
         return 0
     for one in planned:
-        if any(map(os.path.lexists, one.files)):  # else it was a part of another
-            one.execute()
+        one.execute()
     if console.json:
-        console.answer_json({"removed": files, "freed": freed})
+        console.answer_json({"removed": [*files], "freed": freed})
     else:
         console.notice(f"Removed {what}; {gigabytes(freed)} are free again.")
     return 0

@@ -123,3 +123,9 @@ def test_help_names_every_choice(cli: Cli) -> None:
         assert name in text, name
     for name in set(NAMES) - {"model_folders"}:
         assert f"({PREFIX}{name.upper()})" in text, name
+
+
+@pytest.mark.parametrize("verb", ["eval", "race"])
+def test_verbs_that_are_greedy_by_default_name_no_other_default(cli: Cli, verb: str) -> None:
+    _, _, described = cli(verb, "--help").out.partition("--temperature X ")
+    assert "0, the default, is greedy" in " ".join(described.split())

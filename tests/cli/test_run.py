@@ -69,6 +69,24 @@ def test_quiet_leaves_only_the_answer(cli: Cli) -> None:
     assert (quiet.code, quiet.out, quiet.err) == (0, loud.out, "")
 
 
+def test_the_same_seed_gives_the_same_text_and_another_one_does_not(cli: Cli) -> None:
+    first, again, other = (
+        # What the planner drafts depends on what passes cost just then: `none` fixes that as well.
+        cli("run", "-n", "24", "-q", "--drafter", "none", "--seed", seed, STORY).out
+        for seed in ("5", "5", "6")
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize("option", ["--temp", "--temperature"])
+def test_greedy_text_does_not_depend_on_drafting(cli: Cli, option: str) -> None:
+    drafted = cli("run", "-n", "48", option, "0", "--drafter", "model", "--json", STORY).json
+    plain = cli("run", "-n", "48", option, "0", "--json", "--drafter", "none", STORY).json
+    assert drafted["text"] == plain["text"]
+    assert drafted["stats"]["accepted"] > 0
+    assert drafted["stats"]["target_passes"] < plain["stats"]["target_passes"] == 48
+
+
 def test_json_has_the_text_and_every_figure(cli: Cli) -> None:
     result = cli("run", "-n", "12", "--json", STORY)
     assert result.code == 0

@@ -91,6 +91,11 @@ def test_a_file_may_begin_as_editors_of_windows_have_it(config: Path) -> None:
     ("content", "cause"),
     [
         (b"model_folders = 3", "model_folders is 3"),
+        (b"threads = 0", "threads is 0"),
+        (b"gpu_layers = -7", "gpu-layers is -7"),
+        (b"temperature = -1", "temperature is -1"),
+        (b"model = 1", "model is 1: input should be a valid string"),
+        (b"temperature = 'hot'", "input should be a valid number"),
         (b"model = ", "is not valid TOML"),
         (b"model = '\xff'", "is not valid TOML"),
         (b"colour = 1", "unknown setting 'colour'. Choose from model, draft"),
@@ -111,6 +116,8 @@ def test_a_wrong_file_is_named(cli: Cli, config: Path, content: bytes, cause: st
     ("variable", "text", "cause"),
     [
         ("LOCALSPEC_CTX", "many", "is 'many': input should be a valid integer"),
+        ("LOCALSPEC_DRAFTER", "oracle", "There is no drafter 'oracle'"),
+        ("LOCALSPEC_TEMPERATURE", "warm", "is 'warm': input should be a valid number"),
         ("LOCALSPEC_THREADS", "-2", "threads is -2"),
         ("LOCALSPEC_TEMPERATURE", "nan", "temperature is nan"),
     ],

@@ -185,9 +185,11 @@ def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
     assert snapshot.exists()
     other = cached("user/other", "m-Q4_K_M.gguf")
     assert cli("rm", "user/repo", "user/none", "--yes").code == 3
-    result = cli("rm", "user/repo", "user/other", "user/other:Q4_K_M", "--yes", "--json")
-    removed = [str(folder / "m-Q4_K_M.gguf") for folder in (snapshot, other, other)]
-    assert (result.json["removed"], result.err) == (removed, "")
+    result = cli(
+        "rm", "user/repo", "user/other:Q4_K_M", "user/other", "user/repo", "--yes", "--json"
+    )
+    removed = [str(folder / "m-Q4_K_M.gguf") for folder in (snapshot, other)]
+    assert (result.json, result.err) == ({"removed": removed, "freed": 47}, "")
     assert not any(folder.exists() for folder in (snapshot, other))
 
 

@@ -33,6 +33,19 @@ def test_an_unfinished_file_that_is_too_long_is_begun_anew(
     assert pull("user/repo").path.read_bytes() == model
 
 
+def test_a_cut_connection_goes_on_where_it_was(hub: Hub, model: bytes) -> None:
+    hub.faults = [Fault(cut=100_000), Fault(cut=50_000), Fault(cut=1)]
+    done = pull("user/repo")
+    assert done.path.read_bytes() == model
+    assert [request.range for request in hub.downloads()] == [
+        None,
+        "bytes=100000-",
+        "bytes=150000-",
+        "bytes=150001-",
+    ]
+    assert hub.sent == done.downloaded == SIZE
+
+
 def test_a_second_pull_goes_on_where_the_first_gave_up(hub: Hub, model: bytes, cache: Path) -> None:
     hub.faults = [Fault(cut=120_000), *[Fault(cut=0)] * 5]
     with pytest.raises(LocalspecError, match=r"broke .*'localspec pull user/repo' continues"):
