@@ -1,9 +1,8 @@
 """How near `auto` comes to the best greedy drafts: python -m tools.hindsight PROMPTS TARGET [DRAFT]
 
-The bound knows each answer of TOKENS tokens beforehand. At each step it drafts nothing, or as many
-tokens as are accepted of the draft model's or the n-gram index's, whichever takes least seconds to
-the end. Passes of the target are priced by the curve that `auto` measured, draft passes in the
-bound as well; those of `auto` by the seconds that they took. So keep the machine quiet.
+The bound knows each answer of TOKENS tokens. At each step it drafts nothing, or the accepted tokens
+of the draft model or the n-gram index, whichever takes least seconds to the end. Passes are priced
+by the curves that `auto` measured, but those of its draft model by the seconds that they took.
 """
 
 from __future__ import annotations
