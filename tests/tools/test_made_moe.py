@@ -1,0 +1,39 @@
+"""A mixture of experts that says what the model says that it was made of."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.bench.scaled_gguf import ModelShape
+from localspec.decoding.sampling import Rows
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.paths import EMBEDDED_DRAFT, embedded
+from tools import made_moe
+
+pytestmark = pytest.mark.nightly
+
+
+def said(path: Path) -> Rows:
+    """Rows of logits of a text."""
+    options = ModelOptions(context=256, threads=1)
+    with Model(path, options) as model, closing(Context(model, options)) as context:
+        tokens = model.vocabulary.tokenize_bytes(b"Once upon a time, there was a little girl")
+        rows: Rows = context.extend(tokens, len(tokens)).copy()
+        return rows
+
+
+@pytest.mark.parametrize(("spread", "alike"), [(0.0, True), (2.0, False)])
+def test_experts_that_are_alike_say_what_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, alike: bool
+) -> None:
+    monkeypatch.setattr(made_moe, "SPREAD", spread)
+    source, file = embedded(EMBEDDED_DRAFT), tmp_path / "moe.gguf"
+    made_moe.made_moe(source, file, ModelShape(192, 3, 512, "F16"))
+    apart = np.abs(said(file) - said(source)).max()
+    assert (apart < 0.5) == alike, apart
