@@ -540,7 +540,7 @@ class Engine(Generating):
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """Tokens that the caller gives for a text."""
         self._check_open()
-        found, most = self.model.vocabulary.checked(tokens), self.context_length
+        found, most = self.model.vocabulary.check_ids(tokens), self.context_length
         if len(found) > most:
             raise ContextOverflow(
                 f"The text has {len(found)} tokens and the context holds {most}. Shorten it, or "

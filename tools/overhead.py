@@ -93,7 +93,7 @@ def per_row(folder: Path, rounds: int) -> None:
         report("overhead per verified row, T = 0.8, 152,000 tokens", costs[1:], "µs")
 
 
-class Timed:
+class DrafterTimer:
     """Measures the seconds in which a drafter plans and learns."""
 
     def __init__(self, drafter: Drafter) -> None:
@@ -127,7 +127,7 @@ def per_plan(rounds: int) -> None:
                     trees=True,
                     cannot=None,
                 )
-                timed = Timed(drafter)
+                timed = DrafterTimer(drafter)
                 engine._seat.target.reuse(prompt)
                 drafter.begin(prompt)
                 requests = speculate(session, drafter, GreedyMatch())

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 
-def needed(wheel: Path) -> set[str]:
+def dependencies(wheel: Path) -> set[str]:
     """Distributions that a wheel needs, transitively; SystemExit where one is not installed."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
@@ -46,7 +46,7 @@ def needed(wheel: Path) -> set[str]:
     return {distribution for distribution, _ in found}
 
 
-def compiled(wheel: Path, version: str) -> list[dict[str, Any]]:
+def shared_libraries(wheel: Path, version: str) -> list[dict[str, Any]]:
     """Its shared libraries."""
     with zipfile.ZipFile(wheel) as archive:
         return [
@@ -70,13 +70,13 @@ def parts(tool: str, wheel: Path, sha256: str, project: Path) -> dict[str, Any]:
     command += ["--of", "JSON", sys.executable]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
-    names = needed(wheel)
+    names = dependencies(wheel)
     found["components"] = [
         one for one in found["components"] if canonicalize_name(one["name"]) in names
     ]
     itself = found["metadata"]["component"]
     itself["hashes"] = [{"alg": "SHA-256", "content": sha256}]
-    itself["components"] = compiled(wheel, itself["version"])
+    itself["components"] = shared_libraries(wheel, itself["version"])
     kept = {itself["bom-ref"], *(one["bom-ref"] for one in found["components"])}
     found["dependencies"] = [
         one | {"dependsOn": [ref for ref in one.get("dependsOn", ()) if ref in kept]}

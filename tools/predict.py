@@ -64,7 +64,7 @@ PAIRS = {
 """Target, and the draft model with its bits a weight."""
 
 
-def predicted(
+def predict(
     machine: Machine, target: Model, draft: tuple[Model, float], bits: float, accepted: float
 ) -> tuple[float, Forecast]:
     """Plain tokens per second, and the forecast."""
@@ -87,7 +87,7 @@ def main() -> None:
     print(f"| target | {' | '.join(one.name for one in machines)} |")
     print("|---|" + "---:|" * len(machines))
     for (name, (target, draft)), (quant, bits) in product(PAIRS.items(), BITS.items()):
-        found = [predicted(one, target, draft, bits, args.accepted) for one in machines]
+        found = [predict(one, target, draft, bits, args.accepted) for one in machines]
         cells = [f"{plain:.0f}, {one.speed_up:.2f} ×" for plain, one in found]
         print(f"| {name} {quant} | {' | '.join(cells)} |")
 

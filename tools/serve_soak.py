@@ -132,7 +132,7 @@ class Client:
             if kind < MALFORMED:
                 self._malformed()
             else:
-                self._asked(leave=kind < MALFORMED + LEFT)
+                self._request(leave=kind < MALFORMED + LEFT)
         except (OSError, http.client.HTTPException, ValueError) as error:
             print(f"failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             self._counts["failed"] += 1
@@ -142,7 +142,7 @@ class Client:
         status, _ = self._post("/v1/completions", self._rng.choice(BAD))[:2]
         self._counts["refused" if 400 <= status < 500 else "failed"] += 1
 
-    def _asked(self, *, leave: bool) -> None:
+    def _request(self, *, leave: bool) -> None:
         mark = f"{self._rng.getrandbits(40):010x}"
         stream = leave or self._rng.random() < 0.5
         body: dict[str, Any] = {"grammar": f'root ::= "{mark}"', "stream": stream}

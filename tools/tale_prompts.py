@@ -43,7 +43,10 @@ def main() -> None:
     for source, most in CHATS.items():
         chats += [row["prompt"] for row in asked if row["source"] == source][:most]
     chats += [f"Tell me a story about {name}." for name in names(stories, rng)]
-    raw = [*continued(stories[:CONTINUED], rng), *copied(stories[CONTINUED:][:COPIED], rng)]
+    raw = [
+        *story_beginnings(stories[:CONTINUED], rng),
+        *repeated_stories(stories[CONTINUED:][:COPIED], rng),
+    ]
     raw += [*functions(rng), *noise(rng)]
     out.mkdir(parents=True, exist_ok=True)
     for name, prompts in (("chat", chats), ("raw", raw)):
@@ -71,12 +74,12 @@ def names(stories: Sequence[str], rng: random.Random) -> list[str]:
     return sorted(rng.sample(sorted(set(found)), STORIES))
 
 
-def continued(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
+def story_beginnings(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
     for story in stories:
         yield story[: rng.randint(80, min(900, len(story) * 2 // 3))].rsplit(" ", 1)[0]
 
 
-def copied(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
+def repeated_stories(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Stories that are repeated once and started a third time."""
     for story in stories:
         part = story[: rng.randint(250, 600)].rsplit(" ", 1)[0]

@@ -217,7 +217,7 @@ class Conversation:
 
 
 Content = str | list[dict[str, Any]]
-"""A text, or images and texts as for `localspec.llama.pictures.marked`."""
+"""A text, or images and texts as for `localspec.llama.pictures.mark_images`."""
 
 
 def _with_attachments(message: Message) -> Content:

@@ -41,7 +41,7 @@ class Draft(Kind):
         elif request.shape is not None:
             self.shape = shape.parse(request.shape, facts)
         else:
-            self.shape, promise = shape.choose(facts, _measured(request))
+            self.shape, promise = shape.choose(facts, _measure_curve(request))
             if not promise.pays:
                 notice(
                     f"No shape gains much: the best, {self.shape.describe()}, about "
@@ -69,7 +69,7 @@ class Draft(Kind):
         weights.write(path, self.shape, made, self._target, trained, quant, tokenizer)
 
 
-def _measured(request: DistillRequest) -> tuple[float, ...]:
+def _measure_curve(request: DistillRequest) -> tuple[float, ...]:
     """T(n) ÷ T(1) of the target, measured now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model

@@ -66,23 +66,23 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
     if min(layers, default=-1) < 0:
         layers = []
     if eagle and len(layers) != 3:
-        raise damaged(path, f"it names {len(layers)} layers of its target instead of three")
+        raise damaged_head(path, f"it names {len(layers)} layers of its target instead of three")
     if not layers:
-        raise damaged(path, "it names no layers of its target")
+        raise damaged_head(path, "it names no layers of its target")
     sizes = require_sizes(file, "block_count", "embedding_length", "feed_forward_length")
     width = reads = sizes["embedding_length"]
     if eagle:
         reads = require_sizes(file, "target_hidden_size")["target_hidden_size"]
         if sizes["block_count"] != 1:
-            raise damaged(path, f"it has {sizes['block_count']} layers instead of one")
+            raise damaged_head(path, f"it has {sizes['block_count']} layers instead of one")
     _require_attention(file, width)
     missing = [name for name in _OF_EAGLE if eagle and name not in tensors]
     if missing:
-        raise damaged(path, f"the tensor {missing[0]} is missing")
+        raise damaged_head(path, f"the tensor {missing[0]} is missing")
     if "d2t" in tensors:
         d2t_ids(file, tensors["d2t"], len(file.array("tokenizer.ggml.tokens") or ()))
         if OUTPUT not in tensors:
-            raise damaged(path, "it has d2t, but no output matrix")
+            raise damaged_head(path, "it has d2t, but no output matrix")
     why = None
     if reads != target.width:
         why = f"hidden states of {reads} numbers, and those of"
@@ -106,7 +106,7 @@ def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
     sizes = {name: file.own_integer(name) or 0 for name in names}
     lacking = [name for name, value in sizes.items() if value < 1]
     if lacking:
-        raise damaged(file.path, f"its metadata lacks {file.architecture}.{lacking[0]}")
+        raise damaged_head(file.path, f"its metadata lacks {file.architecture}.{lacking[0]}")
     return sizes
 
 
@@ -114,13 +114,15 @@ def _require_attention(file: GGUFFile, width: int) -> None:
     heads = file.own_integer("attention.head_count") or 0
     groups = file.own_integer("attention.head_count_kv") or heads
     if heads < 1 or groups < 1 or heads % groups:
-        raise damaged(file.path, f"it has {heads} attention heads and {groups} for keys and values")
+        raise damaged_head(
+            file.path, f"it has {heads} attention heads and {groups} for keys and values"
+        )
     lengths = {
         file.own_integer(f"attention.{name}_length") or width // heads for name in ("key", "value")
     }
     rotated = file.own_integer("rope.dimension_count") or max(lengths)
     if len(lengths) != 1 or rotated > min(lengths) or rotated % 2:
-        raise damaged(file.path, "the sizes of its attention do not fit each other")
+        raise damaged_head(file.path, "the sizes of its attention do not fit each other")
 
 
 def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
@@ -129,9 +131,9 @@ def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int6
     if d2t.type == "I64":
         ids = np.fromfile(file.parts[d2t.part], "<i8", d2t.elements, offset=d2t.offset)
     if not len(ids) or ids.min() < 0 or ids.max() >= tokens:
-        raise damaged(file.path, "d2t names tokens that its vocabulary does not have")
+        raise damaged_head(file.path, "d2t names tokens that its vocabulary does not have")
     return ids
 
 
-def damaged(path: Path, why: str) -> ModelInvalid:
+def damaged_head(path: Path, why: str) -> ModelInvalid:
     return ModelInvalid(f"{path.name} cannot draft: {why}. Download it again, or convert it again.")

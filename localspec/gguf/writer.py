@@ -49,10 +49,10 @@ def write_gguf(
         kind = struct.pack("<IQ", TYPE_NUMBERS[tensor.type], end)
         infos.append(_text(tensor.name) + shape + kind)
         offsets.append(end)
-        end += _aligned(tensor.size)
+        end += _align(tensor.size)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))
     head += b"".join([*entries, *infos])
-    start = _aligned(len(head))
+    start = _align(len(head))
     with path.open("wb") as file:
         file.write(head)
         for tensor, offset in zip(tensors, offsets, strict=True):
@@ -61,7 +61,7 @@ def write_gguf(
         file.truncate(start + end)
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -130,7 +130,7 @@ def _item(found: re.Match[str], line: int) -> _Item:
     if found["name"]:
         return _Item(rule=found["name"])
     if found["literal"]:
-        text = "".join(_escaped(letter) for letter in _letters(found[0][1:-1], line))
+        text = "".join(_escape(letter) for letter in _letters(found[0][1:-1], line))
         return _Item(text=f"/{text}/" if text else '""')
     if found[0] in (".", "[^]"):
         return _Item(text="/(?s:.)/")
@@ -138,9 +138,9 @@ def _item(found: re.Match[str], line: int) -> _Item:
     letters = _letters(found[0][1 + negated : -1], line, hyphen=_RANGE)
     shown, at = "", 0
     while at < len(letters):
-        shown += _escaped(letters[at][0])
+        shown += _escape(letters[at][0])
         if letters[at + 1 : at + 2] == [_RANGE] and at + 2 < len(letters):
-            shown += "-" + _escaped(letters[at + 2][0])
+            shown += "-" + _escape(letters[at + 2][0])
             if letters[at][0] > letters[at + 2][0]:
                 raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
             at += 2
@@ -168,7 +168,7 @@ def _letters(text: str, line: int, *, hyphen: str = "-") -> list[str]:
     return found
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     if letter.isascii() and letter.isalnum():
         return letter
     if 0xD800 <= ord(letter) < 0xE000:

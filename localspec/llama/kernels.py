@@ -34,7 +34,7 @@ from localspec.llama.kernels_file import (
     INSTRUCTION_SETS,
     OFF,
     VARIABLE,
-    Unusable,
+    KernelsUnusable,
     load,
     self_tests,
     start,
@@ -182,7 +182,7 @@ def _start() -> KernelStatus:
         _library = library
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
-    except (OSError, Unusable) as error:
+    except (OSError, KernelsUnusable) as error:
         return unused(str(error))
 
 
@@ -190,19 +190,21 @@ def self_test_facts() -> dict[str, Any]:
     """The facts that a self-test depends on. OSError if a file cannot be read."""
     wanted = kernels_file.requested()
     if wanted == OFF:
-        raise Unusable(f"the variable {VARIABLE} is off")
+        raise KernelsUnusable(f"the variable {VARIABLE} is off")
     if wanted not in (AUTO, *INSTRUCTION_SETS):
-        raise Unusable(
+        raise KernelsUnusable(
             f"the variable {VARIABLE} is '{printable(wanted, 40)}'; choose {AUTO}, {OFF}, "
             f"{' or '.join(INSTRUCTION_SETS)}"
         )
     if not sys.platform.startswith(("linux", "darwin")):
-        raise Unusable("there are none for this system")
+        raise KernelsUnusable("there are none for this system")
     if not library_path().is_file():
-        raise Unusable("they were not built: install a C++ compiler, then reinstall localspec")
+        raise KernelsUnusable(
+            "they were not built: install a C++ compiler, then reinstall localspec"
+        )
     places = ggml.library_of("ggml_backend_cpu_init"), ggml.library_of("ggml_init")
     if None in places:
-        raise Unusable(
+        raise KernelsUnusable(
             "this build of llama.cpp loads its CPU code late: reinstall llama-cpp-python without "
             "GGML_BACKEND_DL"
         )

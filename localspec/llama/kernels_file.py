@@ -54,7 +54,7 @@ _FUNCTIONS = {
 """Result and arguments, by name after "localspec_kernels_"."""
 
 
-class Unusable(Exception):
+class KernelsUnusable(Exception):
     """The kernels cannot be used; the message says why."""
 
 
@@ -82,17 +82,19 @@ def start(native: Any, facts: dict[str, Any]) -> str:
     built_for = (native.localspec_kernels_built_for() or b"").decode()
     here = f"llama-cpp-python {facts['llama_cpp_python']}"
     if built_for != here:
-        raise Unusable(f"they were built for {built_for}, and this is {here}: reinstall localspec")
+        raise KernelsUnusable(
+            f"they were built for {built_for}, and this is {here}: reinstall localspec"
+        )
     known, wanted = supported(native), facts["wanted"]
     if not known:
-        raise Unusable("this processor has none of their instruction sets")
+        raise KernelsUnusable("this processor has none of their instruction sets")
     if wanted not in (AUTO, *known):
-        raise Unusable(
+        raise KernelsUnusable(
             f"the variable {VARIABLE} asks for {wanted}, and here work {', '.join(known)}"
         )
     chosen = known[0] if wanted == AUTO else str(wanted)
     names = facts["cpu_path"], facts["base_path"], chosen
     refused = native.localspec_kernels_start(*(name.encode() for name in names))
     if refused is not None:
-        raise Unusable(f"they refuse this llama.cpp: {refused.decode('utf-8', 'replace')}")
+        raise KernelsUnusable(f"they refuse this llama.cpp: {refused.decode('utf-8', 'replace')}")
     return chosen

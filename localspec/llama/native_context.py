@@ -167,7 +167,7 @@ class PassWatch(Protocol):
         """Most tokens of a prompt's next chunk, a multiple of MIN_CHUNK up to `most`."""
         ...
 
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
+    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
         """Record the time of a pass over `tokens` tokens, after `context` tokens."""
         ...
 
@@ -222,7 +222,7 @@ class NativeCache:
         seconds = perf_counter() - started
         self.native_seconds += seconds
         if self.watch is not None:
-            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
+            self.watch.record_pass(int(batch.n_tokens), len(self.tokens), seconds)
         return self._native.logits(address, outputs)
 
     def _drop_failed(self) -> None:

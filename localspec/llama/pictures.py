@@ -48,7 +48,7 @@ class Picture:
         return self.start + len(self.part.ids)
 
 
-def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
+def with_picture_ids(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
     """The prompt with the ids of images at their positions."""
     if not pictures:
         return tokens
@@ -59,7 +59,9 @@ def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
     return found
 
 
-def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def mark_images(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """Messages as text with marks for images, and the images by key; a UsageError for bad ones.
     Contents may have the parts `{"type": "text", "text": …}` and
     `{"type": "image", "image": bytes}`."""

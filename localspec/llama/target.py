@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
-from localspec.llama.pictures import Picture, seen
+from localspec.llama.pictures import Picture, with_picture_ids
 
 
 class LlamaTarget:
@@ -36,7 +36,7 @@ class LlamaTarget:
         self._pictures = pictures
 
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:
-        return seen(prompt, self._pictures)
+        return with_picture_ids(prompt, self._pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keep the tokens that the cache shares with a prompt, except its last one; returns how

@@ -124,7 +124,7 @@ class Threads:
         self.apply()
         return min(most, CHUNK)
 
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
+    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
         """Learn from a pass."""
         # Within a step the count is that before the latest decision.
         if not self._measuring and seconds > 0.0 and self.count == self._applied:

@@ -13,7 +13,7 @@ from localspec.errors import LocalspecError
 from localspec.kernels import library_path
 from localspec.llama import ggml, kernels
 from localspec.llama.context import Context
-from localspec.llama.kernels_file import BUFFER, Unusable, load, start
+from localspec.llama.kernels_file import BUFFER, KernelsUnusable, load, start
 from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -49,7 +49,7 @@ def run_self_test() -> dict[str, str]:
         chosen = start(load(library_path()), kernels.self_test_facts())
     except OSError as error:
         return {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
-    except Unusable as error:
+    except KernelsUnusable as error:
         return {"why_not": str(error)}
     layout = ggml.cpu_weight_buffers().get(BUFFER)
     if layout is None:

@@ -47,7 +47,7 @@ class Vocabulary:
     def handle(self) -> Any:
         return require_open(self.native)
 
-    def checked(self, tokens: Sequence[int]) -> list[int]:
+    def check_ids(self, tokens: Sequence[int]) -> list[int]:
         """The caller's token ids; a UsageError for an unknown one, on which llama.cpp would
         abort."""
         try:

@@ -19,7 +19,7 @@ from localspec.gguf.heads import (
     MTP,
     OUTPUT,
     UNSUPPORTED_HEADS,
-    damaged,
+    damaged_head,
     target_layers,
     unsupported_head,
 )
@@ -141,13 +141,13 @@ def _block_shape(file: GGUFFile) -> BlockShape:
     """A ModelInvalid if llama.cpp cannot compute such blocks."""
     chained, block = _has_chain(file), file.own_integer("block_size")
     if chained and block is None:
-        raise damaged(file.path, f"its metadata lacks {DFLASH}.block_size")
+        raise damaged_head(file.path, f"its metadata lacks {DFLASH}.block_size")
     block = _USUAL_BLOCK if block is None else block
     if block < (1 if chained else 2):
-        raise damaged(file.path, f"its blocks are of {block} tokens")
+        raise damaged_head(file.path, f"its blocks are of {block} tokens")
     mask = file.integer("tokenizer.ggml.mask_token_id")
     if mask is None or not 0 <= mask < VocabularyFacts(file).size:
-        raise damaged(file.path, "its vocabulary has no token that masks")
+        raise damaged_head(file.path, "its vocabulary has no token that masks")
     return BlockShape(
         block,
         mask,

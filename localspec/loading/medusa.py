@@ -9,7 +9,7 @@ import numpy as np
 from localspec.drafters.medusa import Matrix, MedusaWeights
 from localspec.errors import DraftMismatch
 from localspec.gguf.file import GGUFFile
-from localspec.gguf.heads import d2t_ids, damaged, require_sizes
+from localspec.gguf.heads import d2t_ids, damaged_head, require_sizes
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -26,9 +26,9 @@ def read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> MedusaW
     width, tokens, count = sizes.values()
     blocks = file.own_integer("block_count")
     if blocks is None or blocks < 0:
-        raise damaged(path, "its metadata lacks medusa.block_count")
+        raise damaged_head(path, "its metadata lacks medusa.block_count")
     if count > _MOST_HEADS or len(file.parts) > 1:
-        raise damaged(path, f"it has {count} heads in {len(file.parts)} files")
+        raise damaged_head(path, f"it has {count} heads in {len(file.parts)} files")
     ids = d2t_ids(file, tensors["d2t"], tokens) if "d2t" in tensors else None
     require(target, (target.layers,))
     _require_fits(file, width, tokens, target)
@@ -42,9 +42,9 @@ def read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> MedusaW
     def matrix(name: str, *shape: int) -> Matrix:
         tensor = tensors.get(name)
         if tensor is None:
-            raise damaged(path, f"the tensor {name} is missing")
+            raise damaged_head(path, f"the tensor {name} is missing")
         if tensor.shape != shape[::-1] or tensor.type not in _TYPES:
-            raise damaged(path, f"the tensor {name} has another shape or type than it should")
+            raise damaged_head(path, f"the tensor {name} has another shape or type than it should")
         kind: Any = _TYPES[tensor.type]
         found = np.fromfile(path, kind, tensor.elements, offset=tensor.offset)
         return np.ascontiguousarray(found.reshape(shape), np.float32)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
-from localspec.llama.pictures import MARK, Picture, marked
+from localspec.llama.pictures import MARK, Picture, mark_images
 from localspec.prompting.content import plain
 from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
 from localspec.prompting.pieces import Plain, Reader
@@ -67,7 +67,7 @@ class PromptBuilder:
         if isinstance(prompt, str):
             tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
-            tokens = Tokens(vocabulary.checked(prompt))
+            tokens = Tokens(vocabulary.check_ids(prompt))
             tokens.pictures, tokens.spelled = prompt.pictures, prompt.spelled
         else:
             check_messages(prompt)
@@ -103,7 +103,7 @@ class PromptBuilder:
         """How the answer to it begins, for `Engine.stream`; `free`: it has to match nothing."""
         if isinstance(prompt, str) or not reasons(self._model.chat_template):
             return None
-        messages, _ = marked(prompt)
+        messages, _ = mark_images(prompt)
         thinking = ends_thinking(self.text(messages), messages[-1])
         return thinking if thinking or free else None
 
@@ -198,7 +198,7 @@ class PromptBuilder:
         return found
 
     def _render(self, messages: Sequence[Message]) -> Tokens:
-        texts, images = marked(messages)
+        texts, images = mark_images(messages)
         return self.rendered(self.text(texts), images)
 
     @cached_property

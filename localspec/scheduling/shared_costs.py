@@ -80,7 +80,7 @@ class SharedCosts:
         if wait is not Wait.TARGET:
             return
         if self._watch is not None:
-            self._watch.passed(tokens, context, seconds)
+            self._watch.record_pass(tokens, context, seconds)
         if not target or any(task.long for task in tasks):
             return
         if len(tasks) == 1:

@@ -117,5 +117,5 @@ def text_logprobs(
 
 def text_of_tokens(tokens: Sequence[int], engine: Engine, *, special: bool = True) -> str:
     """`special`: with the names of control tokens."""
-    checked, piece = engine.model.vocabulary.checked(tokens), engine.model.vocabulary.piece
+    checked, piece = engine.model.vocabulary.check_ids(tokens), engine.model.vocabulary.piece
     return b"".join(piece(token, special=special) for token in checked).decode("utf-8", "replace")

@@ -51,7 +51,7 @@ class Chat:
 def marked_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
     """The same with marks in place of images, and with the tools in the system message where the
     template has no place for them. And the images by their marks."""
-    messages, images = pictures.marked(chat.messages)
+    messages, images = pictures.mark_images(chat.messages)
     if chat.tools.tools and not engine.prompts.knows_tools:
         system = {"role": "system", "content": explained(chat.tools, chat.schema)}
         if messages[0]["role"] == "system":

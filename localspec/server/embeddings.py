@@ -100,7 +100,7 @@ async def _vectors(
     texts: list[Sequence[int]] = [
         vocabulary.tokenize(one, special=False, add_bos=True)
         if isinstance(one, str)
-        else vocabulary.checked(one)
+        else vocabulary.check_ids(one)
         for one in found
     ]
     try:

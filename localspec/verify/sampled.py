@@ -120,7 +120,7 @@ def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
         # One place at a time, as `PlainRows` keeps all of its rows.
         level = deadline.share(1.0 / (len(places) + 1 - number))
         target = PlainRows(subject, place)
-        expected[place] = _expected(target, sampler)
+        expected[place] = _pair_probabilities(target, sampler)
         done = 0
         for _ in level.within(range(rounds)):
             for name, way in ways.items():
@@ -181,7 +181,7 @@ def _profile(subject: Subject) -> PairProfile:
     return profile
 
 
-def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
+def _pair_probabilities(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     """The probability of each pair of tokens by the target alone."""
     found: dict[Pair, float] = {}
     first = sampler.distribution(target.row(()))

@@ -29,7 +29,7 @@ from localspec.errors import NativeError
 from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.pictures import MARK, Picture, PicturePart, marked, seen
+from localspec.llama.pictures import MARK, Picture, PicturePart, mark_images, with_picture_ids
 from tests.support.asking import asked
 from tests.support.ggufs import tiny_llama, tiny_mamba
 from tests.support.heads import eagle
@@ -146,7 +146,7 @@ def test_answers_are_those_of_llama_cpp_whoever_drafts(
     kernels: None, seeing: Engine, native: Native, case: str
 ) -> None:
     messages = CASES[case]
-    texts, images = marked(messages)
+    texts, images = mark_images(messages)
     prompt = seeing.prompts.text(texts)
     for key in images:
         prompt = prompt.replace(next(m for m in prompt.split(">") if key in m).split("<")[-1], "!")
@@ -210,7 +210,7 @@ def test_a_session_knows_images_by_what_they_are(eye: Path, tmp_path: Path) -> N
 
 
 def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
-    texts, images = marked(showing(png(1)))
+    texts, images = mark_images(showing(png(1)))
     (key,) = images
     said = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
     assert seeing.prompts.rendered(seeing.prompts.text(said)).pictures == ()
@@ -218,7 +218,7 @@ def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
 
 
 def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
-    texts, images = marked(showing(png(1), text=""))
+    texts, images = mark_images(showing(png(1), text=""))
     with pytest.raises(UsageError, match="Put some text behind it"):
         seeing.prompts.rendered(texts[0]["content"].strip(), images)
 
@@ -329,21 +329,33 @@ def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
 def test_a_prompt_as_the_cache_has_it() -> None:
     shown = PicturePart((-7, -8, -9), lambda: np.zeros((3, 1), np.float32), True)
     pictures = [Picture(1, shown), Picture(5, shown)]
-    assert seen([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures) == [1, -7, -8, -9, 2, -7, -8, -9, 3]
+    assert with_picture_ids([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures) == [
+        1,
+        -7,
+        -8,
+        -9,
+        2,
+        -7,
+        -8,
+        -9,
+        3,
+    ]
     # Another text, which ends before or within a picture.
-    assert seen([4, 5], pictures) == [4, -7]
-    assert seen([1], pictures) == [1]
+    assert with_picture_ids([4, 5], pictures) == [4, -7]
+    assert with_picture_ids([1], pictures) == [1]
 
 
 def test_a_list_of_texts_is_a_text() -> None:
     """Most templates know no lists, and say that the roles are wrong; what has no images has
     none."""
     texts = [{"type": "text", "text": "Look:"}, {"type": "text", "text": "a cat."}]
-    told, images = marked([{"role": "user", "content": texts}, {"role": "user", "content": []}])
+    told, images = mark_images(
+        [{"role": "user", "content": texts}, {"role": "user", "content": []}]
+    )
     assert [message["content"] for message in told] == ["Look:\na cat.", []]
     assert images == {}
     strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
-    assert marked([{"role": "user", "content": strange}])[0][0]["content"] == strange
+    assert mark_images([{"role": "user", "content": strange}])[0][0]["content"] == strange
 
 
 def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
@@ -360,7 +372,7 @@ def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
             ],
         },
     ]
-    told, images = marked(said)
+    told, images = mark_images(said)
     assert told[0] == said[0]
     before, *marks, behind = told[1]["content"].split("\n")
     assert (before, behind) == ("Before", "behind")

@@ -13,7 +13,7 @@ import pytest
 
 import hatch_build
 from hatch_build import LIBRARY, PLACE, KernelsHook, NotBuilt, build, put_in_place
-from tools.parts import compiled
+from tools.parts import shared_libraries
 from tools.wheel import copy
 
 pytestmark = pytest.mark.nightly
@@ -152,6 +152,6 @@ def test_the_list_of_parts_has_the_library(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{PLACE}/{LIBRARY}", b"library")
         archive.writestr(f"{PLACE}/__init__.py", b"")
-    (part,) = compiled(path, "0.1.0")
+    (part,) = shared_libraries(path, "0.1.0")
     assert (part["name"], part["version"]) == (f"{PLACE}/{LIBRARY}", "0.1.0")
     assert part["hashes"][0]["content"].startswith("b718f1354f72")  # printf library | sha256sum

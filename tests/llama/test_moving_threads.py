@@ -96,7 +96,7 @@ def threads_of(machine: Machine) -> Threads:
 
 
 def a_pass(machine: Machine, chosen: Threads, hiccup: float = 0.0) -> None:
-    chosen.passed(1, 100, machine.run(chosen.count) + hiccup)
+    chosen.record_pass(1, 100, machine.run(chosen.count) + hiccup)
     chosen.apply()
 
 
@@ -248,7 +248,7 @@ def test_an_unknown_load_moves_nothing() -> None:
     chosen = Threads([2, 1], others=lambda: None)
     chosen.begin()
     for seconds in (0.01,) * 20 + (1.0,) * 20:
-        chosen.passed(1, 0, seconds)
+        chosen.record_pass(1, 0, seconds)
     assert chosen.count == 2
 
 
@@ -258,7 +258,7 @@ def test_an_answer_after_a_pause_begins_on_what_fits(load: float, count: int) ->
     chosen = Threads([2, 1], others=lambda: used, clock=lambda: time)
     for _ in range(20):
         time += 0.1
-        chosen.passed(1, 0, 0.1 if chosen.count == 2 else 0.02)
+        chosen.record_pass(1, 0, 0.1 if chosen.count == 2 else 0.02)
         chosen.apply()
     assert "1 of 2: other processes use 1.0 cores" in chosen.why
     used = load
@@ -287,10 +287,10 @@ def test_a_count_changes_between_steps_only() -> None:
     chosen.serve(target, draft)
     used, time = 1.0, 1.0
     with chosen.hold_count():
-        target.watch.passed(1, 0, 1.0)
+        target.watch.record_pass(1, 0, 1.0)
     assert chosen.count == 2, "what is measured says nothing of the present"
     for _ in range(3):
-        target.watch.passed(1, 0, 1.0)
+        target.watch.record_pass(1, 0, 1.0)
     assert chosen.count == 1
     assert target.counts == [], "a step goes on as it began"
     chosen.apply()

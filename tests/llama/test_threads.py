@@ -28,7 +28,7 @@ class Watch:
     def chunk(self, context: int, most: int) -> int:
         return MIN_CHUNK
 
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
+    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
         assert seconds > 0.0
         self.passes.append((tokens, context))
 

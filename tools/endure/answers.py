@@ -49,7 +49,7 @@ class FaultError(Exception):
     """The error raised by the failing drafter."""
 
 
-class _Failing(DraftModel):
+class _FailingDraft(DraftModel):
     """A drafter that fails within a tree, with drafted tokens in its cache."""
 
     name = "failing"
@@ -66,7 +66,7 @@ class _Failing(DraftModel):
 def _failing(made_of: Parts) -> Staged:
     """The failing drafter, used only by name: in `auto` it would share the draft model's cache."""
     assert made_of.model is not None
-    return Staged("failing", _Failing(made_of.model.cache, made_of.model.vocabulary))
+    return Staged("failing", _FailingDraft(made_of.model.cache, made_of.model.vocabulary))
 
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:

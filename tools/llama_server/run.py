@@ -79,7 +79,7 @@ def main() -> int:
     said = options.parse_args()
     table = tomllib.loads((HERE / "expectations.toml").read_text(encoding="utf-8"))
     folder = said.folder or Path(tempfile.mkdtemp(prefix="llama-server-tests-"))
-    tests = unpacked(said.archive or fetch(folder), folder)
+    tests = unpack(said.archive or fetch(folder), folder)
     prepare(tests, table["constant"])
     results = run(tests, folder, said.only, said.keyword)
     reasons: Mapping[str, str] = {
@@ -107,7 +107,7 @@ def main() -> int:
     return 1 if complaints else 0
 
 
-def unpacked(archive: Path, folder: Path) -> Path:
+def unpack(archive: Path, folder: Path) -> Path:
     """The folder of the tests, fresh from the archive, and the templates that they use."""
     with tarfile.open(archive) as file:
         wanted = ("/tools/server/tests/", "/models/templates/")

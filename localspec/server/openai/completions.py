@@ -38,7 +38,7 @@ def tokens_of(mixed: str | Mixed, engine: Engine, *, special: bool, add_bos: boo
         if isinstance(part, str):
             tokens += vocabulary.tokenize(part, special=special, add_bos=add_bos and not number)
         else:
-            tokens += vocabulary.checked([part])
+            tokens += vocabulary.check_ids([part])
     return tokens
 
 

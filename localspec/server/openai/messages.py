@@ -95,8 +95,8 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
 
 
 def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """As templates know them; for images see `localspec.llama.pictures.marked`. Those in results
-    of calls go to the user's next message: only users show any."""
+    """As templates know them; for images see `localspec.llama.pictures.mark_images`. Those in
+    results of calls go to the user's next message: only users show any."""
     found: list[dict[str, Any]] = []
     shown: list[ContentPart] = []
     for message in messages:
