@@ -227,7 +227,7 @@ def test_the_draft_says_it_and_the_target_judges(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rounds, "CONTINUED", 8)
+    monkeypatch.setattr(rounds, "CONTINUATION", 8)
     plan = replace(PLAN, records=6, epochs=3, rounds=2, longest=64)
     told: list[str] = []
     with Trace(story_trace) as known:

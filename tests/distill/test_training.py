@@ -152,7 +152,7 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
-    monkeypatch.setattr(rounds, "CONTINUED", 6)
+    monkeypatch.setattr(rounds, "CONTINUATION", 6)
     target = kills.prepared(home)
     seen: list[tuple[bool, float]] = []
     do = training.Training._train_step

@@ -241,14 +241,14 @@ def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
         return str(decided._run_self_test()["why_not"])
 
     assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
-    monkeypatch.setattr(decided, "LIMIT", 0.2)
+    monkeypatch.setattr(decided, "TIMEOUT", 0.2)
     hung = runs("import threading; threading.Event().wait()")
     assert hung.startswith("their self-test hung; it is tried again in an hour")
-    monkeypatch.setattr(kernels_file.self_tests, "keep", lambda *_: None)
+    monkeypatch.setattr(kernels_file.self_tests, "store", lambda *_: None)
     monkeypatch.setattr(decided, "_run_self_test", lambda: {"why_not": "tried again"})
     for since, why in ((60.0, "it hung"), (4000.0, "tried again"), (-4000.0, "tried again")):
         kept = {"why_not": "it hung", "failed": time.time() - since}
-        monkeypatch.setattr(kernels_file.self_tests, "of", lambda _, kept=kept: kept)
+        monkeypatch.setattr(kernels_file.self_tests, "get", lambda _, kept=kept: kept)
         assert decided._start().why_not == why
 
 
