@@ -60,7 +60,7 @@ async def take(pair: PairReference, folder: Path) -> None:
 
 async def answered(app: ChatApp, pilot: Pilot[None]) -> None:
     await pilot.pause(0.5)
-    while app.conversation_display.doing is not None or app.conversing.running is not None:
+    while app.conversation_display.doing is not None or app.chat_session.running is not None:
         await pilot.pause(0.2)
 
 

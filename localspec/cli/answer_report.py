@@ -11,12 +11,12 @@ from localspec.chat.figures import Figures
 from localspec.decoding.stats import AccountStatement
 
 if TYPE_CHECKING:
-    from localspec.cli.answering import Answered
+    from localspec.cli.answer import AnswerResult
 
 _RANK_WIDTH = 15
 
 
-def line(found: Answered) -> str:
+def line(found: AnswerResult) -> str:
     """The answer's line (`localspec.answer_line`), with causes and next steps."""
     figures = found.figures
     begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
@@ -27,7 +27,7 @@ def line(found: Answered) -> str:
     return f"{begin}{words.line(figures, draft=found.draft, in_full=in_full)}{end}"
 
 
-def table(found: Answered) -> str:
+def table(found: AnswerResult) -> str:
     """All that was counted, a line per figure."""
     stats, finish = found.completion.stats, found.completion.finish_reason
     spans = ("prompt", "draft", "verify", "overhead")

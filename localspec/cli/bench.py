@@ -14,7 +14,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
-from localspec.cli.working import working
+from localspec.cli.work import working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.

@@ -10,7 +10,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
-from localspec.cli.working import Work, working
+from localspec.cli.work import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.

@@ -11,7 +11,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
-from localspec.cli.working import working
+from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
 EXAMPLES = """\

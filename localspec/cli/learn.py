@@ -13,7 +13,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import table
-from localspec.cli.working import Work, working
+from localspec.cli.work import Work, working
 from localspec.errors import DatastoreError, UsageError
 from localspec.paths import expanded
 from localspec.text import gigabytes, printable

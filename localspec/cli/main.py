@@ -15,7 +15,7 @@ from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VERBS, VerbGroup
-from localspec.cli.working import ENDS, handling
+from localspec.cli.work import ENDS, handling
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
 NAME = "localspec"

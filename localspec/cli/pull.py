@@ -17,7 +17,7 @@ from localspec.gguf.names import PROJECTOR
 from localspec.text import gigabytes
 
 if TYPE_CHECKING:
-    from localspec.hub.download import Pulled, PullProgress
+    from localspec.hub.download import PulledModel, PullProgress
 
 
 EXAMPLES = """\
@@ -89,7 +89,7 @@ def _draft(reference: str, console: Console) -> str | None:
     return entry.drafts[0]
 
 
-def _print(console: Console, pulled: list[Pulled]) -> None:
+def _print(console: Console, pulled: list[PulledModel]) -> None:
     if console.json:
         model, draft = (*pulled, None)[:2]
         console.answer_json({"model": model, "draft": draft})

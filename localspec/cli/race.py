@@ -10,14 +10,14 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
-from localspec.cli.working import working
+from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from localspec.cli.racing import Raced
+    from localspec.cli.race_run import RaceResult
 
 EXAMPLES = """\
 Examples:
@@ -82,8 +82,8 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
     early = "Interrupted before the race began."
     try:
         from localspec.cli.input_texts import require_texts
+        from localspec.cli.race_run import run_race
         from localspec.cli.race_view import RaceScreen
-        from localspec.cli.racing import raced
         from localspec.cli.request import read_request
         from localspec.hub.packages import default_reference
 
@@ -96,7 +96,7 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
             working(console, early, restore=_RESTORE if live else b"") as work,
             closing(RaceScreen(console, request.prompt, live=live)) as screen,
         ):
-            found = raced(request, params["scale"], further, work, screen)
+            found = run_race(request, params["scale"], further, work, screen)
     except KeyboardInterrupt:
         raise Cancelled(early) from None
     _tell(console, found, [request.prompt, *further])
@@ -104,7 +104,7 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
     return Cancelled.exit_code if interrupted else 0
 
 
-def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
+def _tell(console: Console, found: RaceResult, asked: Sequence[str]) -> None:
     from localspec import race as races
 
     outcomes = found.outcomes

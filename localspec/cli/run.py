@@ -19,7 +19,7 @@ from localspec.cli.shared_options import (
     SAMPLING,
     SESSION,
 )
-from localspec.cli.working import working
+from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -94,13 +94,13 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     shows_figures = kind is formats.Text and not console.quiet
     loading = "Interrupted while the model was loading."
     try:
-        from localspec.cli.answering import answered
+        from localspec.cli.answer import answer_request
         from localspec.cli.request import read_request
 
         with console.reading():
             request = read_request(params)
         with working(console, loading, failed=partial(_tell, form)) as work:
-            found = answered(request, work, form, measure=shows_figures)
+            found = answer_request(request, work, form, measure=shows_figures)
     except ReaderGone as gone:
         if not console.quiet:
             console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")

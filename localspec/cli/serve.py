@@ -21,7 +21,7 @@ from localspec.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
-    from localspec.server.model_hosts import Offer, Opened
+    from localspec.server.model_hosts import OfferedModel, OpenModel
 
 EXAMPLES = """\
 Examples:
@@ -161,7 +161,7 @@ def serve(context: typer.Context) -> int:
             "pip install '.[server]' in the clone of localspec."
         ) from None
 
-    def ready(engine: Opened) -> None:
+    def ready(engine: OpenModel) -> None:
         if not isinstance(engine, Engine):
             console.notice(f"{engine.model.name} is loaded. It makes only embeddings.")
             return
@@ -226,14 +226,14 @@ def _offers(
     tags: Sequence[tuple[str, ...]],
     console: Console,
     session: Path | None,
-) -> list[Offer]:
+) -> list[OfferedModel]:
     from localspec.hub import resolution
     from localspec.server.kept_session import ServedSession
-    from localspec.server.model_hosts import Offer
+    from localspec.server.model_hosts import OfferedModel
 
-    offers: list[Offer] = []
+    offers: list[OfferedModel] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):
-        offer = Offer(
+        offer = OfferedModel(
             opener=partial(_open, opening, console, session is not None),
             name=given[0] if given else None,
             aliases=given,
@@ -258,7 +258,7 @@ def _offers(
 
 def _open(
     opening: OpeningOptions, console: Console, session: bool, progress: Callable[[float], None]
-) -> Opened:
+) -> OpenModel:
     from localspec.gguf.description import is_embedding_model
     from localspec.hub import resolution
     from localspec.llama import library

@@ -13,7 +13,7 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.tables import beside
-from localspec.cli.working import working
+from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.

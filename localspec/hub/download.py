@@ -44,7 +44,7 @@ class PullProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PulledModel:
     """A model that is here now. `reference`: what to type for exactly this one; `repository`: None
     for a plain file; `path`: the file to open, `files`: all parts; `size`: their bytes,
     `downloaded`: those fetched just now."""
@@ -67,7 +67,7 @@ def pull(
     offline: bool | None = None,
     progress: Callable[[PullProgress], None] = lambda _: None,
     notify: Notify = lambda _: None,
-) -> Pulled:
+) -> PulledModel:
     """Fetch a model, or what is missing of it. Any exception may interrupt it: what has arrived is
     kept, and another call continues. `offline`: look at the cache alone, None asks HF_HUB_OFFLINE;
     `progress`: called many times a second; `notify`: gets sentences about what the user did not ask
@@ -104,7 +104,7 @@ def pull(
             if wanted.revision != found.commit:
                 write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
-    return Pulled(
+    return PulledModel(
         reference=_exactly(found, chosen),
         repository=found.repository.id,
         commit=found.commit,
@@ -115,14 +115,14 @@ def pull(
     )
 
 
-def _already_here(reference: str, notify: Notify, *, offline: bool = False) -> Pulled:
+def _already_here(reference: str, notify: Notify, *, offline: bool = False) -> PulledModel:
     found = find(reference, offline=offline)
     for notice in found.notices:
         notify(notice)
     parts = tuple(found.path.with_name(name) for name in parts_of(found.path.name))
     repository = None if found.repository is None else found.repository.id
     size = sum(part.stat().st_size for part in parts)
-    return Pulled(reference, repository, None, found.path, parts, size, downloaded=0)
+    return PulledModel(reference, repository, None, found.path, parts, size, downloaded=0)
 
 
 def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:

@@ -54,7 +54,7 @@ _TRANSIENT_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
 Answer = TypeVar("Answer")
 
 
-class Cut(HTTPError):
+class ConnectionCut(HTTPError):
     """An answer that ended early, unnoticed by the connection."""
 
 
@@ -156,7 +156,7 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
                 done += len(chunk)
                 yield len(chunk), done
     if done < file.size:
-        raise Cut(f"{done} of {file.size} bytes came")
+        raise ConnectionCut(f"{done} of {file.size} bytes came")
 
 
 def _start(response: Any, file: RemoteFile, have: int) -> int:
@@ -255,7 +255,7 @@ def is_transient(error: HTTPError) -> bool:
     status = _status(error)
     if status is not None:
         return status in _TRANSIENT
-    return isinstance(error, Cut) or any(_is(error, name) for name in _TRANSIENT_FAULTS)
+    return isinstance(error, ConnectionCut) or any(_is(error, name) for name in _TRANSIENT_FAULTS)
 
 
 def _is(error: HTTPError, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""What a chat template does not know, told in what it knows.
+"""Adapts messages to the roles and forms that a chat template accepts.
 
-Templates refuse roles, want them in turns, take one call at a time, or leave out silently what they
-have no place for. What one does is seen in a conversation of the same shape with a word for each
-content; the changes are those that lose none.
+Templates refuse roles, require alternating ones, take one call at a time, or silently leave out
+what they do not know. A conversation of the same shape, with one word for each content, shows what
+a template does; the changes are the first ones that lose no word.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _BETWEEN = "\n\n"
 _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
-class Fitting:
-    """Tells messages as one template wants them. `shown` is what that makes of messages, without
-    the beginning of an answer; empty where it refuses them. `foreign`: its thoughts have other
-    marks than <think>, so those of earlier answers are left out."""
+class RoleAdapter:
+    """Adapts messages to one template. `shown` renders messages without the beginning of an answer;
+    its text is empty where the template refuses them. `foreign`: its thoughts are not in <think>,
+    so those of earlier answers are left out."""
 
     def __init__(
         self, shown: Callable[[Sequence[Mapping[str, Any]]], str], *, foreign: bool

@@ -16,7 +16,7 @@ from localspec.llama.intended_schema import map_schemas
 from localspec.prompting.content import all_marked, all_plain, marked, plain
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
-from localspec.prompting.roles import ANSWERS, ROLES, Fitting
+from localspec.prompting.roles import ANSWERS, ROLES, RoleAdapter
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
 from localspec.typed import fitted
 
@@ -68,7 +68,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt up to where the answer begins, with marks on what is not the template's own
         (see `localspec.prompting.content`). What it does not know is told in what it knows
-        (`Fitting`). `tools`: descriptions of functions, as OpenAI writes them; `more`: other
+        (`RoleAdapter`). `tools`: descriptions of functions, as OpenAI writes them; `more`: other
         variables, such as enable_thinking. A UsageError if the template refuses the messages, or
         does what the sandbox forbids."""
         try:
@@ -90,7 +90,7 @@ class ChatTemplate:
             ) from None
 
     @cached_property
-    def _fitting(self) -> Fitting:
+    def _fitting(self) -> RoleAdapter:
         def shown(messages: Sequence[Message]) -> str:
             try:
                 return str(plain(self._render(messages, None, {"add_generation_prompt": False})))
@@ -99,7 +99,7 @@ class ChatTemplate:
             except Exception:
                 return ""
 
-        return Fitting(shown, foreign=thought_marks(self.source)[0] != OPENS)
+        return RoleAdapter(shown, foreign=thought_marks(self.source)[0] != OPENS)
 
     def _render(
         self,

@@ -33,7 +33,7 @@ Reading = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class StreamRequest:
     """What the engine is asked, see `Engine.stream`, and how its answer is read. `silent`: only the
     prompt is read, into the cache; nothing is told of the answer."""
 
@@ -52,11 +52,11 @@ class Ask:
     def sampling(self) -> SamplingParams:
         return self.options.get("sampling") or SamplingParams()
 
-    def having(self, **options: Unpack[AnswerKeywords]) -> Ask:
+    def having(self, **options: Unpack[AnswerKeywords]) -> StreamRequest:
         """The same with these options."""
         return replace(self, options={**self.options, **options})
 
-    def nth(self, number: int) -> Ask:
+    def nth(self, number: int) -> StreamRequest:
         """For that answer of several to a request: each has its seed."""
         seed = self.sampling.seed
         if seed is None:
@@ -87,7 +87,7 @@ class Answer:
     """One of the answers to a request: its stream, and its message so far."""
 
     number: int
-    ask: Ask
+    ask: StreamRequest
     stream: Stream = field(init=False)
     text: str = ""
     thought: str = ""
@@ -122,7 +122,7 @@ class Answer:
             return None  # it was behind the response
         return str(json.loads(f'"{found}"'))
 
-    def parts(self, chunk: Chunk | None) -> Iterator[Part]:
+    def parts(self, chunk: Chunk | None) -> Iterator[AnswerPart]:
         """What the next chunk brings, or at the end what was held back."""
         pieces: Sequence[Piece | None]
         if chunk is None:
@@ -134,7 +134,7 @@ class Answer:
         for piece in pieces:
             if piece is not None:
                 self._add(piece)
-            yield Part(self, piece, chunk)
+            yield AnswerPart(self, piece, chunk)
             chunk = None
 
     def _add(self, piece: Piece) -> None:
@@ -164,7 +164,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AnswerPart:
     """What came next: a piece of an answer, of the chunk that is there with its first piece, a
     report, or the end."""
 
@@ -186,7 +186,7 @@ class Answers:
     Close it, whatever happens.
     """
 
-    def __init__(self, host: ModelHost, engine: Engine, asks: Sequence[Ask]) -> None:
+    def __init__(self, host: ModelHost, engine: Engine, asks: Sequence[StreamRequest]) -> None:
         self.engine, self.model = engine, host.name
         self.all = [Answer(number, ask) for number, ask in enumerate(asks)]
         self._host = host
@@ -207,7 +207,7 @@ class Answers:
         for answer, task in zip(self.all, self._tasks, strict=True):
             task.add_done_callback(partial(self._ended, answer))
 
-    async def parts(self) -> AsyncGenerator[Part | None, None]:
+    async def parts(self) -> AsyncGenerator[AnswerPart | None, None]:
         """What comes, or None after some seconds of silence; a LocalspecError where the engine
         failed."""
         running = len(self.all)
@@ -222,7 +222,7 @@ class Answers:
             if isinstance(item, BaseException):
                 raise item
             if isinstance(item, dict):
-                yield Part(answer, reading=item)
+                yield AnswerPart(answer, reading=item)
                 continue
             if item is not None and item.step is not None:
                 self._host.activity.stepped(item.step)
@@ -231,7 +231,7 @@ class Answers:
                     yield part
             if item is None:
                 running -= 1
-                yield Part(answer, complete=True)
+                yield AnswerPart(answer, complete=True)
 
     def close(self) -> None:
         for task in self._tasks:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
-from localspec.server.answers import Answers, Part
+from localspec.server.answers import AnswerPart, Answers
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import ChatRequest, CountRequest, Thinking, begin, prompt_length
 from localspec.server.openai.messages import (
@@ -204,7 +204,7 @@ class MessageReply(NamedEvents):
         }
         self._begun = False
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         if not self._begun:  # now it is known how much of the prompt was cached
             self._begun = True
             empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}

@@ -17,7 +17,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.roles import joined
 from localspec.prompting.template import check_messages
-from localspec.server.answers import Ask
+from localspec.server.answers import StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
@@ -35,7 +35,7 @@ class Chat:
     apart from the text."""
 
     messages: Sequence[Mapping[str, Any]]
-    ask: Ask = field(default_factory=Ask)
+    ask: StreamRequest = field(default_factory=StreamRequest)
     tools: ToolChoice = field(default_factory=ToolChoice)
     variables: Mapping[str, Any] = field(default_factory=dict)
     begins: bool | None = None
@@ -92,7 +92,7 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     return text + _begun(text, last, *prompts.begun_marks)
 
 
-async def ask_of(engine: Engine, chat: Chat) -> Ask:
+async def ask_of(engine: Engine, chat: Chat) -> StreamRequest:
     """What a conversation asks of the engine; raises what `chat_text` does."""
     ask, tools, knows = chat.ask, chat.tools, engine.prompts.knows_tools
     formed = chat.schema is not None

@@ -71,13 +71,13 @@ class Gate:
             self._free.put_nowait(slot)
 
 
-Opened = Engine | EmbeddingModel
+OpenModel = Engine | EmbeddingModel
 
-Opener = Callable[[Callable[[float], None]], Opened]
+Opener = Callable[[Callable[[float], None]], OpenModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class OfferedModel:
     """A model that clients may ask for. `name`: None takes the model's own; `aliases`: all that the
     user gave; `reference`: what the user typed, which clients may use as well; `needs`: bytes of
     memory that it will take, 0 where unknown."""
@@ -97,10 +97,10 @@ class ModelHost:
     """Loads a model in a thread; all else belongs to the event loop's. `users` are requests that
     need it, the last of which came at `used`, on the monotonic clock."""
 
-    def __init__(self, offer: Offer, max_queue: int) -> None:
+    def __init__(self, offer: OfferedModel, max_queue: int) -> None:
         self.offer = offer
         self.name, self.path = offer.name or "", offer.path
-        self.opened: Opened | None = None
+        self.opened: OpenModel | None = None
         self.gate = Gate(1, max_queue)
         self.activity = Activity()
         self.progress = 0.0
@@ -112,7 +112,7 @@ class ModelHost:
         self._embedder: Embedder | None = None
         self._making = asyncio.Lock()
         self._closing = False
-        self._loading: asyncio.Future[Opened] | None = None
+        self._loading: asyncio.Future[OpenModel] | None = None
 
     @property
     def engine(self) -> Engine | None:
@@ -147,13 +147,13 @@ class ModelHost:
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
-    async def load(self) -> Opened:
+    async def load(self) -> OpenModel:
         """Open the model; a LocalspecError where it cannot be."""
         # In a task of its own: a request that is cancelled does not end it.
         self._loading = asyncio.ensure_future(self._load())
         return await asyncio.shield(self._loading)
 
-    async def _load(self) -> Opened:
+    async def _load(self) -> OpenModel:
         self.progress, self.failed = 0.0, False
         try:
             self.opened = await off_the_loop("localspec-load", self._open)
@@ -196,7 +196,7 @@ class ModelHost:
             await asyncio.wait({self._loading})
         await self.unload()
 
-    def _open(self) -> Opened:
+    def _open(self) -> OpenModel:
         def report(fraction: float) -> None:
             if self._closing:
                 raise Cancelled("Stopped while the model was loading.")
@@ -210,7 +210,7 @@ class ModelHost:
 
 class Models:
     def __init__(
-        self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
+        self, offers: Sequence[OfferedModel], max_queue: int, loaded: Callable[[OpenModel], None]
     ) -> None:
         self.hosts = [ModelHost(offer, max_queue) for offer in offers]
         self._loaded = loaded

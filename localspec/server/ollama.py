@@ -22,7 +22,7 @@ from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
 from localspec.server.answer_figures import chat_logprobs
-from localspec.server.answers import Answers, Call, Part
+from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.chat_prompt import ask_of
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
@@ -169,7 +169,7 @@ class OllamaReply(Reply):
         self._member, self._wanted = member, wanted
         self._continues = isinstance(wanted, GenerateRequest) and not (wanted.raw or wanted.suffix)
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         piece, calls = part.piece, self.answer.calls
         text = piece.text if isinstance(piece, Text) else ""
         thought = piece.text if isinstance(piece, Thought) else ""

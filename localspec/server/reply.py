@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from localspec.server.answers import Answer, Answers, Part
+from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError, as_api_error, error_body
 
 Value = TypeVar("Value")
@@ -61,7 +61,7 @@ class Reply:
     def begin(self) -> Iterable[Event]:
         return ()
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         raise NotImplementedError
 
     def end(self) -> Iterable[Event]:

@@ -19,7 +19,7 @@ from localspec import SamplingParams
 from localspec.errors import LocalspecError, UsageError
 from localspec.server.app import build
 from localspec.server.failures import logger
-from localspec.server.model_hosts import Models, Offer, Opened
+from localspec.server.model_hosts import Models, OfferedModel, OpenModel
 from localspec.server.server_options import ServerOptions
 from localspec.server.service import Common
 from localspec.text import printable
@@ -163,11 +163,11 @@ class _Server(uvicorn.Server):
 
 def serve(
     options: ServerOptions,
-    offers: Sequence[Offer],
+    offers: Sequence[OfferedModel],
     defaults: SamplingParams,
     *,
     listening: Callable[[str], None],
-    ready: Callable[[Opened], None],
+    ready: Callable[[OpenModel], None],
 ) -> bool:
     """Answer requests until a signal arrives; returns whether all running answers were completed.
     `defaults`: for requests that do not set sampling parameters; `listening`: called with each
@@ -185,10 +185,10 @@ def serve(
 
 async def _serve(
     options: ServerOptions,
-    offers: Sequence[Offer],
+    offers: Sequence[OfferedModel],
     defaults: SamplingParams,
     listeners: list[socket.socket],
-    ready: Callable[[Opened], None],
+    ready: Callable[[OpenModel], None],
 ) -> bool:
     common = Common(options, defaults, Models(offers, options.max_queue, ready))
     config = uvicorn.Config(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from localspec import Engine, SamplingParams, __version__
 from localspec.llama.model import Model
 from localspec.server.answer_figures import text_of_tokens
-from localspec.server.answers import Answers, Ask
+from localspec.server.answers import Answers, StreamRequest
 from localspec.server.failures import ApiError, logger
 from localspec.server.model_hosts import ModelHost, Models
 from localspec.server.reply import while_connected
@@ -102,7 +102,7 @@ class Service:
         body = await read_body(self.request, most=most, timeout=options.body_timeout)
         return await asyncio.to_thread(parsed, body or b"{}", record)
 
-    async def begin(self, engine: Engine, *asks: Ask) -> Answers:
+    async def begin(self, engine: Engine, *asks: StreamRequest) -> Answers:
         answers = Answers(self.host, engine, asks)
         self._answers.append(answers)
         await answers.begin()

@@ -30,7 +30,7 @@ from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader, PairReference
-from localspec.tui.session.conversing import Conversing, Rest
+from localspec.tui.session.chat_session import ChatSession, Rest
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
@@ -117,7 +117,7 @@ class ChatApp(Host):
         self.trouble: str | None = None
         self._kept = session.conversation if session else None
         begun = self.new_conversation()
-        self.conversing = Conversing(
+        self.chat_session = ChatSession(
             self.conversation_display,
             self.store,
             self.engine,
@@ -176,8 +176,8 @@ class ChatApp(Host):
     async def on_unmount(self) -> None:
         self.trouble = self.engine.close(
             timeout=10.0,
-            last=self.conversing.leave,
-            content=lambda: kept(self.conversing.conversation),
+            last=self.chat_session.leave,
+            content=lambda: kept(self.chat_session.conversation),
         )
         if not self.store.close():
             files = ", ".join(map(str, self.store.rescued))
@@ -205,11 +205,11 @@ class ChatApp(Host):
         self.attempt(partial(self._send_now, text))
 
     def _send_now(self, text: str) -> Rest:
-        self.conversing.require_idle()
+        self.chat_session.require_idle()
         self.prompt.accepted(text)
         text = text[1:] if text.startswith("//") else text
         attached, instead_of = self.composer.taken()
-        return self.conversing.send(text, attached, instead_of=instead_of)
+        return self.chat_session.send(text, attached, instead_of=instead_of)
 
     @on(PromptInput.Resume)
     def _resume_last(self) -> None:
@@ -248,7 +248,7 @@ class ChatApp(Host):
         if self.composer.escape():
             return
         if self._runs():
-            self.conversing.stop()
+            self.chat_session.stop()
         else:
             self.uncover()
 
@@ -264,7 +264,7 @@ class ChatApp(Host):
         elif isinstance(self.screen, ModalScreen):
             self.screen.dismiss(None)
         elif self._runs():
-            self.conversing.stop()
+            self.chat_session.stop()
         elif self.prompt.text:
             self.composer.put_away()
             self.tell("Up brings the text back. Ctrl+C twice leaves.")
@@ -275,7 +275,7 @@ class ChatApp(Host):
             self.tell("Ctrl+C again leaves. Everything is kept.")
 
     def _runs(self) -> bool:
-        return self.conversation_display.doing is not None or self.conversing.running is not None
+        return self.conversation_display.doing is not None or self.chat_session.running is not None
 
     def action_page(self, step: int) -> None:
         transcript = self.transcript

@@ -16,7 +16,7 @@ from localspec.tui.session.commands import checked
 class Preferences:
     """JSON in the data folder; settings of the config file and flags override it. `sidebar`,
     `figures`: whether they are open; None goes by the width of the terminal; `tokens`, `rejected`:
-    see `localspec.tui.rendering.message_lines.Showing`; `learn`, `record`: see
+    see `localspec.tui.rendering.message_lines.DisplayMode`; `learn`, `record`: see
     `localspec.tui.control.actions`; `model`, `draft`: the last pair, as references; `system`,
     `sampling`, `max_tokens`: of new conversations."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from localspec import Completion, DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures
+from localspec.cli.answer import AnswerResult
 from localspec.cli.answer_report import account, table
-from localspec.cli.answering import Answered
 from localspec.decoding.stats import AccountStatement
 
 
@@ -17,7 +17,9 @@ def test_the_table_has_the_figures() -> None:
     stats.by_drafter = {"model": DrafterStats(190, 180, 125), "ngram": DrafterStats(10, 5, 3)}
     stats.reasons = {"it rests": 1, "the answer ends with the next token": 3}
     figures = Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK)
-    lines = table(Answered(Completion("", "stop", stats), figures, "m", "d", False)).splitlines()
+    lines = table(
+        AnswerResult(Completion("", "stop", stats), figures, "m", "d", False)
+    ).splitlines()
     assert "speed-up       2.6× plain llama.cpp (312 tok/s)" in lines
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [
@@ -36,7 +38,7 @@ def test_account_is_a_line_of_the_table() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
     stats = GenerationStats(account=statement)
     row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
-    assert row in table(Answered(Completion("", "stop", stats), Figures(), "m", None, False))
+    assert row in table(AnswerResult(Completion("", "stop", stats), Figures(), "m", None, False))
     assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
         "drafting lost 0.30 s, and is paused; 0 steps held back"
     )

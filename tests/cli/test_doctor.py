@@ -11,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
-from localspec.cli import working
+from localspec.cli import work
 from localspec.doctor import checkup
 from localspec.doctor.checkup import PairMeasurements, TextKind, device_checks, measure_pair
 from localspec.gguf.dimensions import n_layers
@@ -118,7 +118,7 @@ def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
         stop()
         yield
 
-    monkeypatch.setattr(working, "on_interrupt", at_once)
+    monkeypatch.setattr(work, "on_interrupt", at_once)
     result = cli("doctor")
     assert result.code == 130
     assert "Interrupted" in result.err

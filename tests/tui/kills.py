@@ -45,7 +45,7 @@ def stored(home: Path, title: str) -> Conversation:
         return history.load(found.id)
 
 
-Opened = Callable[[], AbstractContextManager[Terminal]]
+OpenPair = Callable[[], AbstractContextManager[Terminal]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Kill:
     lost: str | None
 
 
-def slow_chat(home: Path) -> Opened:
+def slow_chat(home: Path) -> OpenPair:
     said = ("-m", "demo", *PLAIN, "-n", "300")
     return partial(chat, *said, command=SLOW_CHAT, home=home, columns=140, lines=45)
 
@@ -69,7 +69,7 @@ def title_of(number: int) -> str:
     return f"Story {number:02}"
 
 
-def kills(home: Path, opened: Opened, count: int, dice: random.Random) -> Iterator[Kill]:
+def kills(home: Path, opened: OpenPair, count: int, dice: random.Random) -> Iterator[Kill]:
     """Kill so many chats of one history, each in its answer, and look at what is left."""
     for number in range(count):
         asked = f"{title_of(number)}: tell me about a fox."

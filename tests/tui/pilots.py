@@ -114,7 +114,7 @@ class Chat:
         await self.answered()
 
     async def answered(self) -> None:
-        await self.until(lambda: self.app.conversing.running is None, "the answer's end")
+        await self.until(lambda: self.app.chat_session.running is None, "the answer's end")
         await self.pilot.pause()
 
     async def hears(self, text: str, *, error: bool = True) -> None:
@@ -127,7 +127,7 @@ class Chat:
 
     async def opened(self) -> None:
         """Wait for a model, and for the history."""
-        await self.until(lambda: self.app.conversing.opened, "a model")
+        await self.until(lambda: self.app.chat_session.opened, "a model")
         await self.remembered()
 
     async def remembered(self) -> None:
@@ -146,7 +146,7 @@ class Chat:
 
     @property
     def path(self) -> list[Message]:
-        return self.app.conversing.conversation.path()
+        return self.app.chat_session.conversation.path()
 
     @property
     def said(self) -> list[str]:

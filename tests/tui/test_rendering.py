@@ -19,7 +19,7 @@ from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_column import MessageColumn
-from localspec.tui.rendering.message_lines import MessageLines, Showing, token_lines
+from localspec.tui.rendering.message_lines import DisplayMode, MessageLines, token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from tests.support.clock import Clock
@@ -117,7 +117,7 @@ def test_selected_text_has_the_lines_of_the_text() -> None:
     text = (
         f"{words}\n\n- {words}\n\n      if x:\n          {words}\n\n> {words}\n\n---\n\n{'x' * 70}"
     )
-    column, showing = MessageColumn(), Showing(PALETTE)
+    column, showing = MessageColumn(), DisplayMode(PALETTE)
     column.show([(Message("1", None, "user", f"{words}\n  end", 0.0), (1, 1))])
     column.items += [MessageLines(Message("2", "1", "assistant", text, 0.0))]
     column.estimate(24)

@@ -102,7 +102,7 @@ async def test_escape_stops_and_keeps_the_partial_answer() -> None:
         assert shown.answer.state == STOPPED
         assert shown.answer.content == "one two three four five "
         assert "■ stopped" in shown.text
-        conversation = shown.app.conversing.conversation.id
+        conversation = shown.app.chat_session.conversation.id
         await shown.send("go on")
         read = [m["content"] for m in shown.script.asked[1].messages]
         assert read == ["count", "one two three four five ", "go on"]

@@ -56,7 +56,7 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
         await shown.command("/tokens on")
         await shown.send("letters", answered=False)
         await shown.until(lambda: "bravo" in styles(shown) and styles(shown)["bravo"].underline)
-        assert shown.app.conversing.running is not None
+        assert shown.app.chat_session.running is not None
         hold.release()
         await shown.answered()
         await shown.until(lambda: styles(shown)["foxtrot"].bold)

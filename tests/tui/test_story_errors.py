@@ -148,7 +148,7 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
         assert len(shown.errors()) == 1
         await shown.press("ctrl+r")
         await shown.until(lambda: len(shown.errors()) == 2)
-        assert shown.app.conversing.running is None
+        assert shown.app.chat_session.running is None
         await shown.press("ctrl+s")
         await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
         shown.app.screen.query_one("#temperature", Input).value = "0.5"

@@ -158,7 +158,7 @@ async def test_deleting_the_conversation_that_is_being_answered() -> None:
 
 async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
     async with answering("one two three four", 2, size=WIDE) as (shown, hold):
-        begun = shown.app.conversing.conversation.id
+        begun = shown.app.chat_session.conversation.id
         await shown.press("ctrl+n")
         assert shown.said == []
         await shown.type("meanwhile")

@@ -58,7 +58,7 @@ async def test_conversations_are_learned_until_they_are_deleted() -> None:
         await shown.send("Nobody may know this.")
         await shown.command("/learn on")
         await shown.send("The quick brown fox.")
-        name = f"conversation {shown.app.conversing.conversation.id}"
+        name = f"conversation {shown.app.chat_session.conversation.id}"
         await shown.until(lambda: learned() == {name}, "learned")
         await shown.command("/delete")
         await shown.choose("Delete it")
@@ -136,7 +136,7 @@ async def test_leave_and_come_back(tmp_path: Path) -> None:
     async with chat(app=with_session(path)) as shown:
         await shown.send(LONG)
         said = shown.said
-        id = shown.app.conversing.conversation.id
+        id = shown.app.chat_session.conversation.id
     assert shown.app.trouble is None
     async with chat(app=with_session(path)) as shown:
         assert shown.said == said
@@ -161,7 +161,9 @@ async def test_one_that_run_made_is_taken_into_the_history(
         assert shown.said[0] == "Who is there?"
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.until(lambda: "Who is there" in shown.listed()[0])
-        assert len(shown.app.store.history.load(shown.app.conversing.conversation.id).messages) == 2
+        assert (
+            len(shown.app.store.history.load(shown.app.chat_session.conversation.id).messages) == 2
+        )
     assert main(["run", *arguments, "And now?"]) == 0
     conversation = read(path).conversation
     assert conversation is not None

@@ -107,7 +107,7 @@ async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:
         assert isinstance(shown.app.screen, ModalScreen)
         await shown.press("ctrl+c")
         assert not isinstance(shown.app.screen, ModalScreen)
-        assert shown.app.conversing.running is not None
+        assert shown.app.chat_session.running is not None
         await shown.press("ctrl+c")
         await shown.answered()
         assert shown.answer.state == "stopped"
@@ -119,7 +119,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         await shown.type("typed ahead")
         await shown.press(*["shift+left"] * 5, "ctrl+c")
         assert shown.copied == ["ahead"]
-        assert shown.app.conversing.running is not None
+        assert shown.app.chat_session.running is not None
         assert shown.app.prompt.text == "typed ahead"
         hold.release()
         await shown.answered()

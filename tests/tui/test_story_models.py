@@ -149,7 +149,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
         await shown.press("enter")
         assert lists(shown)[1].has_focus
         await shown.press("down", "enter")
-        await shown.until(lambda: shown.app.conversing.opened.model == "wren")  # type: ignore[union-attr]
+        await shown.until(lambda: shown.app.chat_session.opened.model == "wren")  # type: ignore[union-attr]
         assert script.loaded[-1] == PairReference(WREN.reference, "none")
         assert script.closed == 1
         assert shown.said == ["who are you", "From the owl."]
@@ -202,7 +202,7 @@ async def test_a_model_of_the_catalogue_is_downloaded_with_its_draft(room: Room)
         room.pulling.release()
         wanted = PairReference("lynx-7b", "den/lynx-1b-gguf:Q4_K_M")
         await shown.until(
-            lambda: shown.app.conversing.opened and shown.app.conversing.opened.pair == wanted
+            lambda: shown.app.chat_session.opened and shown.app.chat_session.opened.pair == wanted
         )
         assert room.pulled == ["lynx-7b", "den/lynx-1b-gguf:Q4_K_M"]
         assert shown.script.loaded[-1] == wanted

@@ -95,14 +95,14 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
         await shown.hears(no, error=False)
         await shown.command(f"/{name} on")
         await shown.hears(yes, error=False)
-        assert getattr(shown.app.conversing, does)
-        assert shown.app.conversing.learns != shown.app.conversing.records, "only that"
+        assert getattr(shown.app.chat_session, does)
+        assert shown.app.chat_session.learns != shown.app.chat_session.records, "only that"
     assert getattr(preferences.load()[0], name), "the next time as well"
     async with chat() as shown:
-        assert getattr(shown.app.conversing, does)
+        assert getattr(shown.app.chat_session, does)
         await shown.command(f"/{name} off")
         await shown.hears(no, error=False)
-        assert not getattr(shown.app.conversing, does)
+        assert not getattr(shown.app.chat_session, does)
     assert not getattr(preferences.load()[0], name)
 
 
@@ -141,7 +141,7 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
         await shown.send("hello")
         await shown.press("ctrl+n")
         await shown.send("plainly")
-        conversation = shown.app.conversing.conversation.id
+        conversation = shown.app.chat_session.conversation.id
         assert [m["role"] for m in script.asked[0].messages] == ["system", "user"]
         assert [m["role"] for m in script.asked[1].messages] == ["user"]
     async with chat(size=(140, 40)) as shown:

@@ -11,7 +11,7 @@ from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import chat_logprobs, sampled_probs, text_of_tokens, timings
-from localspec.server.answers import Answer, Answers, Part
+from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.openai.completions import Prompts, RawFields
@@ -52,7 +52,7 @@ class CompletionReply(Reply):
         super().__init__(answers, streamed=wanted.stream)
         self._wanted = wanted
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, chunk = part.answer, part.chunk
         if part.complete:
             yield self._final(answer)

@@ -17,7 +17,7 @@ from localspec.keywords import AnswerKeywords
 from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings, usage
-from localspec.server.answers import Answer, Answers, Ask, Call, Part
+from localspec.server.answers import Answer, AnswerPart, Answers, Call, StreamRequest
 from localspec.server.chat_prompt import Chat, ask_of
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
@@ -151,8 +151,8 @@ class AnswerFields(Sampling):
 
     def ask(
         self, service: Service, engine: Engine, prompt: str | Tokens = "", *, silent: bool = False
-    ) -> Ask:
-        """`silent` as for `Ask`: an answer of one token reads the prompt, too."""
+    ) -> StreamRequest:
+        """`silent` as for `StreamRequest`: an answer of one token reads the prompt, too."""
         extra = self.model_extra or {}
         for name, instead in _REFUSED.items():
             if extra.get(name):
@@ -180,7 +180,7 @@ class AnswerFields(Sampling):
             shift=shift if service.options.context_shift else None,
         )
         reports = bool(self.stream and self.return_progress)
-        return Ask(prompt=prompt, options=options, silent=silent, reports=reports)
+        return StreamRequest(prompt=prompt, options=options, silent=silent, reports=reports)
 
 
 class Thinking(Record):
@@ -269,7 +269,7 @@ class ChatRequest(CountRequest, AnswerFields):
     verbose: bool | None = None
     speculation: bool | None = None
 
-    def ask(self, service: Service, engine: Engine, *given: Any, **more: Any) -> Ask:
+    def ask(self, service: Service, engine: Engine, *given: Any, **more: Any) -> StreamRequest:
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
         return super().ask(service, engine, *given, **more).having(logprobs=logprobs)
 
@@ -339,7 +339,7 @@ class ChatReply(OpenaiReply):
         for answer in self.answers:
             yield self._chunk(answer, {"role": "assistant", "content": ""})
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
         if part.reading is not None:
             more["prompt_progress"] = part.reading

@@ -14,7 +14,7 @@ from localspec.prompting.content import marked, plain
 from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
-from localspec.server.answers import Answer, Answers, Part
+from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
 from localspec.server.reply import Event, Reply
@@ -146,7 +146,7 @@ class CompletionReply(OpenaiReply):
             if echo.text:
                 yield self._event(choice)
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, whole = part.answer, self._choices[part.answer.number]
         if part.reading is not None:
             yield self._event(self._choice(answer), prompt_progress=part.reading)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
-from localspec.server.answers import Answers, Part
+from localspec.server.answers import AnswerPart, Answers
 from localspec.server.failures import ApiError, logger
 from localspec.server.openai.chat import ChatRequest, Thinking, begin, prompt_length
 from localspec.server.openai.messages import (
@@ -171,7 +171,7 @@ class ResponseReply(NamedEvents):
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response(status="in_progress"))
 
-    def events_of(self, part: Part) -> Iterable[Event]:
+    def events_of(self, part: AnswerPart) -> Iterable[Event]:
         self._logprobs += chat_logprobs(part.logprobs, self.engine)
         piece, kind = part.piece, "function_call"
         if piece is None:

@@ -20,8 +20,8 @@ from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.host import Host
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import PairReference
+from localspec.tui.session.chat_session import Rest
 from localspec.tui.session.commands import MAX_TOKENS, Command
-from localspec.tui.session.conversing import Rest
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ class Actions:
 
     def act(self, action: str, id: str) -> Rest | None:
         """What a key does with the message of that id."""
-        conversing = self._host.conversing
+        chat_session = self._host.chat_session
         if action == "regenerate":
-            return conversing.regenerate(id)
+            return chat_session.regenerate(id)
         if action.startswith("branch"):
-            conversing.branch(1 if action == "branch_next" else -1, id)
+            chat_session.branch(1 if action == "branch_next" else -1, id)
             return None
         actions: Mapping[str, Callable[[Message], Rest | None]] = {
             "copy": self._copy_message,
@@ -85,7 +85,7 @@ class Actions:
             "edit": self._edit_message,
             "why": self._explain,
         }
-        return actions[action](conversing.conversation.messages[id])
+        return actions[action](chat_session.conversation.messages[id])
 
     def begin(self, command: Command) -> None:
         """From the palette: a command that needs an argument is put into the input."""
@@ -117,7 +117,7 @@ class Actions:
     def _system(self, argument: str) -> Rest | None:
         if not argument:
             return self._settings("system")
-        self._host.conversing.configure(system=argument)
+        self._host.chat_session.configure(system=argument)
         self._host.tell("The system prompt is set for the next answers.")
         return None
 
@@ -128,12 +128,12 @@ class Actions:
                 commands.setting(argument)  # raises
             return self._settings(name)
         name, value = commands.setting(argument)
-        conversing = self._host.conversing
+        chat_session = self._host.chat_session
         if name == MAX_TOKENS:
-            conversing.configure(max_tokens=value)
+            chat_session.configure(max_tokens=value)
         else:
-            sampling = conversing.conversation.sampling | {name: value}
-            conversing.configure(sampling={n: v for n, v in sampling.items() if v is not None})
+            sampling = chat_session.conversation.sampling | {name: value}
+            chat_session.configure(sampling={n: v for n, v in sampling.items() if v is not None})
         shown = "its default" if value is None else f"{value:g}"
         self._host.tell(f"{name.replace('_', ' ')} is {shown} for the next answers.")
         return None
@@ -147,30 +147,30 @@ class Actions:
         self._host.composer.detach()
 
     def _regenerate(self, _argument: str) -> Rest:
-        return self._host.conversing.regenerate()
+        return self._host.chat_session.regenerate()
 
     def _edit(self, _argument: str) -> None:
         mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
         self._edit_message(mine)
 
     def _branch(self, argument: str) -> None:
-        conversing = self._host.conversing
+        chat_session = self._host.chat_session
         if argument.isdigit():
-            path = conversing.conversation.path()
+            path = chat_session.conversation.path()
             for message in reversed(path):
-                siblings = conversing.conversation.siblings(message.id)
+                siblings = chat_session.conversation.siblings(message.id)
                 if len(siblings) > 1:
-                    conversing.branch(int(argument) - 1 - siblings.index(message), message.id)
+                    chat_session.branch(int(argument) - 1 - siblings.index(message), message.id)
                     return
         if argument not in ("", "next", "previous"):
             raise UsageError("/branch takes next, previous, or the number of a branch.")
-        conversing.branch(-1 if argument == "previous" else 1)
+        chat_session.branch(-1 if argument == "previous" else 1)
 
     def _copy(self, argument: str) -> Rest | None:
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
-            self._host.copy(to_markdown(self._host.conversing.conversation))
+            self._host.copy(to_markdown(self._host.chat_session.conversation))
             return None
         answer = self._last(
             lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
@@ -188,16 +188,16 @@ class Actions:
         form, _, name = argument.partition(" ")
         if form not in FORMATS:
             form, name = "", argument
-        if not self._host.conversing.conversation.messages:
+        if not self._host.chat_session.conversation.messages:
             raise UsageError("There is nothing to export yet.")
         where = expanded(name.strip() or ".")
-        written = write_export(self._host.conversing.conversation, where, form=form or None)
+        written = write_export(self._host.chat_session.conversation, where, form=form or None)
         self._host.tell(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> Rest | None:
         if not argument:
-            return self._named(self._host.conversing.ask_for_title())
-        self._host.conversing.configure(title=argument, titled_by=BY_USER)
+            return self._named(self._host.chat_session.ask_for_title())
+        self._host.chat_session.configure(title=argument, titled_by=BY_USER)
         self._display.show_conversation()
         self._host.sidebar.list()
         return None
@@ -211,10 +211,10 @@ class Actions:
         self._host.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> Rest:
-        return self._host.delete(self._host.conversing.conversation.id)
+        return self._host.delete(self._host.chat_session.conversation.id)
 
     def _why(self, _argument: str) -> None:
-        running = self._host.conversing.comes_here
+        running = self._host.chat_session.comes_here
         if running is None:
             answer = self._last(
                 lambda m: m.role == ASSISTANT and bool(m.stats),
@@ -246,13 +246,13 @@ class Actions:
             raise UsageError(f"There is no theme '{argument}'. Choose from {known}.")
 
     def _stop(self, _argument: str) -> None:
-        self._host.conversing.stop()
+        self._host.chat_session.stop()
 
     # Parts of them
 
     def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
         """The last such message of the shown branch; UsageError where there is none."""
-        path = self._host.conversing.conversation.path()
+        path = self._host.chat_session.conversation.path()
         found = next(filter(wanted, reversed(path)), None)
         if found is None:
             raise UsageError(otherwise)
@@ -290,7 +290,7 @@ class Actions:
 
     def _explain(self, message: Message) -> None:
         """Show why it was as fast as it was, or is so far."""
-        running, figures, title = self._host.conversing.running, None, "Why this speed"
+        running, figures, title = self._host.chat_session.running, None, "Why this speed"
         if running is not None and running.message is message:
             figures, title = running.meter.figures(), "Why this speed, so far"
         elif message.stats:
@@ -315,19 +315,19 @@ class Actions:
         preferences = self._host.preferences
         if argument:
             setattr(preferences, name, argument == "on")
-            setattr(self._host.conversing, f"{name}s", argument == "on")
+            setattr(self._host.chat_session, f"{name}s", argument == "on")
             self._host.save_preferences()
         on, off = SWITCHES[name]
         self._host.tell(on if getattr(preferences, name) else off)
 
     def _pair(self) -> PairReference:
-        opened = self._host.conversing.opened
+        opened = self._host.chat_session.opened
         return PairReference(None) if opened is None else opened.pair
 
     async def _pick(self, *, draft_only: bool) -> None:
         from localspec.tui.screens.model_picker import ModelPicker
 
-        opened = self._host.conversing.opened
+        opened = self._host.chat_session.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
         self._picker = ModelPicker(self._pair(), beside, draft_only=draft_only)
         pair = await self._host.push_screen_wait(self._picker)
@@ -337,7 +337,7 @@ class Actions:
     async def _open(self, pair: PairReference) -> None:
         from localspec.tui.screens.download_screen import DownloadScreen
 
-        self._host.conversing.require_idle()
+        self._host.chat_session.require_idle()
         references = [each for each in (pair.model, pair.draft) if each is not None]
         missing = await asyncio.to_thread(_to_download, references, self._host.offline)
         if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
@@ -346,7 +346,7 @@ class Actions:
     async def _settings(self, to: str) -> None:
         from localspec.tui.screens.settings_screen import SettingsScreen
 
-        conversation = self._host.conversing.conversation
+        conversation = self._host.chat_session.conversation
         values = dict(conversation.sampling)
         if conversation.max_tokens is not None:
             values[MAX_TOKENS] = conversation.max_tokens
@@ -357,7 +357,7 @@ class Actions:
             return
         sampling = dict(chosen.sampling)
         most = sampling.pop(MAX_TOKENS, None)
-        self._host.conversing.configure(system=chosen.system, sampling=sampling, max_tokens=most)
+        self._host.chat_session.configure(system=chosen.system, sampling=sampling, max_tokens=most)
         if chosen.always:
             preferences = self._host.preferences
             preferences.system, preferences.sampling = chosen.system, sampling

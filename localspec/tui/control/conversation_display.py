@@ -1,4 +1,4 @@
-"""Draws the conversation and its figures: the `View` of `Conversing`."""
+"""Draws the conversation and its figures: the `View` of `ChatSession`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ConversationDisplay:
     # View
 
     def show_conversation(self) -> None:
-        conversation = self._host.conversing.conversation
+        conversation = self._host.chat_session.conversation
         shown = []
         for message in conversation.path():
             siblings = conversation.siblings(message.id)
@@ -94,7 +94,7 @@ class ConversationDisplay:
         self._host.transcript.show(shown)
         self._host.sidebar.mark(conversation.id)
         for message, _ in shown:
-            if message.id in self._host.conversing.notes:
+            if message.id in self._host.chat_session.notes:
                 self.message_changed(message)
         self._add_up()
         self._title()
@@ -102,11 +102,11 @@ class ConversationDisplay:
         self.figures()
 
     def message_changed(self, message: Message) -> None:
-        conversing = self._host.conversing
-        running, rejected = conversing.running, None
+        chat_session = self._host.chat_session
+        running, rejected = chat_session.running, None
         if running is not None and running.message is message:
             rejected = running.provenance.rejected
-        note = conversing.notes.get(message.id)
+        note = chat_session.notes.get(message.id)
         self._host.transcript.update_message(message, note=note, rejected=rejected)
         if note is not None:
             self.figures()
@@ -135,7 +135,7 @@ class ConversationDisplay:
         self.figures()
 
     async def overflowed(self, conversation: Conversation, error: str) -> None:
-        conversing = self._host.conversing
+        chat_session = self._host.chat_session
         answer = await self._host.ask(
             f"The conversation has outgrown the context. {error}",
             {
@@ -145,13 +145,13 @@ class ConversationDisplay:
             },
         )
         if answer == "drop":
-            if conversing.conversation is not conversation:
+            if chat_session.conversation is not conversation:
                 self._host.show(conversation)
-            await conversing.drop_oldest()
+            await chat_session.drop_oldest()
         elif answer == "anew":
             last = conversation.path()[-1]
             self._host.show(self._host.new_conversation())
-            await conversing.send(last.content, last.attachments)
+            await chat_session.send(last.content, last.attachments)
 
     def tell(self, text: str, *, error: bool = False) -> None:
         self._host.tell(text, error=error)
@@ -163,7 +163,7 @@ class ConversationDisplay:
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
             sources = dict.fromkeys(("target", "ngram", "model"))
-            for message in self._host.conversing.conversation.path():
+            for message in self._host.chat_session.conversation.path():
                 sources.update(dict.fromkeys(source for _, source in message.spans or ()))
             palette, width = Palette.of(self._host), transcript.content_size.width
             shown = legend(palette, list(sources), rejected=transcript.rejected, width=width)
@@ -173,40 +173,40 @@ class ConversationDisplay:
         """Of the running answer, else of the last one of this conversation."""
         shown = live
         if shown is None:
-            path = self._host.conversing.conversation.path()
+            path = self._host.chat_session.conversation.path()
             shown = Figures.from_dict(next((m.stats for m in reversed(path) if m.stats), None))
         self._status(shown, live=live is not None)
         panel = self._host.part(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
             memory = gibibytes(self.resident())
-            panel.show(shown, totals, self._host.conversing.opened, memory=memory)
+            panel.show(shown, totals, self._host.chat_session.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
-        palette, conversing = Palette.of(self._host), self._host.conversing
-        comes, doing = conversing.comes_here, None
+        palette, chat_session = Palette.of(self._host), self._host.chat_session
+        comes, doing = chat_session.comes_here, None
         if self.doing is not None:
             doing = f"{self.doing} · Esc cancels"
         elif comes is not None and not (live and shown.tokens):
             at = comes.to if comes.message is None else comes.message.id
-            doing = conversing.notes.get(at, "getting ready")
+            doing = chat_session.notes.get(at, "getting ready")
         if doing is not None:
             text = Text(f"◌ {harmless(doing)}", palette.style("accent"))
         elif shown.tokens:
-            text = status_text(shown, conversing.conversation.draft, palette, live=live)
+            text = status_text(shown, chat_session.conversation.draft, palette, live=live)
         else:
             text = Text("Enter sends · Esc stops · ? shows the keys", palette.faint)
         text.no_wrap, text.overflow = True, "ellipsis"
         self._host.line("#status").update(text, layout=False)
 
     def _title(self) -> None:
-        title = harmless(self._host.conversing.conversation.title)
+        title = harmless(self._host.chat_session.conversation.title)
         line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
         self._host.line("#title").update(line, layout=False)
         self.welcome()
 
     def _pair(self) -> str:
-        opened = self._host.conversing.opened
+        opened = self._host.chat_session.opened
         if self.doing is not None:
             return harmless(self.doing)
         if opened is None:
@@ -217,9 +217,9 @@ class ConversationDisplay:
     def welcome(self) -> None:
         """The empty screen; Enter there opens the last conversation."""
         palette, newest = Palette.of(self._host), self._host.sidebar.newest
-        opened = self._host.conversing.opened
+        opened = self._host.chat_session.opened
         self._host.prompt.resumable = bool(
-            newest and not self._host.conversing.conversation.messages
+            newest and not self._host.chat_session.conversation.messages
         )
         lines = [
             Text("localspec", palette.style("primary", bold=True)),
@@ -238,12 +238,12 @@ class ConversationDisplay:
         self._host.transcript.welcome([*lines, *(Text(hint, palette.faint) for hint in HINTS)])
 
     def _tick(self) -> None:
-        figures = self._host.conversing.tick(spans=self._host.transcript.tokens)
+        figures = self._host.chat_session.tick(spans=self._host.transcript.tokens)
         now = monotonic()
         if (
             figures is not None
             and figures.tokens  # until then it is being read
-            and self._host.conversing.comes_here
+            and self._host.chat_session.comes_here
             and now - self._figured >= FIGURES_EVERY
         ):
             self._figured = now
@@ -251,5 +251,5 @@ class ConversationDisplay:
         self._timer = self._host.set_timer(self._budget.pause(), self._tick)
 
     def _add_up(self) -> None:
-        messages = self._host.conversing.conversation.messages.values()
+        messages = self._host.chat_session.conversation.messages.values()
         self._totals = Totals.of(message.stats for message in messages)

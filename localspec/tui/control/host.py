@@ -18,8 +18,8 @@ from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
+from localspec.tui.session.chat_session import ChatSession, Rest
 from localspec.tui.session.clipboard import fill
-from localspec.tui.session.conversing import Conversing, Rest
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
@@ -50,7 +50,7 @@ class Host(App[None]):
     preferences: Preferences
     store: HistoryWriter
     engine: BackgroundEngine
-    conversing: Conversing
+    chat_session: ChatSession
     offline: bool | None
     given: tuple[dict[str, float | int], int | None, str | None]
 
@@ -170,7 +170,7 @@ class Host(App[None]):
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
         self.composer.leave_edit()
-        self.conversing.begin(conversation)
+        self.chat_session.begin(conversation)
         self.transcript.select_message(message)
         if uncover:
             self.uncover()
@@ -187,11 +187,11 @@ class Host(App[None]):
 
     def open(self, pair: PairReference, *, chosen: bool = True) -> Rest:
         """Open this pair, now and, if that works and the user has chosen it, next time."""
-        opening = self.conversing.open(pair)
+        opening = self.chat_session.open(pair)
 
         async def opened() -> None:
             await opening
-            now = self.conversing.opened
+            now = self.chat_session.opened
             if chosen and now is not None and now.pair == pair:
                 self.preferences.model, self.preferences.draft = pair.model, pair.draft
                 self.save_preferences()
@@ -231,9 +231,9 @@ class Host(App[None]):
         question = "Delete this conversation? It cannot be brought back."
         if await self.ask(question, {"keep": "Keep it", "delete": "Delete it"}) != "delete":
             return
-        self.conversing.forget(conversation)
+        self.chat_session.forget(conversation)
         await asyncio.shield(asyncio.wrap_future(self.store.delete([conversation])))
-        if self.conversing.conversation.id == conversation:
+        if self.chat_session.conversation.id == conversation:
             self.show(self.new_conversation())
         self.sidebar.list()
 
@@ -255,8 +255,8 @@ class Host(App[None]):
         except LocalspecError:
             self.store.put(kept)
             return
-        conversing = self.conversing
-        unchanged = conversing.conversation is kept and conversing.running is None
+        chat_session = self.chat_session
+        unchanged = chat_session.conversation is kept and chat_session.running is None
         if unchanged and kept.tip in found.messages:
             found.tip = kept.tip
             self.show(found)

@@ -10,7 +10,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.tui.rendering.message_lines import MARGIN, MessageLines, Showing
+from localspec.tui.rendering.message_lines import MARGIN, DisplayMode, MessageLines
 from localspec.tui.rendering.strips import margin
 
 Place = tuple[int, int]
@@ -46,10 +46,10 @@ class MessageColumn:
             item.height, item.measured = item.estimate(width), False
         self._starts = [0, *accumulate(item.height for item in self.items)]
 
-    def measure(self, number: int, width: int, showing: Showing) -> int:
+    def measure(self, number: int, width: int, mode: DisplayMode) -> int:
         """Draw one message; returns by how many lines its height was wrong."""
         item = self.items[number]
-        before, item.height = item.height, len(item.strips(width, showing))
+        before, item.height = item.height, len(item.strips(width, mode))
         item.measured = True
         if item.height != before:
             self._starts = [0, *accumulate(item.height for item in self.items)]
@@ -67,28 +67,28 @@ class MessageColumn:
         """Index of the message at a line; the nearest one for lines outside."""
         return max(0, min(bisect_right(self._starts, line), len(self.items)) - 1)
 
-    def strip(self, line: int, width: int, showing: Showing) -> tuple[Strip | None, str | None]:
+    def strip(self, line: int, width: int, mode: DisplayMode) -> tuple[Strip | None, str | None]:
         """A line, and its message's id; None for the empty line below it."""
         number = self.at(line)
-        strips = self.items[number].strips(width, showing)
+        strips = self.items[number].strips(width, mode)
         row = line - self.start(number)
         if row >= len(strips):
             return None, None
         return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
 
-    def text(self, selection: Selection, width: int, showing: Showing) -> str:
+    def text(self, selection: Selection, width: int, mode: DisplayMode) -> str:
         """The selected text, in lines as it has them, not the screen."""
         last = self.total - 1
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:
             last = min(last, selection.end.y)
         ends = {
-            n: self.items[n].ends(width, showing) for n in range(self.at(first), self.at(last) + 1)
+            n: self.items[n].ends(width, mode) for n in range(self.at(first), self.at(last) + 1)
         }
         found, before = "", "\n"
         for line in range(first, last + 1):
             number = self.at(line)
-            strip, _ = self.strip(line, width, showing)
+            strip, _ = self.strip(line, width, mode)
             start, end = selection.get_span(line) or (0, -1)
             text = ""
             if strip is not None:

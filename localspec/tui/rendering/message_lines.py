@@ -81,7 +81,7 @@ def _shown(fall: Rejected) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class DisplayMode:
     """How messages are shown: as Markdown, or as `tokens` by source, also `rejected` ones."""
 
     palette: Palette
@@ -102,18 +102,18 @@ class MessageLines:
         self.note: str | None = None
         self.height, self.measured = 0, False
         self._markdown: MarkdownLines | None = None
-        self._drawn: tuple[int, Showing] | None = None
+        self._drawn: tuple[int, DisplayMode] | None = None
         self._strips: list[Strip] = []
         self.same = 0
 
     def changed(self) -> None:
         self._drawn = None
 
-    def strips(self, width: int, showing: Showing) -> list[Strip]:
+    def strips(self, width: int, mode: DisplayMode) -> list[Strip]:
         """Lines of `width` cells, margin included; the last one is empty."""
-        if self._drawn != (width, showing):
-            self._drawn = (width, showing)
-            before, self._strips = self._strips, list(self._draw(max(1, width - INDENT), showing))
+        if self._drawn != (width, mode):
+            self._drawn = (width, mode)
+            before, self._strips = self._strips, list(self._draw(max(1, width - INDENT), mode))
             pairs = zip(before, self._strips, strict=False)
             self.same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return self._strips
@@ -137,14 +137,14 @@ class MessageLines:
         until = enumerate(accumulate(map(_letters, self._strips)))
         return next((row for row, count in until if count > letters), 0)
 
-    def ends(self, width: int, showing: Showing) -> list[str]:
+    def ends(self, width: int, mode: DisplayMode) -> list[str]:
         """What the text has at the end of each line: a line feed or, where only the width breaks
         it, a blank or nothing. Cells of tables keep to their lines."""
-        wide = MessageLines(self.message, self.place).strips(_UNBROKEN, showing)
+        wide = MessageLines(self.message, self.place).strips(_UNBROKEN, mode)
         lines, at = [strip.text.strip(MARGIN) for strip in wide], 0
         found: list[str] = []
         rest = ""
-        for part in (strip.text.strip(MARGIN) for strip in self.strips(width, showing)):
+        for part in (strip.text.strip(MARGIN) for strip in self.strips(width, mode)):
             after = rest.lstrip()
             if part and after.startswith(part):  # it goes on
                 found[-1] = rest[: len(rest) - len(after)]
@@ -156,11 +156,11 @@ class MessageLines:
             found.append("\n")
         return found
 
-    def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
-        yield self._head(width, showing.palette)
-        yield from self._body(width, showing)
-        for text in self._foot(showing.palette):
-            yield from wrapped(text, width, showing.palette)
+    def _draw(self, width: int, mode: DisplayMode) -> Iterable[Strip]:
+        yield self._head(width, mode.palette)
+        yield from self._body(width, mode)
+        for text in self._foot(mode.palette):
+            yield from wrapped(text, width, mode.palette)
         yield strip_of([], width)
 
     def _head(self, width: int, palette: Palette) -> Strip:
@@ -176,8 +176,8 @@ class MessageLines:
         head.truncate(width, overflow="ellipsis")
         return strip_of(head.render(palette.console), width)
 
-    def _body(self, width: int, showing: Showing) -> Iterable[Strip]:
-        message, palette = self.message, showing.palette
+    def _body(self, width: int, mode: DisplayMode) -> Iterable[Strip]:
+        message, palette = self.message, mode.palette
         for attachment in message.attachments:
             lines = attachment.text.count("\n") + 1
             what = f"{lines:,} line{'' if lines == 1 else 's'}"
@@ -187,11 +187,11 @@ class MessageLines:
             yield from wrapped(Text(text, palette.style("accent")), width, palette)
         if message.role == "user":
             yield from wrapped(Text(harmless(message.content)), width, palette)
-        elif showing.tokens:
+        elif mode.tokens:
             yield from token_lines(
                 message.content,
                 message.spans or (),
-                self.rejected if showing.rejected else (),
+                self.rejected if mode.rejected else (),
                 width,
                 palette,
             )

@@ -55,7 +55,7 @@ class PairReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenPair:
     """A pair that is open."""
 
     pair: PairReference
@@ -105,7 +105,7 @@ class BackgroundEngine:
         self._adapted: PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
-        self.opened: Opened | None = None
+        self.opened: OpenPair | None = None
         self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._forgotten: set[str] = set()  # conversations
         # Tasks are numbered, and a cancellation reaches all that were submitted before it.
@@ -118,7 +118,7 @@ class BackgroundEngine:
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self.start = self._thread.start
 
-    def open(self, pair: PairReference, progress: Progress) -> asyncio.Future[Opened]:
+    def open(self, pair: PairReference, progress: Progress) -> asyncio.Future[OpenPair]:
         """Replace the pair that is open; where that fails it stays open, if it still can be."""
         return self._submit(partial(self._open, pair, progress))
 
@@ -205,7 +205,7 @@ class BackgroundEngine:
     def _stops(self) -> bool:
         return self._running <= self._cancelled
 
-    def _open(self, pair: PairReference, progress: Progress) -> Opened:
+    def _open(self, pair: PairReference, progress: Progress) -> OpenPair:
         def tell(doing: str) -> None:
             self._call(partial(progress, doing))
 
@@ -225,7 +225,7 @@ class BackgroundEngine:
                     self._load(before.pair, tell, stoppable=False)
             raise
 
-    def _load(self, pair: PairReference, tell: Progress, *, stoppable: bool = True) -> Opened:
+    def _load(self, pair: PairReference, tell: Progress, *, stoppable: bool = True) -> OpenPair:
         from localspec import load
 
         reported = 0.0
@@ -254,7 +254,7 @@ class BackgroundEngine:
         notices = [*engine.notices, *left_out]
         if self._session is not None:
             notices += engine.open_session(self._session).notices
-        self.opened = Opened(
+        self.opened = OpenPair(
             pair,
             model.name,
             str(model.path),

@@ -13,7 +13,7 @@ from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.background_engine import Opened
+from localspec.tui.session.background_engine import OpenPair
 
 _NOTHING = "–"
 """For an unknown figure."""
@@ -30,7 +30,7 @@ class FiguresPanel(VerticalScroll):
         yield Static(id="rest")
 
     def show(
-        self, figures: Figures, totals: Totals, opened: Opened | None, *, memory: str | None
+        self, figures: Figures, totals: Totals, opened: OpenPair | None, *, memory: str | None
     ) -> None:
         palette = Palette.of(self.app)
         self._put("#speed", speed_text(figures, totals, palette))
@@ -63,7 +63,7 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
 
 
 def rest_text(
-    figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
+    figures: Figures, opened: OpenPair | None, memory: str | None, palette: Palette
 ) -> Text:
     text = Text("\n")
     _title(text, "Accepted drafts", palette)

@@ -21,7 +21,7 @@ from textual.strip import Strip
 from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
 from localspec.tui.rendering.message_column import MessageColumn, Place
-from localspec.tui.rendering.message_lines import Showing
+from localspec.tui.rendering.message_lines import DisplayMode
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import marked
 
@@ -33,7 +33,7 @@ class Transcript(ScrollView, can_focus=True):
     """Shows one branch of a conversation.
 
     Heights of unseen messages are estimates, corrected in view without moving what is in view.
-    `tokens`, `rejected`: see `Showing`; `following`: whether the end stays in view.
+    `tokens`, `rejected`: see `DisplayMode`; `following`: whether the end stays in view.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,7 +72,7 @@ class Transcript(ScrollView, can_focus=True):
         self._room = 0  # lines below the end that an answer may grow into
         self._selected: str | None = None
         self.following = True
-        self._showing: Showing | None = None
+        self._showing: DisplayMode | None = None
         self._style: Style | None = None
         self._width = 0
 
@@ -180,9 +180,9 @@ class Transcript(ScrollView, can_focus=True):
 
     # Heights
 
-    def _showing_now(self) -> Showing:
+    def _showing_now(self) -> DisplayMode:
         if self._showing is None:
-            self._showing = Showing(Palette.of(self.app), self.tokens, self.rejected)
+            self._showing = DisplayMode(Palette.of(self.app), self.tokens, self.rejected)
         return self._showing
 
     @property

@@ -31,7 +31,7 @@ from localspec.tui.session import commands
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.background_engine import (
     BackgroundEngine,
-    Opened,
+    OpenPair,
     PairReference,
     Question,
 )
@@ -66,7 +66,7 @@ class View(Protocol):
 
 
 @dataclass(slots=True)
-class Conversing:
+class ChatSession:
     """Sends, answers, branches. Methods that return a `Rest` raise UsageErrors, or begin, at once.
     `conversation`: the one that is shown; `running`: the answer in progress; it may belong to
     another conversation; `opened`: the open pair; `notes`: what happens to messages now, by id;
@@ -77,7 +77,7 @@ class Conversing:
     engine: BackgroundEngine
     conversation: Conversation = field(default_factory=Conversation)
     running: Answer | None = None
-    opened: Opened | None = None
+    opened: OpenPair | None = None
     notes: dict[str, str] = field(default_factory=dict)
     learns: bool = False
     records: bool = False
@@ -230,7 +230,7 @@ class Conversing:
 
     # What remains of it
 
-    async def _opened(self, opening: asyncio.Future[Opened]) -> None:
+    async def _opened(self, opening: asyncio.Future[OpenPair]) -> None:
         try:
             self.opened = await opening
         except LocalspecError as error:

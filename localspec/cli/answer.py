@@ -11,12 +11,12 @@ from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
 from localspec.cli import request as requests
 from localspec.cli.formats import Format
 from localspec.cli.request import AnswerRequest, uses_model
-from localspec.cli.working import Work
+from localspec.cli.work import Work
 from localspec.errors import SessionError, UsageError
 from localspec.prompting.detokenizer import OPENS
 
 
-class Answered(NamedTuple):
+class AnswerResult(NamedTuple):
     """An answer, complete or cancelled; `figures` compare it with plain decoding."""
 
     completion: Completion
@@ -26,7 +26,9 @@ class Answered(NamedTuple):
     built_in: bool
 
 
-def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool) -> Answered:
+def answer_request(
+    request: AnswerRequest, work: Work, form: Format, *, measure: bool
+) -> AnswerResult:
     """Open the models, answer, and print it in that format. `measure` the speed-up."""
     with work.load(request.opening) as engine:
         prompt, notices = prompt_of(request, engine)
@@ -74,7 +76,7 @@ def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool)
             meter.baseline = measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
-        return Answered(
+        return AnswerResult(
             completion,
             meter.figures(),
             engine.model.name,

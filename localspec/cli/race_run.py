@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localspec import Engine, SamplingParams
-from localspec.cli.answering import Prompt, all_notices, prompt_of, stream_of
+from localspec.cli.answer import Prompt, all_notices, prompt_of, stream_of
 from localspec.cli.race_view import RaceScreen
 from localspec.cli.request import AnswerRequest, OpeningOptions
-from localspec.cli.working import Work
+from localspec.cli.work import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
@@ -19,7 +19,7 @@ _WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Raced:
+class RaceResult:
     """The result: an outcome for each question that was asked (one at least), the seconds of
     calibration before the race, and the paths of the models."""
 
@@ -29,13 +29,13 @@ class Raced:
     draft: str | None
 
 
-def raced(
+def run_race(
     request: AnswerRequest,
     scale: str | None,
     further: Sequence[str],
     work: Work,
     screen: RaceScreen,
-) -> Raced:
+) -> RaceResult:
     """Run one race, question by question: each lane continues from its own answers, and its clock
     runs on. `scale`: a pair of `localspec.bench.scale` instead of the request's models."""
     options = request.opening.options
@@ -83,7 +83,7 @@ def raced(
             outcomes = _proved(engine, outcomes, work)
         measured += sum(each.localspec.stream.stats.calibration_seconds for each in outcomes)
         draft = None if engine.draft is None else str(engine.draft.path)
-        return Raced(tuple(outcomes), measured, str(engine.model.path), draft)
+        return RaceResult(tuple(outcomes), measured, str(engine.model.path), draft)
 
 
 def _title(request: AnswerRequest, engine: Engine) -> str:
