@@ -124,7 +124,7 @@ class Generating:
         # It would read the prompt, as text.
         if adaptive and not answer.pictures and seat.alone:
             with suppress(CacheFull, Displaced):  # there is no room for that now
-                stats.calibration_seconds += self._calibration.behind(
+                stats.calibration_seconds += self._calibration.run_after_prompt(
                     seat.cache, sources(parts)[1], tokens, read
                 )
         return self._steps(answer, task, drafter)
@@ -170,7 +170,7 @@ class Generating:
             return 0.0
         models = sources(seat.parts)[1]
         with seat.measuring():
-            return self._calibration.before(seat.cache, models, prompt, known, whole=whole)
+            return self._calibration.run(seat.cache, models, prompt, known, whole=whole)
         return 0.0
 
 

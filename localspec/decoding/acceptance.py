@@ -11,7 +11,7 @@ from typing import NamedTuple
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import DEAD_ENDS, NOWHERE, Constraint, Rows
+from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         path: accepted nodes, from the first level down.
-        token: the target's own token after them, NOWHERE where none can follow.
+        token: the target's own token after them, NO_TOKEN where none can follow.
         tested: nodes whose acceptance was decided; those behind the first rejection are not.
     """
 
@@ -56,7 +56,7 @@ class Verification:
             except DEAD_ENDS:
                 if node == ROOT:
                     raise
-                found = self._p[node] = Distribution.certain(NOWHERE)
+                found = self._p[node] = Distribution.certain(NO_TOKEN)
         return found
 
     def _known(self, node: int) -> Distribution:

@@ -50,7 +50,7 @@ class DraftSampler:
             except ValueError:
                 self.open = False
 
-    def forked(self, token: int) -> DraftSampler:
+    def fork(self, token: int) -> DraftSampler:
         further = DraftSampler.__new__(DraftSampler)
         further.__dict__.update(self.__dict__)  # as `copy` does, without its detours
         further._path = list(self._path)

@@ -18,7 +18,7 @@ TARGET = "target"
 """Source of the tokens that the target itself picked."""
 
 
-# What is decided, drafted and verified.
+# Records of one step.
 
 
 class Plan(NamedTuple):
@@ -27,11 +27,11 @@ class Plan(NamedTuple):
     Attributes:
         drafter: None decodes plainly.
         depth: longest path, in tokens.
-        width: most candidates at one place; 1 makes a chain.
-        reason: why, for people; always given where nothing is drafted.
+        width: most candidates at one position; 1 makes a chain.
+        reason: for users; never empty where nothing is drafted.
         min_confidence, min_likelihood: a draft model stops where its best token, or the whole path,
             is less probable; 0 turns either off.
-        overlaps: whether the drafter goes on while the target verifies.
+        overlaps: whether the drafter drafts on while the target verifies.
     """
 
     drafter: str | None
@@ -48,22 +48,22 @@ LAST = Plan(None, reason="the answer ends with the next token")
 
 
 class Draft(NamedTuple):
-    """A tree, or the reason why it is empty ("": the plan's). `foreseen`: seconds that the step is
-    expected to take, drafting included."""
+    """A tree, or the reason why it is empty ("": the plan's). `expected_seconds`: of the whole
+    step, drafting included; None if unknown."""
 
     tree: TokenTree
     reason: str = ""
-    foreseen: float | None = None
+    expected_seconds: float | None = None
 
 
 class PassRequest(NamedTuple):
     """A pass of the target that an answer waits for.
 
     Attributes:
-        context: the committed tokens, a view that grows with the answer: read it at once.
-        tree: what to verify behind them.
-        hidden: layers whose hidden rows are wanted: i for the input of layer i, the number of
-            layers for the state after the last norm, NEXTN for what MTP layers read.
+        context: the committed tokens; a view that grows with the answer, so read it immediately.
+        tree: the tokens to verify after them.
+        hidden: layers whose hidden states are requested: i for the input of layer i, the number
+            of layers for the state after the last norm, NEXTN for the input of MTP layers.
     """
 
     context: Sequence[int]
@@ -72,21 +72,21 @@ class PassRequest(NamedTuple):
 
 
 NEXTN = 1 << 30
-"""Stands for a layer: the state that MTP (next-n) layers read."""
+"""Layer number of the state that MTP (next-n) layers read."""
 
 NO_ROWS: Mapping[int, Rows] = MappingProxyType({})
 
 
 class PassResult(NamedTuple):
-    """The answer to a `PassRequest`.
+    """The result of a `PassRequest`.
 
     Attributes:
         rows: logits, float32 [1 + nodes, vocabulary]: after the committed tokens, then after each
             node. Valid until the next pass.
         seconds: of native work; of a shared pass, this answer's share.
         hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
-        before: by layer, float32 [k, width]: of the latest tokens read before those, at most
-            HIDDEN_BEFORE; none of the state after the last norm.
+        before: by layer, float32 [k, width]: of the k tokens read before those, at most
+            HIDDEN_BEFORE; without the state after the last norm.
     """
 
     rows: Rows
@@ -96,26 +96,26 @@ class PassResult(NamedTuple):
 
 
 HIDDEN_BEFORE = 2048
-"""Rows of a prompt: three layers of a model of width 4,096 take 100 MB then."""
+"""Rows of a prompt: 100 MB for three layers of a model of width 4,096."""
 
 
 class Commit(NamedTuple):
-    """Keep a path of the tree that was verified last in the target's cache; drop the rest."""
+    """Keep one path of the tree verified last in the target's cache, and drop the rest."""
 
     tree: TokenTree
     path: Sequence[int]
 
 
 class Step(NamedTuple):
-    """What one pass of the target brought.
+    """The result of one step.
 
     Attributes:
-        sources: who proposed each of `tokens`: a source's name, or TARGET.
+        sources: of each of `tokens`, the name of the source that proposed it, or TARGET.
         path: accepted nodes of the tree, padding included (see `TokenTree.pad`).
         tests: nodes whose acceptance was decided, likewise.
         context_length: committed tokens before the step.
         target_seconds, draft_seconds: of `seconds`, in native passes of the models.
-        logprobs: of the tokens, by the target, where the session asks for them.
+        logprobs: of the tokens, by the target, where the session requests them.
     """
 
     tokens: list[int]
@@ -141,7 +141,7 @@ class Step(NamedTuple):
 
     @property
     def why_not_drafted(self) -> str | None:
-        """For people; None where something was drafted."""
+        """The reason, for users; None where something was drafted."""
         return None if self.drafted else self.draft.reason or self.plan.reason
 
     @property
@@ -167,7 +167,7 @@ class Step(NamedTuple):
         return [node for node in self.path if node < proposed]
 
 
-# Who takes part.
+# Interfaces.
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +187,16 @@ class Target(Protocol):
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None: ...
 
     def rollback(self, context: Sequence[int]) -> None:
-        """Drop what is not a beginning of `context`."""
+        """Drop all tokens after the common prefix with `context`."""
         ...
 
 
 class Drafter:
-    """Plans the steps of one answer, drafts for them and learns from them: one source by its name,
-    or the policy over all sources. This class itself decodes plainly.
+    """Plans the steps of one answer, drafts and learns: one named source, or the policy over all
+    sources. The base class decodes plainly.
 
     Args:
-        reason: why it does, for people.
+        reason: for plain decoding, for users.
 
     Attributes:
         hidden: layers of the target whose rows it reads after every pass.
@@ -220,17 +220,17 @@ class Drafter:
         return self._plain
 
     def draft(self, session: Session, plan: Plan) -> Draft:
-        """Carry out a plan with a drafter, made for this text."""
+        """Carry out a plan that drafts."""
         return Draft(TokenTree(), plan.reason)
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
-        """Entered before the target's pass and left after it, if the plan overlaps."""
+        """Context manager around the target's pass, entered if the plan overlaps."""
         return nullcontext()
 
     def verified(self, rows: Rows) -> None:
-        """The rows of a pass, valid during the call."""
+        """Receive the rows of a pass, valid during the call."""
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """See `localspec.decoding.sources.Source.committed`."""

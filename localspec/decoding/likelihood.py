@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from localspec.decoding.interfaces import Limits, PassRequest, Target
-from localspec.decoding.logprobs import TokenLogprob, told_along
+from localspec.decoding.logprobs import TokenLogprob, raw_logprobs
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
@@ -53,7 +53,7 @@ def likelihood(
     """
     told: list[TokenLogprob] = []
     for following, rows in _verified(target, limits, tokens, 1, stopped):
-        told += told_along(rows, following, alternatives)
+        told += raw_logprobs(rows, following, alternatives)
     return told
 
 

@@ -25,7 +25,7 @@ class TokenLogprob(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-def told_along(
+def raw_logprobs(
     rows: Iterable[Row], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
     """Of the softmax of the target's logits as they are: temperature 1, before bias, grammar,
@@ -45,7 +45,7 @@ def told_along(
     return tuple(found)
 
 
-def told_as_sampled(
+def sampled_logprobs(
     targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
     """The same of the distributions that the tokens were drawn from; tokens that could not come are

@@ -22,8 +22,8 @@ from localspec.decoding.interfaces import (
     Step,
     Target,
 )
-from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
-from localspec.decoding.sampling import NOWHERE, Rows
+from localspec.decoding.logprobs import TokenLogprob, raw_logprobs, sampled_logprobs
+from localspec.decoding.sampling import NO_TOKEN, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
@@ -73,7 +73,7 @@ def speculate(
             # Accept, and pick the target's own token behind what was accepted.
             verification = Verification(result.rows, tree, session)
             verdict = rule.accept(verification, session.random)
-            if verdict.token == NOWHERE:  # the next step raises, unless this ends the answer
+            if verdict.token == NO_TOKEN:  # the next step raises, unless this ends the answer
                 *path, last = verdict.path
                 verdict = Verdict(path, tree.tokens[last], verdict.tested)
             path, behind = verdict.path, session.constraint
@@ -133,8 +133,8 @@ NOTHING = Draft(TokenTree())
 def _told(target: Verification, path: list[int], said: list[int]) -> tuple[TokenLogprob, ...]:
     session, nodes = target.session, (ROOT, *path)
     if session.as_sampled:
-        return told_as_sampled([target.p(node) for node in nodes], said, session.logprobs or 0)
-    return told_along((target.rows[node + 1] for node in nodes), said, session.logprobs or 0)
+        return sampled_logprobs([target.p(node) for node in nodes], said, session.logprobs or 0)
+    return raw_logprobs((target.rows[node + 1] for node in nodes), said, session.logprobs or 0)
 
 
 def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:

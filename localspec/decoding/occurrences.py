@@ -48,7 +48,7 @@ class PenaltyWindow:
         self._seen = 0
         self._counts = np.zeros(vocabulary if last < 0 else 0, np.int32)
 
-    def behind(self, path: Sequence[int]) -> Occurrences:
+    def after(self, path: Sequence[int]) -> Occurrences:
         if self._last >= 0:
             start = max(0, len(self._text) + len(path) - self._last)
             seen = [*self._text[start:], *path]

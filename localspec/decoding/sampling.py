@@ -24,7 +24,7 @@ tokens, row i + 1 follows node i."""
 
 NEVER = -math.inf
 """The logit of a token that cannot come."""
-NOWHERE = -1  # in place of a token behind a draft, where none can follow
+NO_TOKEN = -1  # in place of a token behind a draft, where none can follow
 DEAD_ENDS = (NativeError, UsageError)
 """Where grammar or bias leave no token. That ends a draft, not the answer, which may end before."""
 GROUPS = 1024

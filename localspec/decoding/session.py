@@ -111,7 +111,7 @@ class Session:
         return self.random.race(distribution, self.position + depth)
 
     def recent(self, path: Sequence[int] = ()) -> Occurrences:
-        return NONE if self._window is None else self._window.behind(path)
+        return NONE if self._window is None else self._window.after(path)
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
         """Commit the tokens of one step up to the first that ends the generation; return those.

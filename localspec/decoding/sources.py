@@ -1,7 +1,7 @@
-"""What proposes tokens, used the same way by name and in `auto`.
+"""Interfaces of the sources that propose tokens, the same for named drafters and `auto`.
 
-A `LookupSource` predicts what follows a place of the text. Of a `ModelSource` the policy asks rows
-behind candidates, and draws or chooses tokens from them."""
+A `LookupSource` predicts the tokens after a position of the text. A `ModelSource` gives rows of
+logits after candidates, from which tokens are drawn or chosen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localspec.decoding.tree import TokenTree
 FIRM = 2.0
 """Weight of a prediction that a named drafter proposes."""
 TAIL = 64
-"""Tokens that a place of a text holds, unless a source says otherwise."""
+"""Tokens that a position holds by default."""
 
 
 class Source:
@@ -40,7 +40,7 @@ class Source:
         return 0.0
 
     def kind(self, session: Session) -> str:
-        """The kind, one of `priors`, of its first choices in this answer."""
+        """The key of `priors` for its first choices in this answer."""
         kind = "greedy" if session.sampler.greedy else "sampled"
         return kind if kind in self.priors else next(iter(self.priors))
 
@@ -48,21 +48,21 @@ class Source:
         pass
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Drop what was proposed beyond the committed text; after every step and every answer.
+        """Drop everything after the committed text. Called after every step and every answer.
 
         Args:
-            hidden: by layer, rows [n, width] behind the n tokens before the last one, back to the
-                last token before this step, after a prompt further. Empty where the step was
+            hidden: by layer, rows [n, width] after the n tokens before the last one, back to the
+                last token before this step (after a prompt, further). Empty where the step was
                 interrupted.
         """
 
 
 class Prediction(NamedTuple):
-    """One token that a `LookupSource` expects.
+    """One token that a `LookupSource` predicts.
 
     Attributes:
         features: for the source's acceptance estimator; the first one is the constant 1.
-        weight: how firmly it is expected, 0 to 4; below FIRM it is used in `auto` alone.
+        weight: confidence, 0 to 4; below FIRM only `auto` uses it.
     """
 
     token: int
@@ -71,29 +71,29 @@ class Prediction(NamedTuple):
 
 
 class LookupSource(Source, ABC):
-    """A source that costs nothing worth counting: an index, a list.
+    """A source whose cost is negligible: an index, a list.
 
-    A *place* stands for the committed text and imagined tokens behind it; it is whatever the source
-    makes of them, the latest tokens unless it says otherwise.
+    A *position* is the source's state after the committed text and hypothetical tokens: by default
+    the latest tokens.
     """
 
-    def place(self, session: Session) -> Any:
+    def position(self, session: Session) -> Any:
         return list(session.context[-TAIL:])
 
-    def follow(self, place: Any, token: int) -> Any:
-        return [*place, token]
+    def advance(self, position: Any, token: int) -> Any:
+        return [*position, token]
 
     @abstractmethod
-    def expected(self, place: Any) -> Iterator[Prediction]:
-        """What most likely follows, computed on demand."""
+    def predict(self, position: Any) -> Iterator[Prediction]:
+        """Yield the most likely continuation, computed lazily."""
 
-    def others(self, place: Any, most: int) -> list[tuple[int, float]]:
-        """What else may follow, likeliest first: tokens and rough probabilities."""
+    def alternatives(self, position: Any, most: int) -> list[tuple[int, float]]:
+        """Other possible next tokens with rough probabilities, likeliest first."""
         return []
 
 
-class Drafted(Protocol):
-    """A draft in the making, as passes of a model see it."""
+class DraftContext(Protocol):
+    """A draft under construction, as passes of a model see it."""
 
     @property
     def session(self) -> Session: ...
@@ -103,24 +103,24 @@ class Drafted(Protocol):
         """Longest path, in tokens."""
         ...
 
-    def primes(self, unread: int) -> list[int]:
-        """Expected tokens to read along, in the pass over the `unread` tokens before them (staged
+    def predicted_tokens(self, unread: int) -> list[int]:
+        """Predicted tokens to read in the same pass as the `unread` tokens before them (staged
         drafting: Spector & Ré 2023, section 3.2)."""
         ...
 
-    def read(self, size: int) -> None: ...
+    def record_pass(self, size: int) -> None: ...
 
 
 class DraftPasses(Protocol):
-    """What the passes of one draft gave. A `path` has the tokens behind the committed text."""
+    """The passes of one draft. A `path` has the tokens after the committed text."""
 
     def knows(self, path: list[int]) -> bool:
-        """Whether the row behind one of the latest paths needs no other pass."""
+        """Whether the row after one of the latest paths needs no further pass."""
         ...
 
-    def read(self, draft: Drafted, path: list[int]) -> None:
-        """One pass for the row behind a path; the one behind all but its last token is known.
-        Without room for it that stays unknown."""
+    def read(self, draft: DraftContext, path: list[int]) -> None:
+        """Run a pass for the row after a path; the row before its last token is known. Without
+        room in the cache the row stays unknown."""
         ...
 
     def row(self, path: list[int]) -> Row: ...
@@ -130,11 +130,12 @@ class ModelSource(Source, ABC):
     """A source whose proposals take passes of a model.
 
     `priors` also has the kind "second", for further choices, with the features of
-    `localspec.policy.growing.further_choices`; "second" and the kind of the first takes precedence.
+    `localspec.policy.draft_builder.further_choices`; "second" and the kind of the first takes
+    precedence.
 
     Attributes:
-        greedy: whether it chooses its tokens where the answer is sampled, too.
-        cache: what its cost is measured of.
+        greedy: whether it chooses its most probable tokens even where the answer is sampled.
+        cache: the cache whose passes are timed for its cost curve.
     """
 
     greedy: bool
@@ -159,10 +160,10 @@ class ModelSource(Source, ABC):
 
     @abstractmethod
     def room(self, context: Sequence[int]) -> int:
-        """Most tokens that it can propose behind the committed text."""
+        """Most tokens that it can propose after the committed text."""
 
     @abstractmethod
-    def start(self, draft: Drafted) -> DraftPasses:
+    def start(self, draft: DraftContext) -> DraftPasses:
         pass
 
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:

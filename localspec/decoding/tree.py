@@ -1,4 +1,4 @@
-"""Token trees: what a drafter proposes and one batched pass verifies."""
+"""Token trees: proposed by drafters, verified in one batched pass."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from localspec.decoding.distribution import Distribution
 ROOT = -1
 """The parent of a tree's first tokens: the last committed token."""
 PADDING = "padding"
-"""Source of a token that nobody proposed."""
+"""Source of a token that fills a slot of a pass."""
 
 
 class TokenTree:
-    """Proposed continuations of the committed tokens, sharing common beginnings.
+    """Proposed continuations of the committed tokens, with shared prefixes.
 
     A chain is a tree with one branch, plain decoding the empty tree. Parents come before children,
     and siblings in the order they were drawn, in which an acceptance rule has to test them.
 
     Attributes:
         tokens: token id of each node.
-        parents: node each node hangs from, ROOT for the first level.
+        parents: parent of each node, ROOT for the first level.
         proposals: q that a node's token was drawn from, given its earlier siblings (without
             replacement); None for a chosen token: q = 1.
         sources: name of the source that proposed each node, or PADDING.
-        proposed: how many were proposed; the nodes behind them are padding.
+        proposed: number of proposed nodes; those after them are padding.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class TokenTree:
         return node
 
     def pad(self, token: int, parent: int) -> int:
-        """Add a token that fills a slot and counts as nothing; only padding may follow."""
+        """Add a token that fills a slot and is not counted; only padding may follow."""
         proposed = self.proposed
         node = self.add(token, parent, PADDING)
         self.proposed = proposed
@@ -92,8 +92,8 @@ class TokenTree:
         """Their tokens."""
         return [self.tokens[n] for n in self.path(node)]
 
-    def tip(self) -> int:
-        """The end of the main branch (first children), ROOT for an empty tree."""
+    def main_leaf(self) -> int:
+        """The last node of the main branch (first children), ROOT for an empty tree."""
         node = ROOT
         while self._children[node + 1]:
             node = self._children[node + 1][0]
@@ -103,7 +103,7 @@ class TokenTree:
         return not self._branches
 
     def leaf_numbers(self) -> list[list[int]]:
-        """For each node the numbers of the leaves below it (itself if it is one), main branch
+        """For each node, the numbers of the leaves below it (itself if it is one), main branch
         first.
 
         These are the sequence ids that make llama.cpp's mask show a node exactly its ancestors."""

@@ -13,8 +13,8 @@ from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy import reasons
-from localspec.policy.asking import repays
 from localspec.policy.cost_curve import CostCurve
+from localspec.policy.model_state import repays_prompt
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 
@@ -67,7 +67,9 @@ def compose(
         lookups, models = sources(parts)
         taking_part = models
         if session is not None:
-            taking_part = [model for model in models if repays(profile, model, session, known)]
+            taking_part = [
+                model for model in models if repays_prompt(profile, model, session, known)
+            ]
         reader = None if parts.model is None else parts.model.reader
         return Policy(
             profile,

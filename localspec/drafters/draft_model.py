@@ -14,7 +14,7 @@ import numpy as np
 from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
-from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
+from localspec.decoding.sources import DraftContext, DraftPasses, ModelSource
 from localspec.decoding.tree import TokenTree
 
 SINKS = 4
@@ -30,7 +30,7 @@ PRIORS = {
     "second": (1.1, 1.0, 2.4),
     "second coupled": (-0.26, 0.38, -0.08),
 }
-"""Where a pair begins. Features: see `localspec.policy.growing`.
+"""Where a pair begins. Features: see `localspec.policy.draft_builder`.
 
 Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
 the embedded pair at T = 0.8."""
@@ -102,7 +102,7 @@ class DraftModel(ModelSource):
             return "chosen"
         return "coupled" if session.coupled else "sampled"
 
-    def start(self, draft: Drafted) -> DraftPasses:
+    def start(self, draft: DraftContext) -> DraftPasses:
         ahead = None if self.reader is None else self.reader.take(draft.session.context)
         return ChainPasses(self, ahead)
 
@@ -110,7 +110,7 @@ class DraftModel(ModelSource):
     def verifying(self, session: Session, tree: TokenTree) -> Iterator[None]:
         """Read on as if the tree's main branch were accepted."""
         assert self.reader is not None, "the plan overlaps what cannot run side by side"
-        self.reader.start(session.context, tree.path_tokens(tree.tip()))
+        self.reader.start(session.context, tree.path_tokens(tree.main_leaf()))
         try:
             yield
         finally:
@@ -223,7 +223,7 @@ class ChainPasses:
         self._rows, self._expected, self._at = self._rows[1:], self._expected[1:], path
         return True
 
-    def read(self, draft: Drafted, path: list[int]) -> None:
+    def read(self, draft: DraftContext, path: list[int]) -> None:
         model, cache = self._model, self._model.cache
         if self._read == len(cache.tokens) and path[:-1] == self._at:
             unread = path[-1:]
@@ -236,12 +236,12 @@ class ChainPasses:
         primes: list[int] = []
         if model.reads_along:
             room = model.room(draft.session.context) - len(path)
-            primes = draft.primes(size)[: max(0, room)]
+            primes = draft.predicted_tokens(size)[: max(0, room)]
         self._rows = model.read([*unread, *primes], 1 + len(primes))
         if not primes:
             cache.checkpoint()
         self._read = -1 if primes else len(cache.tokens)
-        draft.read(size + len(primes))
+        draft.record_pass(size + len(primes))
         self._expected, self._at = primes, path
 
     def row(self, path: list[int]) -> Row:

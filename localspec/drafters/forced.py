@@ -14,17 +14,17 @@ _PRIORS = {"greedy": _WEIGHTS, "sampled": _WEIGHTS}
 
 class ForcedSource(LookupSource):
     """The only text that may come (llguidance's fast-forward), in the vocabulary's spelling; the
-    target may spell it otherwise. A place is what has to follow there."""
+    target may spell it otherwise. A position is what has to follow there."""
 
     name = "grammar"
     priors = _PRIORS
 
-    def place(self, session: Session) -> Sequence[int]:
+    def position(self, session: Session) -> Sequence[int]:
         return () if session.constraint is None else session.constraint.forced()
 
-    def follow(self, place: Sequence[int], token: int) -> Sequence[int]:
-        return place[1:] if place and place[0] == token else ()
+    def advance(self, position: Sequence[int], token: int) -> Sequence[int]:
+        return position[1:] if position and position[0] == token else ()
 
-    def expected(self, place: Sequence[int]) -> Iterator[Prediction]:
-        for left, token in zip(range(len(place) - 1, -1, -1), place, strict=True):
+    def predict(self, position: Sequence[int]) -> Iterator[Prediction]:
+        for left, token in zip(range(len(position) - 1, -1, -1), position, strict=True):
             yield Prediction(token, (1.0, float(left == 0)), weight=4.0)

@@ -22,7 +22,7 @@ FARTHEST = 16
 _STRIDE = 7
 
 
-class WindowPlace(NamedTuple):
+class WindowPosition(NamedTuple):
     """The end of the text and what was imagined behind it.
 
     Attributes:
@@ -91,20 +91,20 @@ class LookaheadSource(LookupSource):
 
     # The pool.
 
-    def place(self, session: Session) -> WindowPlace:
-        return WindowPlace(session.context[-1])
+    def position(self, session: Session) -> WindowPosition:
+        return WindowPosition(session.context[-1])
 
-    def follow(self, place: WindowPlace, token: int) -> WindowPlace:
-        if place.rest and place.rest[0] == token:
-            return WindowPlace(token, place.rest[1:])
-        if not place.rest:
-            for tail in reversed(self._pool.get(place.token, {})):
+    def advance(self, position: WindowPosition, token: int) -> WindowPosition:
+        if position.rest and position.rest[0] == token:
+            return WindowPosition(token, position.rest[1:])
+        if not position.rest:
+            for tail in reversed(self._pool.get(position.token, {})):
                 if tail[0] == token:
-                    return WindowPlace(token, tail[1:])
-        return WindowPlace(token)
+                    return WindowPosition(token, tail[1:])
+        return WindowPosition(token)
 
-    def expected(self, place: WindowPlace) -> Iterator[Prediction]:
-        token, rest = place.token, place.rest
+    def predict(self, position: WindowPosition) -> Iterator[Prediction]:
+        token, rest = position.token, position.rest
         for _ in range(FARTHEST):
             if not rest:
                 known = self._pool.get(token)
@@ -114,8 +114,8 @@ class LookaheadSource(LookupSource):
             token, rest = rest[0], rest[1:]
             yield Prediction(token, (1.0,))
 
-    def others(self, place: WindowPlace, most: int) -> list[tuple[int, float]]:
-        latest_first = reversed(self._pool.get(place.token, {}))
+    def alternatives(self, position: WindowPosition, most: int) -> list[tuple[int, float]]:
+        latest_first = reversed(self._pool.get(position.token, {}))
         return [(token, 0.5) for token in dict.fromkeys(tail[0] for tail in latest_first)][:most]
 
 

@@ -20,7 +20,7 @@ LEVELS = 2
 """Tokens of each column of a window: the paper's N − 1."""
 
 
-class Staged(Source):
+class Cascade(Source):
     """Two sources together; for use by name.
 
     Args:
@@ -56,7 +56,7 @@ class Staged(Source):
 
 class NamedDrafter(Drafter):
     """A source by its name, always to the same plan as far as there is room: what `--drafter` and
-    `--depth` force. It is the `Drafted` of its model.
+    `--depth` force. It is the `DraftContext` of its model.
 
     Args:
         limits: of the target.
@@ -70,10 +70,10 @@ class NamedDrafter(Drafter):
     def __init__(
         self, source: Source, plan: Plan, limits: Limits, *, trees: bool = True, columns: int = 0
     ) -> None:
-        self._wanted, self._limits, self._columns = plan, limits, columns
+        self._full_plan, self._limits, self._columns = plan, limits, columns
         self._leaves = limits.max_leaves if trees else 1
-        self._roomy = self._fitted(limits.max_draft, limits.max_draft)
-        self._staged = source if isinstance(source, Staged) else Staged(source.name, source)
+        self._uncut_plan = self._cut_plan(limits.max_draft, limits.max_draft)
+        self._cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
         self._nothing = f"drafter '{source.name}' had nothing to propose"
         self._window = source if isinstance(source, LookaheadSource) else None
         self.hidden, self.reads = source.hidden, self._window is not None
@@ -87,21 +87,21 @@ class NamedDrafter(Drafter):
 
     @property
     def native_seconds(self) -> float:
-        return self._staged.native_seconds
+        return self._cascade.native_seconds
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._staged.begin(prompt)
+        self._cascade.begin(prompt)
 
     def plan(self, session: Session) -> Plan:
         limits, held = self._limits, len(session.context)
         left, free = session.limit - held - 1, limits.capacity - held
-        if left >= self._roomy.depth and free >= limits.max_draft:
-            return self._roomy
-        return self._fitted(min(left, limits.max_draft), min(limits.max_draft, free))
+        if left >= self._uncut_plan.depth and free >= limits.max_draft:
+            return self._uncut_plan
+        return self._cut_plan(min(left, limits.max_draft), min(limits.max_draft, free))
 
-    def _fitted(self, levels: int, nodes: int) -> Plan:
+    def _cut_plan(self, levels: int, nodes: int) -> Plan:
         """The plan, cut to this many levels and tokens."""
-        plan = self._wanted
+        plan = self._full_plan
         depth = min(plan.depth, levels)
         if depth < 1:
             return LAST
@@ -113,13 +113,13 @@ class NamedDrafter(Drafter):
 
     def draft(self, session: Session, plan: Plan) -> Draft:
         self.session, self._tree, self.depth = session, TokenTree(), plan.depth
-        tree, staged = self._tree, self._staged
+        tree, staged = self._tree, self._cascade
         if staged.then is None:
             self._extend(staged.first, plan, plan.depth, plan.width)
         else:
             self._extend(staged.first, plan, max(1, plan.depth // 2), plan.width)
             # One branch only: candidates beside it would hang from a guess.
-            self._extend(staged.then, plan, plan.depth - len(tree.path(tree.tip())), 1)
+            self._extend(staged.then, plan, plan.depth - len(tree.path(tree.main_leaf())), 1)
         if self._window is not None:
             room = min(self._limits.max_draft, self._limits.capacity - len(session.context))
             if room - len(tree) >= self._columns * LEVELS:
@@ -131,22 +131,22 @@ class NamedDrafter(Drafter):
             self._window.verified(rows)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self._staged.committed(context, hidden)
+        self._cascade.committed(context, hidden)
 
     def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
         if isinstance(source, ModelSource):
-            self._ask(source, plan, depth, width)
+            self._draft_by_model(source, plan, depth, width)
         elif isinstance(source, LookupSource):
-            self._look_up(source, depth, width)
+            self._draft_by_lookup(source, depth, width)
 
-    def _look_up(self, source: LookupSource, depth: int, width: int) -> None:
-        tree, tip = self._tree, self._tree.tip()
-        place = self._place(source, tree.path_tokens(tip))
-        chains = [_firm(source, place, depth)]
+    def _draft_by_lookup(self, source: LookupSource, depth: int, width: int) -> None:
+        tree, tip = self._tree, self._tree.main_leaf()
+        position = self._position(source, tree.path_tokens(tip))
+        chains = [_firm_tokens(source, position, depth)]
         if width > 1 and chains[0]:
             chains += (
-                [token, *_firm(source, source.follow(place, token), depth - 1)]
-                for token, _ in source.others(place, width)
+                [token, *_firm_tokens(source, source.advance(position, token), depth - 1)]
+                for token, _ in source.alternatives(position, width)
                 if token != chains[0][0]
             )
         for chain in chains[:width]:
@@ -154,12 +154,12 @@ class NamedDrafter(Drafter):
             for token in chain:
                 node = tree.add(token, node, source.name)
 
-    def _ask(self, source: ModelSource, plan: Plan, depth: int, width: int) -> None:
-        """The first candidate of a place is followed, the others cost no pass."""
+    def _draft_by_model(self, source: ModelSource, plan: Plan, depth: int, width: int) -> None:
+        """The first candidate of a position is followed, the others cost no pass."""
         tree, session, credit = self._tree, self.session, source.credit
-        if self._staged.then is None:  # a cascade counts under its own name
-            credit = self._staged.name + credit[len(source.name) :]
-        node = tree.tip()
+        if self._cascade.then is None:  # a cascade counts under its own name
+            credit = self._cascade.name + credit[len(source.name) :]
+        node = tree.main_leaf()
         self._path = tree.path_tokens(node)
         sampler = DraftSampler(session, self._path, greedy=source.greedy)
         passes = source.start(self)
@@ -190,23 +190,23 @@ class NamedDrafter(Drafter):
 
     # The draft, as passes of a model see it.
 
-    def primes(self, unread: int) -> list[int]:
-        primer = self._staged.primer
+    def predicted_tokens(self, unread: int) -> list[int]:
+        primer = self._cascade.primer
         if primer is None:
             return []
         left = self.depth - len(self._path) - 1
-        return _firm(primer, self._place(primer, self._path), min(MOST_PRIMES, left))
+        return _firm_tokens(primer, self._position(primer, self._path), min(MOST_PRIMES, left))
 
-    def read(self, size: int) -> None:
+    def record_pass(self, size: int) -> None:
         pass
 
-    def _place(self, source: LookupSource, path: Sequence[int]) -> Any:
-        place = source.place(self.session)
+    def _position(self, source: LookupSource, path: Sequence[int]) -> Any:
+        position = source.position(self.session)
         for token in path:
-            place = source.follow(place, token)
-        return place
+            position = source.advance(position, token)
+        return position
 
 
-def _firm(source: LookupSource, place: Any, most: int) -> list[int]:
-    expected = islice(source.expected(place), max(0, most))
+def _firm_tokens(source: LookupSource, position: Any, most: int) -> list[int]:
+    expected = islice(source.predict(position), max(0, most))
     return [each.token for each in takewhile(lambda each: each.weight >= FIRM, expected)]

@@ -22,48 +22,48 @@ PRIORS = {
 }
 """Fitted as those of `localspec.drafters.draft_model`. Features: see `features_of`."""
 _LEAD = 8
-"""Tokens at the end of a prompt that a prediction is hung on."""
+"""Tokens at the end of a prompt that precede a predicted text."""
 
 
 class NgramIndex:
-    """A suffix automaton kept equal to the committed tokens, behind a text that is expected."""
+    """A suffix automaton of the committed tokens, after an optional predicted text."""
 
     def __init__(self) -> None:
         self.automaton = SuffixAutomaton()
         self._expected: list[int] = []
 
     def expect(self, prompt: Sequence[int], prediction: Sequence[int]) -> None:
-        """Expect a text behind a prompt, until another one is expected; an empty one for none.
+        """Set the predicted text after a prompt; an empty one removes it.
 
-        The end of the prompt is put before it, so that it is found from the first token on."""
+        The end of the prompt is put before it, so that it matches from the first token on."""
         expected = [*prompt[-_LEAD:], *prediction] if prediction else []
         if expected != self._expected:
             self._expected = expected
-            self._start_anew()
+            self._restart()
 
     def sync(self, context: Sequence[int]) -> None:
         known = self.automaton.tokens
         n = len(known) - len(self._expected)
         if n and (n > len(context) or context[n - 1] != known[-1]):
-            self._start_anew()
+            self._restart()
             n = 0
         if n < len(context):
             self.automaton.extend(context[n:])
 
     def begin(self, context: Sequence[int]) -> None:
-        """A new generation: start anew unless `context` goes on from the text."""
+        """Begin a generation: restart unless `context` continues the indexed text."""
         known = self.automaton.tokens[len(self._expected) :]
         if list(context[: len(known)]) != known:
-            self._start_anew()
+            self._restart()
         self.sync(context)
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self.automaton = SuffixAutomaton()
         self.automaton.extend(self._expected)
 
 
 class Chain(Generic[_Item]):
-    """What an iterator gives, computed once and on demand; `known`: what was."""
+    """Items of an iterator, computed lazily and kept; `known`: those computed so far."""
 
     __slots__ = ("_further", "known")
 
@@ -71,8 +71,8 @@ class Chain(Generic[_Item]):
         self._further = further
         self.known: list[_Item] = []
 
-    def behind(self, n: int) -> Iterator[_Item]:
-        """All but the first n."""
+    def skip(self, n: int) -> Iterator[_Item]:
+        """Yield all but the first n."""
         known = self.known
         while True:
             if n == len(known):
@@ -85,48 +85,52 @@ class Chain(Generic[_Item]):
 
 
 class CopyingSource(LookupSource):
-    """Copies what followed an earlier occurrence of the text's ending.
+    """Copies what followed an earlier occurrence of the text's suffix.
 
-    Its tokens are chosen: q is 1, and a token is accepted with probability p. A place has a `chain`
-    of predictions, of which those after the first `passed` are expected there, and `followed`, the
-    place after a token."""
+    Its tokens are chosen: q is 1, and a token is accepted with probability p. A position has a
+    `chain` of predictions, of which the first `passed` are consumed, and `advance(token)`."""
 
-    _place: Any = None  # the end of the committed text, while that stays
-    _placed = 0  # tokens of that text
-    _streak = 0  # tokens in a row, up to its end, that were predicted
+    _position: Any = None  # at the end of the committed text, while that is unchanged
+    _position_length = 0  # length of that text, in tokens
+    _streak = 0  # consecutive predicted tokens at its end
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._streak, self._place = 0, None
+        self._streak, self._position = 0, None
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        place, self._place = self._place, None
-        if place is None:
+        position, self._position = self._position, None
+        if position is None:
             return
-        for prediction, token in zip(place.chain.known, context[self._placed :], strict=False):
+        for prediction, token in zip(
+            position.chain.known, context[self._position_length :], strict=False
+        ):
             if prediction.token != token:
                 self._streak = 0
                 break
             self._streak += 1
 
-    def place(self, session: Session) -> Any:
+    def position(self, session: Session) -> Any:
         held = len(session.context)
-        if self._place is None or self._placed != held:
-            self._place, self._placed = self.place_behind(session.context, self._streak), held
-        return self._place
+        if self._position is None or self._position_length != held:
+            self._position, self._position_length = (
+                self.position_after(session.context, self._streak),
+                held,
+            )
+        return self._position
 
     @abstractmethod
-    def place_behind(self, context: Sequence[int], streak: int) -> Any:
-        """The end of the committed text."""
+    def position_after(self, context: Sequence[int], streak: int) -> Any:
+        """The position at the end of the committed text."""
 
-    def follow(self, place: Any, token: int) -> Any:
-        return place.followed(token)
+    def advance(self, position: Any, token: int) -> Any:
+        return position.advance(token)
 
-    def expected(self, place: Any) -> Iterator[Prediction]:
-        found: Iterator[Prediction] = place.chain.behind(place.passed)
+    def predict(self, position: Any) -> Iterator[Prediction]:
+        found: Iterator[Prediction] = position.chain.skip(position.passed)
         return found
 
 
-class _Place:
+class _Position:
     __slots__ = ("_automaton", "chain", "match", "passed")
 
     def __init__(
@@ -135,20 +139,20 @@ class _Place:
         self._automaton, self.match = automaton, match
         self.chain, self.passed = chain, passed
 
-    def followed(self, token: int) -> _Place:
+    def advance(self, token: int) -> _Position:
         automaton = self._automaton
         match = automaton.follow(self.match, token)
-        first = next(self.chain.behind(self.passed), None)
+        first = next(self.chain.skip(self.passed), None)
         if first is None or first.token != token:
-            return _Place(automaton, match, Chain(_predictions(automaton, match, 0)))
-        return _Place(automaton, match, self.chain, self.passed + 1)
+            return _Position(automaton, match, Chain(_predictions(automaton, match, 0)))
+        return _Position(automaton, match, self.chain, self.passed + 1)
 
 
 class NgramSource(CopyingSource):
-    """Looks the ending up in the text itself.
+    """Copies from the text itself.
 
     Args:
-        index: shared with every other source that looks things up in the text.
+        index: shared by all sources that search the text.
     """
 
     name = "ngram"
@@ -161,18 +165,18 @@ class NgramSource(CopyingSource):
         self._index.begin(prompt)
         super().begin(prompt)
 
-    def place_behind(self, context: Sequence[int], streak: int) -> _Place:
-        # The index reads on once it is asked: not in the steps for which nothing is planned.
+    def position_after(self, context: Sequence[int], streak: int) -> _Position:
+        # The index is updated on demand only, not in steps without planning.
         self._index.sync(context)
         automaton = self._index.automaton
         match = automaton.match()
-        return _Place(automaton, match, Chain(_predictions(automaton, match, streak)))
+        return _Position(automaton, match, Chain(_predictions(automaton, match, streak)))
 
-    def others(self, place: Any, most: int) -> list[tuple[int, float]]:
+    def alternatives(self, position: Any, most: int) -> list[tuple[int, float]]:
         automaton = self._index.automaton
-        best = next(automaton.chain(place.match), None)
+        best = next(automaton.chain(position.match), None)
         total = 2 if best is None else max(2, best[3])
-        found = automaton.continuations(place.match, most)
+        found = automaton.continuations(position.match, most)
         return [(token, min(0.5, times / (total + 1))) for token, times in found]
 
 
@@ -187,11 +191,11 @@ def _predictions(automaton: SuffixAutomaton, match: Match, streak: int) -> Itera
 def features_of(
     length: int, count: int, total: int, streak: int
 ) -> tuple[float, float, float, float]:
-    """Of a token that followed an ending of `length` tokens `count` times, where anything did so
-    `total` times, behind `streak` right predictions."""
+    """Features of a token that followed a suffix of `length` tokens `count` times of `total`,
+    after `streak` correct predictions."""
     return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
 
 
 _WEIGHT = [min(float(length.bit_length()), 4.0) for length in range(33)]
-"""By the length of a match: behind a single repeated token nothing is firm."""
+"""By the length of a match: after a single repeated token no prediction is firm."""
 _LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]

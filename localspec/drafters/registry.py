@@ -102,7 +102,7 @@ def _lookup(name: str, parts: Parts) -> Source:
 
 
 def _model(name: str, parts: Parts) -> Source:
-    from localspec.drafters.named import Staged
+    from localspec.drafters.named import Cascade
     from localspec.drafters.ngram import NgramSource
 
     model, ngram = parts.model, NgramSource(parts.index)
@@ -111,8 +111,8 @@ def _model(name: str, parts: Parts) -> Source:
     if name == "model":
         return model
     if name == "cascade":
-        return Staged(name, model, primer=ngram)
-    return Staged(name, model, ngram) if name == "model+ngram" else Staged(name, ngram, model)
+        return Cascade(name, model, primer=ngram)
+    return Cascade(name, model, ngram) if name == "model+ngram" else Cascade(name, ngram, model)
 
 
 def _head(parts: Parts) -> Source:

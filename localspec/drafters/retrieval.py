@@ -21,7 +21,7 @@ PRIORS = {
 """Those of the n-gram, and of how often the token followed."""
 
 
-class _Place:
+class _Position:
     """The end of the text and what was imagined behind it; looked up on demand.
 
     Attributes:
@@ -46,19 +46,19 @@ class _Place:
 
     @cached_property
     def best(self) -> StoredOccurrences | None:
-        return next((o for o in chain(self._known, self._endings.behind(0)) if o.followers), None)
+        return next((o for o in chain(self._known, self._endings.skip(0)) if o.followers), None)
 
-    def followed(self, token: int) -> _Place:
+    def advance(self, token: int) -> _Position:
         known, streak = None, 0
         if self.best is not None:
             followers = self.best.followers
             known = followers.get(token)
             streak = self._streak + 1 if token == next(iter(followers)) else 0
         tail = [*self.tail[1 - LONGEST :], token]
-        return _Place(self._snapshot, self._size, tail, streak, known)
+        return _Position(self._snapshot, self._size, tail, streak, known)
 
-    def others(self) -> Iterator[tuple[int, float]]:
-        for occurrences in self._endings.behind(0):
+    def alternatives(self) -> Iterator[tuple[int, float]]:
+        for occurrences in self._endings.skip(0):
             for token, following in occurrences.followers.items():
                 if token < self._size:
                     yield token, min(0.5, following.total / (max(2, occurrences.total) + 1))
@@ -89,12 +89,12 @@ class RetrievalSource(CopyingSource):
     def __init__(self, datastore: Datastore) -> None:
         self._snapshot, self._size = datastore.now, datastore.size
 
-    def place_behind(self, context: Sequence[int], streak: int) -> _Place:
-        return _Place(self._snapshot, self._size, list(context[-LONGEST:]), streak)
+    def position_after(self, context: Sequence[int], streak: int) -> _Position:
+        return _Position(self._snapshot, self._size, list(context[-LONGEST:]), streak)
 
-    def others(self, place: Any, most: int) -> list[tuple[int, float]]:
+    def alternatives(self, position: Any, most: int) -> list[tuple[int, float]]:
         found: dict[int, float] = {}
-        for token, chance in place.others():
+        for token, chance in position.alternatives():
             if token not in found and len(found) == most:
                 break
             found.setdefault(token, chance)

@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
-from localspec.decoding.sources import Drafted, DraftPasses
+from localspec.decoding.sources import DraftContext, DraftPasses
 from localspec.drafters.draft_model import DraftModel
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class DepthHead(TrainedHead):
     def unread(self, context: Sequence[int]) -> int:
         return 1  # a draft takes the same however long ago the last one was
 
-    def start(self, draft: Drafted) -> DraftPasses:
+    def start(self, draft: DraftContext) -> DraftPasses:
         self.open(draft.session.context, draft.depth)
         return _Depths(self)
 
@@ -112,10 +112,10 @@ class _Depths:
     def knows(self, path: list[int]) -> bool:
         return self._head.has(len(path))
 
-    def read(self, draft: Drafted, path: list[int]) -> None:
+    def read(self, draft: DraftContext, path: list[int]) -> None:
         if len(path) < self._head.room(draft.session.context):
             self._head.at(len(path))
-            draft.read(1)
+            draft.record_pass(1)
 
     def row(self, path: list[int]) -> Row:
         return self._head.at(len(path))

@@ -1,4 +1,4 @@
-"""The baseline: what a plain pass takes at present, as plain passes alone tell."""
+"""The baseline: the current time of a plain pass, measured by plain passes only."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import math
 
 
 class Baseline:
-    """Mean of the latest plain passes, relative to a cost curve.
+    """Running mean of plain passes, relative to a cost curve.
 
-    One that is off by more than noise is a hiccup or a change; the next one tells which. A pass
-    after one of another size takes longer, as llama.cpp builds its graph anew: pairs of plain
-    passes tell by how much.
+    An outlier is an interruption or a lasting change; the next pass shows which. A pass after one
+    of another size takes longer, as llama.cpp rebuilds its graph. The difference is measured on
+    pairs of consecutive plain passes.
 
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.
-        noise: mean distance of a pass from that, as a logarithm.
+        noise: mean absolute deviation of a pass from that, as a logarithm.
     """
 
     RATE, FIRST_RATE = 0.15, 0.5
     NOISE, LOUDEST, NOISE_RATE = 0.03, 0.2, 0.1
     BEYOND, LEAST = 3.0, 0.06
-    """Times the noise that a pass has to be off to be strange, and how far at least."""
+    """Threshold of an outlier: times the noise, and at least."""
     PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.1
-    """Of pairs: weight of one after many, count of "no longer" at first, most that is believed."""
-    ENOUGH = 2  # pairs that are asked for where they do not come by themselves
+    """Pairs of passes: weight of a late one, prior count for no difference, largest difference."""
+    ENOUGH = 2  # pairs that are requested
 
     __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "noise", "now")
 
@@ -31,28 +31,29 @@ class Baseline:
         self.now = now
         self.noise = self.NOISE
         self._passes = self._pairs = 0
-        self._strange = 0.0  # of a first strange pass, how far it was off, as a logarithm
-        self._longer = 0.0  # what passes behind one of another size take longer, as a logarithm
+        self._strange = 0.0  # deviation of an unexplained outlier, as a logarithm
+        self._longer = 0.0  # extra time after a pass of another size, as a logarithm
         self._first: float | None = None  # the latest pass, where it was the first of a pair
 
     @property
-    def strange(self) -> bool:
-        """Whether the latest pass was off, and the next one has to tell why."""
+    def outlier(self) -> bool:
+        """Whether the latest pass was an outlier that the next one has to explain."""
         return self._strange != 0.0
 
     @property
     def open(self) -> bool:
-        """Whether another plain pass is needed, to understand the latest one."""
-        return self.strange or (self._first is not None and self._pairs < self.ENOUGH)
+        """Whether another plain pass is needed to interpret the latest one."""
+        return self.outlier or (self._first is not None and self._pairs < self.ENOUGH)
 
     def interrupt(self) -> None:
-        """A pass over several tokens came: the latest plain one is no first of a pair."""
+        """Record a pass over several tokens: the latest plain one cannot begin a pair."""
         self._first = None
 
     def observe(self, relative: float, *, alike: bool = True) -> float:
-        """Learn from a plain pass that took so many times what the curve says; returns the same
-        without what only passes after drafts take. `alike`: whether the pass before it was a plain
-        one."""
+        """Learn from a plain pass that took `relative` × the curve's time.
+
+        Returns `relative` without the extra time after a pass of another size. `alike`: whether
+        the pass before was a plain one."""
         first, self._first = self._first, None if alike else relative
         if first is not None and alike:
             self._pairs += 1
@@ -61,15 +62,15 @@ class Baseline:
             self._longer += rate * (off - self._longer)
         if not alike:
             relative *= math.exp(-max(0.0, self._longer))
-        off, strange = math.log(relative / self.now), max(self.LEAST, self.BEYOND * self.noise)
+        off, threshold = math.log(relative / self.now), max(self.LEAST, self.BEYOND * self.noise)
         before, self._strange = self._strange, 0.0
         self._passes += 1
-        if off * before > 0.0 and abs(off) > strange:
+        if off * before > 0.0 and abs(off) > threshold:
             self.now *= math.exp((before + off) / 2.0)
             return relative
-        self.noise += self.NOISE_RATE * (min(abs(off), 2.0 * strange) - self.noise)
+        self.noise += self.NOISE_RATE * (min(abs(off), 2.0 * threshold) - self.noise)
         self.noise = min(self.noise, self.LOUDEST)
-        if abs(off) > strange:
+        if abs(off) > threshold:
             self._strange = off
         else:
             self.now += max(self.RATE, self.FIRST_RATE / self._passes) * (relative - self.now)

@@ -70,7 +70,7 @@ class Budget(Stored):
         fund = self.open(plain)
         return max(min(fund, self.SMALL * plain), self.STAKE * fund)
 
-    def forgive(self) -> None:
+    def cancel_debt(self) -> None:
         """Drop a debt of another time."""
         if self.fund is not None:
             self.fund = max(self.fund, 0.0)
@@ -114,9 +114,9 @@ class Budget(Stored):
                 self.credit = min(self.credit - lost, self._most(plain) - self.open(plain))
                 lost = 0.0
         self._enter(plain, self.ALLOWANCE * tokens * plain - lost)
-        self.tell(statement)
+        self.update_statement(statement)
 
-    def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
+    def confirm(self, before: float, plain: float, statement: AccountStatement) -> None:
         """A plain pass moved the baseline: gains may be spent.
 
         The pace of a drafted step before it lies between the two, where its own passes say: what it
@@ -135,9 +135,9 @@ class Budget(Stored):
         self._steps.clear()
         self._gains = self.credit = 0.0
         self._enter(plain, gained)
-        self.tell(statement)
+        self.update_statement(statement)
 
-    def tell(self, statement: AccountStatement) -> None:
+    def update_statement(self, statement: AccountStatement) -> None:
         """Bring a statement up to date."""
         statement.pair_saved, statement.fund = self.saved, self.fund or 0.0
 

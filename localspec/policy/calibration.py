@@ -158,7 +158,7 @@ class Calibration:
     def __init__(self, profile: PairProfile, threads: Threads, *, checked: bool) -> None:
         self._profile, self._threads, self.checked = profile, threads, checked
 
-    def before(
+    def run(
         self,
         target: Cache,
         models: Sequence[ModelSource],
@@ -201,7 +201,7 @@ class Calibration:
             profile.doubts = 0 if all(steady) else profile.doubts + 1
         return perf_counter() - started
 
-    def behind(
+    def run_after_prompt(
         self,
         target: Cache,
         models: Sequence[ModelSource],

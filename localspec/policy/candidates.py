@@ -1,4 +1,4 @@
-"""The candidates of one draft, as a tree, and which of them are verified."""
+"""The candidate tokens of one draft, as a tree, and the choice of those to verify."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ LEAST_REACH = 0.01  # candidates less likely than this are dropped
 _reach_of = attrgetter("reach")
 
 
-class Looked(NamedTuple):
-    """A lookup source, and what it expects after the committed text."""
+class Lookup(NamedTuple):
+    """A lookup source with its predictions for what follows the committed text."""
 
     source: LookupSource
     estimator: AcceptanceEstimator
-    expected: list[Prediction]
+    predictions: list[Prediction]
 
 
 class Candidate:
     """A token that could go into the tree. One without a parent stands for the committed text.
 
     Attributes:
-        estimator, features: where its chance comes from; None for one that is not learned from.
-        chance: of being accepted if its parent is and its elder siblings are not.
+        estimator, features: that its chance comes from; None if nothing is learned from it.
+        chance: accept probability, given that its parent is accepted and no elder sibling is.
         reach: path probability.
-        first: whether it is the first choice of the model source that was asked.
-        left: probability that none of its children is accepted.
-        sampler: of what may follow it; None until that is asked for.
-        places, hint: of each lookup source, and what is expected most firmly there; likewise.
+        first: whether it is the first choice of the model source.
+        remaining: probability that none of its children is accepted.
+        sampler: of the tokens after it; None until needed.
+        positions, hint: of each lookup source after it, and their firmest prediction; None until
+            needed.
     """
 
     __slots__ = (
         *("token", "parent", "depth", "source", "estimator", "features", "chance", "reach"),
-        *("proposal", "first", "left", "sampler", "places", "hint"),
+        *("proposal", "first", "remaining", "sampler", "positions", "hint"),
     )
 
     def __init__(
@@ -64,13 +65,13 @@ class Candidate:
         self.estimator, self.features = estimator, features
         self.chance, self.reach = chance, reach
         self.proposal, self.first = proposal, first
-        self.left = 1.0
+        self.remaining = 1.0
         self.sampler: DraftSampler | None = None
-        self.places: list[Any] | None = None
-        self.hint: tuple[Looked, Prediction] | None = None
+        self.positions: list[Any] | None = None
+        self.hint: tuple[Lookup, Prediction] | None = None
 
     def path(self) -> list[int]:
-        """Tokens from behind the committed text to its own."""
+        """Tokens after the committed text, up to and including its own."""
         tokens, node = [], self
         while node.parent is not None:
             tokens.append(node.token)
@@ -88,7 +89,7 @@ class Candidates:
         drawn: whether tokens of a model source are drawn from its distribution.
 
     Attributes:
-        children: of those that have some, elder siblings before younger ones.
+        children: by parent, elder siblings before younger ones; no entry for a leaf.
     """
 
     def __init__(
@@ -97,54 +98,57 @@ class Candidates:
         self.session, self.drawn = session, drawn
         self.root = Candidate(-1, None, "")
         self.candidates: list[Candidate] = []
-        self.children: dict[Candidate, list[Candidate]] = {}  # a node that had its own were a cycle
+        # A dict here, as lists in the candidates would make reference cycles.
+        self.children: dict[Candidate, list[Candidate]] = {}
         self._worth = worth
         self.depth, self._leaves = depth, leaves
         self._reaches: list[float] = []  # of all candidates, ascending
 
-    # What of it is verified.
+    # Choice of what is verified.
 
-    def selected(self, granted: int | None) -> TokenTree:
-        """The tree that is verified: `granted` of the candidates, or as many as are worth it."""
+    def select(self, count: int | None) -> TokenTree:
+        """Return the tree to verify: the best `count` candidates, or as many as pay if None."""
         order, reaches, firm = self._order()
-        count = self._worth.count(reaches, firm) if granted is None else granted
+        if count is None:
+            count = self._worth.count(reaches, firm)
         tree, chosen = TokenTree(), set(order[:count])
         nodes: dict[Candidate | None, int] = {self.root: ROOT}
         self.tokens = 1.0  # expected
-        for one in self.candidates:
-            if one in chosen:
-                nodes[one] = tree.add(one.token, nodes[one.parent], one.source, one.proposal)
-                self.tokens += one.reach
+        for candidate in self.candidates:
+            if candidate in chosen:
+                parent, proposal = nodes[candidate.parent], candidate.proposal
+                nodes[candidate] = tree.add(candidate.token, parent, candidate.source, proposal)
+                self.tokens += candidate.reach
         return tree
 
     def bid(self) -> Bid:
-        """What `selected` would choose from."""
+        """The candidates that `select` would choose from, for a pass shared by answers."""
         _, reaches, firm = self._order()
         return Bid(reaches[: max(firm, self.depth)], firm, self._worth.rate, self._worth.spare)
 
     def _order(self) -> tuple[list[Candidate], list[float], int]:
-        """The candidates in the order in which they are taken, the reach of each, and how many have
-        to be taken. Every beginning is a tree that fits."""
+        """Candidates in the order of choice, their reaches, and how many are mandatory. Every
+        prefix of the order is a valid tree."""
         if self.drawn:
-            firm = sum(one.proposal is not None for one in self.candidates)
+            firm = sum(candidate.proposal is not None for candidate in self.candidates)
             return self.candidates, [*map(_reach_of, self.candidates)], firm
         # Parents are at least as likely as their children, and come first among equals.
         kept: set[Candidate | None] = {self.root}
-        above, leaves, found = set[Candidate | None](), 0, list[Candidate]()
-        for one in sorted(self.candidates, key=_reach_of, reverse=True):
-            parent = one.parent
+        parents, leaves, order = set[Candidate | None](), 0, list[Candidate]()
+        for candidate in sorted(self.candidates, key=_reach_of, reverse=True):
+            parent = candidate.parent
             if parent not in kept:
                 continue
-            branches = parent in above or (parent is self.root and leaves == 0)
+            branches = parent in parents or (parent is self.root and leaves == 0)
             if branches and leaves == self._leaves:
                 continue
             leaves += branches
-            kept.add(one)
-            above.add(parent)
-            found.append(one)
-        return found, [*map(_reach_of, found)], 0
+            kept.add(candidate)
+            parents.add(parent)
+            order.append(candidate)
+        return order, [*map(_reach_of, order)], 0
 
-    # Candidates.
+    # Addition of candidates.
 
     def _add(
         self,
@@ -158,26 +162,26 @@ class Candidates:
         *,
         first: bool = False,
     ) -> Candidate:
-        """Put a candidate below another one. One that ends the answer brings nothing, as the
-        target's own token after it is lost: its reach is 0."""
-        left = parent.left
-        reach = 0.0 if self.session.ends(token) else parent.reach * left * chance
-        one = Candidate(
+        """Add a candidate below another one. One that ends the answer has reach 0: it gains
+        nothing, as the target's own token after it is lost."""
+        remaining = parent.remaining
+        reach = 0.0 if self.session.ends(token) else parent.reach * remaining * chance
+        candidate = Candidate(
             token, parent, source, estimator, features, chance, reach, proposal, first=first
         )
-        self.candidates.append(one)
-        self.children.setdefault(parent, []).append(one)
-        parent.left = left * (1.0 - chance)
+        self.candidates.append(candidate)
+        self.children.setdefault(parent, []).append(candidate)
+        parent.remaining = remaining * (1.0 - chance)
         insort(self._reaches, reach)
-        return one
+        return candidate
 
-    def _hang(self, looked: Looked, parent: Candidate, predictions: Iterable[Prediction]) -> None:
-        """What a lookup source expects below a candidate, as far as it is likely enough."""
-        name, estimator = looked.source.name, looked.estimator
-        reach = parent.reach * parent.left
+    def _attach(self, lookup: Lookup, parent: Candidate, predictions: Iterable[Prediction]) -> None:
+        """Add a chain of predictions below a candidate, as far as it is likely enough."""
+        name, estimator = lookup.source.name, lookup.estimator
+        reach = parent.reach * parent.remaining
         for token, features, _ in predictions:
-            there = self._child(parent, token)
-            if there is None:
+            child = self._child(parent, token)
+            if child is None:
                 chance = estimator.predict(features)
                 reach *= chance
                 if reach < LEAST_REACH:
@@ -186,7 +190,7 @@ class Candidates:
                 if not parent.reach:
                     return
             else:
-                parent, reach = there, there.reach
+                parent, reach = child, child.reach
 
     def _child(self, parent: Candidate, token: int) -> Candidate | None:
         for child in self.children.get(parent, ()):

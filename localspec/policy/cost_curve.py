@@ -87,10 +87,10 @@ class CostCurve(Stored):
         self.sizes, self.slope, self.length, self.two_lengths = {}, (0.0, 0.0), 0, False
         self._begin()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """See who shares the next pass."""
 
-    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
+    def allocate(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
         """How many candidates are verified, and seconds for each, where several answers decide
         together; None where this one decides."""
         return None

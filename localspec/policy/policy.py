@@ -1,9 +1,9 @@
-"""The policy of `auto`: how much is drafted at each step, and by whom.
+"""The policy of `auto`: how much is drafted at each step, and by which source.
 
-What lookup sources expect is free, so its worth is known (`localspec.policy.worth`). A model source
-costs a pass before it says anything, so it is asked where what asking gained lately exceeds that.
-While it drafts, each further pass has to be worth more than it costs (`localspec.policy.growing`).
-Nothing is drafted that the budget does not cover (`localspec.policy.budget`).
+Predictions of lookup sources are free, so their worth is known (`localspec.policy.worth`). A model
+source costs a pass before its first token is known, so it is used where its recent gains exceed
+that. While it drafts, each further pass has to pay (`localspec.policy.draft_builder`). Nothing is
+drafted that the budget does not cover (`localspec.policy.budget`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
-from localspec.policy.asking import Asking
-from localspec.policy.candidates import Candidate, Looked
+from localspec.policy.candidates import Candidate, Lookup
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.growing import Growing
+from localspec.policy.draft_builder import DraftBuilder
+from localspec.policy.model_state import ModelState
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Worth
 
 AUTO = "auto"
-DEEPEST = 63  # tokens of a draft, at most
+MAX_DRAFT = 63  # tokens
 
 
 class Policy(Drafter):
@@ -36,27 +36,27 @@ class Policy(Drafter):
     Args:
         branches: whether drafts may be trees.
         drawn: whether model sources draw their tokens from their distributions.
-        costs: of the target's passes, None for those of an answer alone.
-        overlaps: whether the model source goes on while the target verifies.
-        nothing: reason where nothing is looked up and no model source takes part.
+        costs: cost curve of the target's passes; None for that of a single answer.
+        overlaps: whether the model source drafts on while the target verifies.
+        nothing: the reason given where lookups find nothing and no model source takes part.
 
     Attributes:
         statement: what drafting saved and risked in this answer.
     """
 
-    RATE_KEEP = 0.97  # weight of the past in the running tokens per second, per step
+    RATE_DECAY = 0.97  # weight of the past in the running tokens per second, per step
     BEYOND = 12
-    """Tokens of a looked up chain after the best end so far: passes of some sizes are bargains."""
-    DOUBTFUL, FAINT = 0.2, 0.05
-    """Least probability of a first prediction, and of reaching a later one."""
-    LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
+    """Tokens of a chain considered after the best end so far: T(n) is not monotone."""
+    LEAST_FIRST, LEAST_REACH = 0.2, 0.05
+    """Least probability of a first prediction, and path probability of a later one."""
+    LONGEST_PLANNING = 1e-3  # seconds; anything longer was an interruption
     INTERRUPTED = 4.0
-    """Times as long as foreseen: what a drafted step took beyond is not drafting's doing."""
+    """Longest drafted step, relative to the expected time; the rest is not due to drafting."""
     SHORT, REST, LONGEST_REST = 8e-3, 0.03, 16
-    """Seconds of a pass beside which planning shows; seconds, and steps, that are not planned in a
-    row, at most."""
+    """Seconds of a pass that is short enough for planning to matter; most seconds, and most steps,
+    in a row without planning."""
     OPENING, SHARE = 3.0, 0.03
-    """Plain passes that one answer may lose at first, and the share of the tokens so far."""
+    """Plain passes that an answer may lose: at first, and per token generated."""
 
     name = AUTO
 
@@ -74,40 +74,40 @@ class Policy(Drafter):
         nothing: str = reasons.NOTHING,
     ) -> None:
         self._profile, self._target = profile, profile.target if costs is None else costs
-        self._lookups, self._models = lookups, models
+        self._lookup_sources, self._model_sources = lookups, models
         self._sources = (*lookups, *models)
-        self._most, self._capacity = min(limits.max_draft, DEEPEST), limits.capacity
+        self._most, self._capacity = min(limits.max_draft, MAX_DRAFT), limits.capacity
         self._leaves = limits.max_leaves if branches else 1
         self._drawn, self._overlaps, self._nothing = drawn, overlaps, nothing
-        self._askings: list[Asking] | None = None
+        self._model_states: list[ModelState] | None = None
         self._estimators: list[AcceptanceEstimator] = []
-        self._steps = self._idle = self._rest = self._tokens_said = 0
+        self._steps = self._idle = self._rest = self._answer_tokens = 0
         self._tokens = self._seconds = 0.0
-        self._ahead = 0.0  # of plain decoding, in its passes, had no drafted step taken too long
+        self._ahead = 0.0  # plain passes saved so far, overruns not counted
         self._plain_before = False  # whether the last pass of the target was over one token
         self._costs: tuple[object, list[float]] = (None, [])
-        # Of the step under way.
-        self._looked: list[Looked] = []
+        # Of the current step.
+        self._lookups: list[Lookup] = []
         self._worth: Worth | None = None
-        self._asking: Asking | None = None
-        self._growing: Growing | None = None
+        self._model_state: ModelState | None = None
+        self._builder: DraftBuilder | None = None
         self._lookup_worth = self._gain = 0.0
         self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
         self.statement = AccountStatement()
-        profile.budget.tell(self.statement)
+        profile.budget.update_statement(self.statement)
         profile.begin()
 
-    # Decide.
+    # Planning.
 
     def plan(self, session: Session) -> Plan:
         profile, held = self._profile, len(session.context)
-        self._looked, self._asking, self._growing = [], None, None
+        self._lookups, self._model_state, self._builder = [], None, None
         self._steps += 1
         if self._rest:
             self._rest -= 1
             return RESTING
         target = self._target
-        target.look()
+        target.refresh()
         if not target:
             return UNMEASURED
         room = min(session.room - 1, self._most, self._capacity - held)
@@ -118,58 +118,64 @@ class Policy(Drafter):
             return CONFIRMING
         seconds = self._verifying(held, plain, room)
         if not self._seconds:
-            # Eight steps of plain decoding: where every answer begins.
+            # An answer begins as if after eight steps of plain decoding.
             self._tokens, self._seconds = 8.0, 8.0 * seconds[1]
         rate = max(1.0 / seconds[1], self._tokens / self._seconds)
-        # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
+        # The fund is in seconds of now, costs are at the table's pace; take the slower one.
         pace = max(target.pace, plain / target.seconds(1, held))
         fund = profile.budget.open(plain)
-        opening = (self.OPENING + self.SHARE * self._tokens_said + self._ahead) * plain
+        opening = (self.OPENING + self.SHARE * self._answer_tokens + self._ahead) * plain
         spare = min(profile.budget.stake(plain), opening) / pace
         self._worth = Worth(seconds, rate, spare)
         self._look_up(session, room, self._worth)
-        if self._askings is None:
-            self._askings = [Asking(source, profile, session) for source in self._models]
+        if self._model_states is None:
+            self._model_states = [
+                ModelState(source, profile, session) for source in self._model_sources
+            ]
         covered, best, gain = True, None, 0.0
-        for asking in self._askings:
-            if not asking.look(session):
+        for state in self._model_states:
+            if not state.refresh(session):
                 continue
-            advantage = asking.advantage(rate)
-            due = asking.burst or self._steps >= asking.next_trial
+            advantage = state.advantage(rate)
+            due = state.burst or self._steps >= state.next_trial
             if advantage <= gain and not (due and best is None):
                 continue
-            # Catching up is no bet: what it takes is known, and need not be half of the fund.
-            needed = asking.one + seconds[2] - seconds[1]
-            if needed > spare or (needed + asking.missed) * pace > fund:
-                covered = covered and advantage <= 0.0  # a trial that has to wait is no loss
+            # The cost of catching up is known in advance, and may exceed the stake of one step.
+            needed = state.token_seconds + seconds[2] - seconds[1]
+            if needed > spare or (needed + state.catch_up_seconds) * pace > fund:
+                covered = covered and advantage <= 0.0  # a postponed trial loses nothing
                 continue
-            best, gain = asking, max(advantage, 0.0)
+            best, gain = state, max(advantage, 0.0)
         if best is None and self._lookup_worth <= self._worth.plain:
             return self._undrafted(seconds[1], covered=covered)
         self._idle = 0
         if best is None:
             return Plan(AUTO, room, reason=reasons.COPYING)
-        best.chosen(self._steps, rate, pays=gain > 0.0)
-        self._asking = best
-        self._worth = Worth(seconds, rate, min(fund / pace, spare + best.missed), firm=self._drawn)
+        best.record_use(self._steps, rate, pays=gain > 0.0)
+        self._model_state = best
+        self._worth = Worth(
+            seconds, rate, min(fund / pace, spare + best.catch_up_seconds), firm=self._drawn
+        )
         return Plan(AUTO, room, reason=reasons.LEADING, overlaps=self._overlaps)
 
     def _look_up(self, session: Session, room: int, worth: Worth) -> None:
-        """What the lookup sources expect, and what it is worth."""
+        """Collect the predictions of the lookup sources, and compute their worth."""
         if not self._estimators:
             self._estimators = [
-                self._profile.source(s).estimators[s.kind(session)] for s in self._lookups
+                self._profile.source(s).estimators[s.kind(session)] for s in self._lookup_sources
             ]
         self._lookup_worth = worth.plain
-        for source, estimator in zip(self._lookups, self._estimators, strict=True):
-            looked = Looked(source, estimator, [])
-            self._looked.append(looked)
+        for source, estimator in zip(self._lookup_sources, self._estimators, strict=True):
+            lookup = Lookup(source, estimator, [])
+            self._lookups.append(lookup)
             reach = total = 1.0
             first, best, farthest = 0.0, worth.plain, 1 + self.BEYOND
-            for n, prediction in enumerate(islice(source.expected(source.place(session)), room), 2):
-                looked.expected.append(prediction)
+            for n, prediction in enumerate(
+                islice(source.predict(source.position(session)), room), 2
+            ):
+                lookup.predictions.append(prediction)
                 reach *= estimator.predict(prediction.features)
-                if reach < (self.FAINT if first else self.DOUBTFUL) or n > farthest:
+                if reach < (self.LEAST_REACH if first else self.LEAST_FIRST) or n > farthest:
                     break
                 first = first or reach
                 total += reach
@@ -179,69 +185,70 @@ class Policy(Drafter):
             self._lookup_worth = max(self._lookup_worth, best)
 
     def _undrafted(self, plain: float, *, covered: bool) -> Plan:
-        """Nothing is drafted: why, and for how long nothing is planned either."""
+        """Return a plan without a draft, and set for how many steps planning is skipped."""
         if not covered:
             self.statement.refused += 1
             return UNCOVERED
         self._idle += 1
         if plain < self.SHORT:
             self._rest = min(self._idle // 2, self.LONGEST_REST, int(self.REST / plain))
-        if self._models:
+        if self._model_sources:
             return LOSING
-        looked_up = any(looked.expected for looked in self._looked)
+        looked_up = any(lookup.predictions for lookup in self._lookups)
         return UNLIKELY if looked_up else Plan(None, reason=self._nothing)
 
     def _verifying(self, held: int, plain: float, most: int) -> list[float]:
-        """Seconds of steps by their tokens, up to `most` + 1, at the table's pace; worked out anew
-        when the table has changed or the context is longer. `plain`: seconds of a plain pass."""
-        target = self._target
-        of = target.answers, target.version, held >> 7
-        if self._costs[0] != of:
-            before, earlier = self._costs[1], self._costs[0]
-            self._costs = of, self._profile.verifying(held, self._most, target)
-            if isinstance(earlier, tuple) and earlier[0] != of[0]:
-                # What recent steps brought, as if the pass had been shared by so many.
-                self._seconds *= self._costs[1][1] / before[1]
-        found = self._costs[1][: most + 2]
-        # Gains are measured by plain decoding, which plain passes know best.
-        found[1] = (plain + self._profile.step_overhead) / target.pace
-        return found
+        """Seconds of steps by their tokens, up to `most` + 1, at the table's pace.
 
-    # Draft.
+        Cached until the table changes or the context grows. `plain`: seconds of a plain pass."""
+        target = self._target
+        key = target.answers, target.version, held >> 7
+        if self._costs[0] != key:
+            old_key, old_costs = self._costs
+            self._costs = key, self._profile.verifying(held, self._most, target)
+            if isinstance(old_key, tuple) and old_key[0] != key[0]:
+                # Rescale the throughput to the new number of answers that share a pass.
+                self._seconds *= self._costs[1][1] / old_costs[1]
+        costs = self._costs[1][: most + 2]
+        # Gains are relative to plain decoding, whose time is best known from plain passes.
+        costs[1] = (plain + self._profile.step_overhead) / target.pace
+        return costs
+
+    # Drafting.
 
     def draft(self, session: Session, plan: Plan) -> Draft:
-        worth, asking = self._worth, self._asking
+        worth, state = self._worth, self._model_state
         assert worth is not None
-        growing = self._growing = Growing(
+        builder = self._builder = DraftBuilder(
             session,
-            self._looked,
+            self._lookups,
             worth,
             depth=plan.depth,
             leaves=self._leaves,
-            drawn=self._drawn and asking is not None,
+            drawn=self._drawn and state is not None,
         )
-        if asking is None:
-            growing.look_up()
+        if state is None:
+            builder.add_lookups()
         else:
-            growing.ask(asking)
+            builder.expand(state)
         granted, seconds = None, worth.seconds
-        if growing.candidates:
-            joint = self._target.granted(len(session.context), growing.bid)
+        if builder.candidates:
+            joint = self._target.allocate(len(session.context), builder.bid)
             if joint is not None:
                 granted, each = joint
                 seconds = [0.0, *(seconds[1] + n * each for n in range(granted + 1))]
-        tree = growing.selected(granted)
+        tree = builder.select(granted)
         verifying = seconds[len(tree) + 1]
-        passes = [] if asking is None else [asking.seconds(size) for size in growing.sizes]
-        # Of asking, its first pass not taken off.
-        value = growing.tokens - worth.rate * (verifying + sum(passes[1:]))
+        passes = [] if state is None else [state.seconds(size) for size in builder.sizes]
+        # The gain of drafting by the model, its first pass not deducted.
+        value = builder.tokens - worth.rate * (verifying + sum(passes[1:]))
         self._gain = max(0.0, value - self._lookup_worth)
         reason = reasons.REJECTED if passes else reasons.UNLIKELY
         return Draft(tree, reason, verifying + sum(passes))
 
     @property
     def native_seconds(self) -> float:
-        return sum((model.native_seconds for model in self._models), 0.0)
+        return sum((model.native_seconds for model in self._model_sources), 0.0)
 
     def begin(self, prompt: Sequence[int]) -> None:
         for source in self._sources:
@@ -250,69 +257,71 @@ class Policy(Drafter):
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
-        assert self._asking is not None, "only a model source can go on while the target verifies"
-        return self._asking.source.verifying(session, draft.tree)
+        assert self._model_state is not None, (
+            "only a model source can go on while the target verifies"
+        )
+        return self._model_state.source.verifying(session, draft.tree)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         for source in self._sources:
             source.committed(context, hidden)
 
-    # Learn.
+    # Learning.
 
     def observe(self, step: Step) -> None:
         nodes = len(step.draft.tree.tokens)
         alike, self._plain_before = self._plain_before, not (step.reads_prompt or nodes)
-        self._tokens_said += len(step.tokens)
+        self._answer_tokens += len(step.tokens)
         self._profile.said += len(step.tokens)
-        # The prompt's pass is over many tokens, and its time is no step's.
+        # The prompt's pass reads many tokens, and its time is not that of a step.
         if step.reads_prompt or step.plan is RESTING:
             return
         profile, held = self._profile, step.context_length
-        target, asking, growing = self._target, self._asking, self._growing
-        target.look()
+        target, state, builder = self._target, self._model_state, self._builder
+        target.refresh()
         before = target.plain(held)
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         if not nodes:
-            strange = target.baseline is not None and target.baseline.strange
-            # A strange slow pass may be a hiccup, which the next one tells; a quick one is none.
-            now = step.target_seconds if strange else target.plain(held)
-            if not strange or now < before:
-                profile.budget.prove(before, now, self.statement)
-        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
-        self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
-        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
-        for model in self._models if before else ():
-            saved = -lost if asking is not None and asking.source is model else 0.0
-            profile.source(model).earned(saved / before, len(step.tokens))
-        if asking is not None and growing is not None and growing.sizes:
-            if len({*growing.sizes}) == 1:
-                seconds = step.draft_seconds / len(growing.sizes) / target.pace
-                asking.profile.costs.observe(growing.sizes[0], held, seconds)
-            asking.profile.gain.learn(self._gain)
-        if growing is not None:
-            self._learn_from_candidates(growing, step)
-        for looked in self._looked:
-            _check(looked, step.tokens)
+            outlier = target.baseline is not None and target.baseline.outlier
+            # A slow outlier may be an interruption, as the next pass will show; a fast one is not.
+            now = step.target_seconds if outlier else target.plain(held)
+            if not outlier or now < before:
+                profile.budget.confirm(before, now, self.statement)
+        profile.record_overhead(step.seconds - step.target_seconds - step.draft_seconds, nodes)
+        self._tokens = self._tokens * self.RATE_DECAY + len(step.tokens)
+        self._seconds = self._seconds * self.RATE_DECAY + step.seconds / target.pace
+        for model in self._model_sources if before else ():
+            saved = -lost if state is not None and state.source is model else 0.0
+            profile.source(model).record_savings(saved / before, len(step.tokens))
+        if state is not None and builder is not None and builder.sizes:
+            if len({*builder.sizes}) == 1:
+                seconds = step.draft_seconds / len(builder.sizes) / target.pace
+                state.profile.costs.observe(builder.sizes[0], held, seconds)
+            state.profile.gain.learn(self._gain)
+        if builder is not None:
+            self._learn_from_candidates(builder, step)
+        for lookup in self._lookups:
+            _learn_from_lookup(lookup, step.tokens)
 
     def _settle(self, step: Step, plain: float) -> float:
-        """Enter the step in the budget, and say what it lost against plain decoding, in seconds."""
+        """Enter a step in the budget; returns its loss against plain decoding, in seconds."""
         profile, tokens = self._profile, len(step.tokens)
         drafted, slower = bool(step.tree.tokens) or step.draft_seconds > 0.0, 1.0
         if drafted:
-            seconds, expected, over = step.seconds, step.draft.foreseen, 0.0
+            seconds, expected, over = step.seconds, step.draft.expected_seconds, 0.0
             if expected is not None and plain:
-                unhurried = self._target.seconds(1, step.context_length)
-                # What seems quicker than a plain step was measured at another pace.
-                foreseen = plain * max(1.0, expected / unhurried)
-                seconds = min(seconds, self.INTERRUPTED * foreseen)
-                slower = seconds / foreseen
-                over = max(0.0, seconds - foreseen)
+                table_plain = self._target.seconds(1, step.context_length)
+                # A time below that of a plain step was measured at another pace.
+                allowed = plain * max(1.0, expected / table_plain)
+                seconds = min(seconds, self.INTERRUPTED * allowed)
+                slower = seconds / allowed
+                over = max(0.0, seconds - allowed)
             lost = seconds - tokens * (plain + profile.step_overhead)
             if plain:
                 self._ahead -= (lost - over) / plain
         else:
-            # How long a plain pass takes is not drafting's doing; that it was planned for is.
+            # A plain pass costs drafting nothing; planning does.
             own = step.seconds - step.target_seconds
             lost = min(self.LONGEST_PLANNING, max(0.0, own - profile.step_overhead))
         profile.budget.settle(
@@ -320,33 +329,35 @@ class Policy(Drafter):
         )
         return lost
 
-    def _learn_from_candidates(self, growing: Growing, step: Step) -> None:
-        """What the target said about the candidates along the accepted path, verified or not."""
-        parent: Candidate | None = growing.root
+    def _learn_from_candidates(self, builder: DraftBuilder, step: Step) -> None:
+        """Learn which candidates the accepted path confirms, verified or not."""
+        parent: Candidate | None = builder.root
         for depth, token in enumerate(step.tokens, 1):
-            if parent is None or parent not in growing.children:
+            if parent is None or parent not in builder.children:
                 break
-            siblings, parent = growing.children[parent], None
-            for one in siblings:
-                if depth > 1 and one.first and self._asking is not None:
-                    self._asking.onward += Asking.ONWARD_RATE * (one.chance - self._asking.onward)
+            siblings, parent = builder.children[parent], None
+            for sibling in siblings:
+                if depth > 1 and sibling.first and self._model_state is not None:
+                    self._model_state.continuation += ModelState.CONTINUATION_RATE * (
+                        sibling.chance - self._model_state.continuation
+                    )
                 if parent is not None:
                     continue
-                right = one.token == token
-                if one.proposal is not None:
-                    right = depth <= step.accepted  # drawn: what counts is whether it was accepted
-                if one.estimator is not None:
-                    one.estimator.learn(one.features, right)
+                right = sibling.token == token
+                if sibling.proposal is not None:
+                    right = depth <= step.accepted  # if drawn, acceptance decides
+                if sibling.estimator is not None:
+                    sibling.estimator.learn(sibling.features, right)
                 if right:
-                    parent = one
+                    parent = sibling
 
 
-def _check(looked: Looked, tokens: Sequence[int]) -> None:
-    """Learn from what a lookup source expected, whoever drafted; every token of a copy teaches the
-    same."""
-    for prediction, token in zip(looked.expected[:3], tokens, strict=False):
+def _learn_from_lookup(lookup: Lookup, tokens: Sequence[int]) -> None:
+    """Learn from a lookup source's first predictions, whichever source drafted. Later tokens of a
+    copy add no information."""
+    for prediction, token in zip(lookup.predictions[:3], tokens, strict=False):
         right = prediction.token == token
-        looked.estimator.learn(prediction.features, right)
+        lookup.estimator.learn(prediction.features, right)
         if not right:
             return
 

@@ -46,9 +46,9 @@ class PairProfile(Stored):
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
-        self._become(PairProfile())
+        self._replace_with(PairProfile())
 
-    def _become(self, other: PairProfile) -> None:
+    def _replace_with(self, other: PairProfile) -> None:
         for one in fields(self):
             setattr(self, one.name, getattr(other, one.name))
 
@@ -57,7 +57,7 @@ class PairProfile(Stored):
         found = self.sources.get(source.name)
         if found is None:
             found = self.sources[source.name] = SourceProfile()
-        found.meet(source.priors)
+        found.add_priors(source.priors)
         return found
 
     def begin(self) -> None:
@@ -71,7 +71,7 @@ class PairProfile(Stored):
         """Tokens of an answer; infinite while none is known."""
         return self.said / self.answers if self.said else math.inf
 
-    def spent(self, overhead: float, drafted: int) -> None:
+    def record_overhead(self, overhead: float, drafted: int) -> None:
         """Learn localspec's own seconds of one step."""
         if drafted:
             extra = min(1e-3, max(0.0, overhead - self.step_overhead) / drafted)
@@ -108,7 +108,7 @@ class PairProfile(Stored):
         found = _PROFILE.validate_python(stored)
         if stored.keys() != {one.name for one in fields(self)}:
             raise ValueError("a field is missing")
-        self._become(found)
+        self._replace_with(found)
 
 
 _PROFILE = TypeAdapter(PairProfile)

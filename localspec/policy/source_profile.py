@@ -25,7 +25,7 @@ class Gain(Stored):
     count: PositiveFloat = 1.0
 
     @property
-    def hoped(self) -> float:
+    def upper_bound(self) -> float:
         """Upper confidence bound."""
         return self.mean + self.BONUS / math.sqrt(self.count)
 
@@ -62,7 +62,7 @@ class SourceProfile(Stored):
     def __post_init__(self) -> None:
         self._priors: Mapping[str, tuple[float, ...]] = {}
 
-    def meet(self, priors: Mapping[str, tuple[float, ...]]) -> None:
+    def add_priors(self, priors: Mapping[str, tuple[float, ...]]) -> None:
         """The source is here: begin with its priors what has other features, or none."""
         if priors is self._priors:
             return
@@ -78,12 +78,12 @@ class SourceProfile(Stored):
             estimator.begin()
         self.gain.begin()
 
-    def earned(self, passes: float, tokens: int) -> None:
+    def record_savings(self, passes: float, tokens: int) -> None:
         """In a step of so many tokens it saved so many plain passes."""
         before = self.FIRST if self.saved is None else self.saved
         self.saved = before + min(1.0, tokens * self.SAVED_RATE) * (passes / tokens - before)
 
-    def left_out(self, needed: float) -> None:
+    def record_omission(self, needed: float) -> None:
         """An answer is begun without it, in which it would have had to save so many."""
         if self.saved is not None:
             self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)

@@ -41,7 +41,7 @@ class ProfileStore:
                 return False
             profile.restore(stored["profile"])
             if abs(self._now() - float(stored["saved_at"])) > LATELY:
-                profile.budget.forgive()
+                profile.budget.cancel_debt()
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -96,13 +96,13 @@ class Worth:
                 best, count = worth, n
         return count
 
-    def grows(
+    def further_passes_pay(
         self,
         now: float,
         reaches: Sequence[float],
         known: Sequence[float],
         reach: float,
-        onward: float,
+        continuation: float,
         one: float,
         room: int,
     ) -> bool:
@@ -111,13 +111,13 @@ class Worth:
         Args:
             reaches, known: of the candidates that there are, and of further ones to count.
             reach: of the candidate that the first pass reads.
-            onward: probability of each further token, if those before it are accepted.
+            continuation: probability of each further token, if those before it are accepted.
             one: seconds of a pass.
             room: levels of further candidates.
         """
         further, price, spent = list(known), self.rate * one, 0.0
         for _ in range(min(FARTHEST, room - len(known))):
-            reach *= onward
+            reach *= continuation
             spent += price
             if reach + 0.2 < spent and not self._firm:
                 return False  # what is left to gain is less than what is spent

@@ -170,7 +170,7 @@ class SharedCurve(CostCurve):
         self._costs, self._task, self._who, self._ask = costs, task, others, ask
         self._real, self._others = costs.profile.target, 0
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         self._real = self._costs.profile.target
         others = [one for one in self._who(self._task) if not one.reading]
         self.answers = 1 + len(others)
@@ -184,8 +184,8 @@ class SharedCurve(CostCurve):
                 self.baseline = self._costs.baselines.get(self.answers)
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
 
-    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
-        self.look()
+    def allocate(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
+        self.refresh()
         return None if self.answers == 1 else self._ask(self._task, bid(), context)
 
     def __bool__(self) -> bool:

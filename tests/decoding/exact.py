@@ -21,7 +21,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from tests.support.drafting import EagerNgram, ToyDrafter, as_source, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
@@ -158,7 +158,7 @@ def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModel:
     return as_source(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
 
 
-def cascade(draft: ToyModel) -> Staged:
+def cascade(draft: ToyModel) -> Cascade:
     """The same, with what an n-gram expects read along."""
     return cascade_of(DraftModel(ToyCache(draft), draft.size))
 
@@ -168,8 +168,8 @@ DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
     "model": model_drafter,
     "greedy model": lambda draft: model_drafter(draft, greedy=True),
     "cascade": cascade,
-    "model+ngram": lambda draft: Staged("model+ngram", model_drafter(draft), EagerNgram()),
-    "ngram+model": lambda draft: Staged("ngram+model", EagerNgram(), model_drafter(draft)),
+    "model+ngram": lambda draft: Cascade("model+ngram", model_drafter(draft), EagerNgram()),
+    "ngram+model": lambda draft: Cascade("ngram+model", EagerNgram(), model_drafter(draft)),
 }
 """The drafters that ship, around a draft model."""
 

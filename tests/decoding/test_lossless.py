@@ -31,7 +31,7 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from tests.decoding.broken import AlwaysAccepts, ResamplesFromTarget, TakesSiblingsForIndependent
 from tests.decoding.exact import (
     DRAFT,
@@ -105,7 +105,7 @@ def padded(draft: ToyModel, padding: Sequence[int]) -> ToySource:
 
     def fill_up(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, plan, tree)
-        node = tree.tip()
+        node = tree.main_leaf()
         for token in padding:
             node = tree.pad(token, node)
 
@@ -141,13 +141,13 @@ SHAPES = {
     "longer than planned": Shape(lambda draft, _: overshooting(draft), Plan(None, depth=1), 3),
     "long": Shape(lambda draft, _: drawn_chain(draft), LONG, 5, nightly=True),
     "drawn, then chosen": Shape(
-        lambda draft, chosen: Staged("both", drawn_chain(draft), chosen_chain(chosen[:1])),
+        lambda draft, chosen: Cascade("both", drawn_chain(draft), chosen_chain(chosen[:1])),
         LONG,
         5,
         nightly=True,
     ),
     "chosen, then drawn": Shape(
-        lambda draft, chosen: Staged("both", chosen_chain(chosen[:1]), drawn_chain(draft)),
+        lambda draft, chosen: Cascade("both", chosen_chain(chosen[:1]), drawn_chain(draft)),
         LONG,
         5,
         nightly=True,

@@ -12,7 +12,7 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sources import Source
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
@@ -39,8 +39,8 @@ CASES = {
     "drawn, token by token": Case(rule=SpeculativeSampling()),
     "chosen": Case(lambda model: as_source(model, greedy=True)),
     "cascade": Case(cascade_of),
-    "model+ngram": Case(lambda model: Staged("model+ngram", model, EagerNgram())),
-    "ngram+model": Case(lambda model: Staged("ngram+model", EagerNgram(), model)),
+    "model+ngram": Case(lambda model: Cascade("model+ngram", model, EagerNgram())),
+    "ngram+model": Case(lambda model: Cascade("ngram+model", EagerNgram(), model)),
     "long": Case(depth=3),
     "long, led": Case(depth=3, chosen=True),
     "tree": Case(width=2),

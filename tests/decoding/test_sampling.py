@@ -30,7 +30,7 @@ def only(allowed: Iterable[int], size: int) -> Forbids:
 def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -> Occurrences:
     """What a session would show the sampler behind a text and a path."""
     window = sampler.window(text)
-    return NONE if window is None else window.behind(path)
+    return NONE if window is None else window.after(path)
 
 
 # The reference.
@@ -328,4 +328,4 @@ def test_window_counts_what_lies_within_it_while_the_text_grows(
     for new, paths in steps:
         text += new
         for path in [*paths, []]:
-            assert counted(window.behind(path)) == slow(text, path, last)
+            assert counted(window.after(path)) == slow(text, path, last)

@@ -22,7 +22,7 @@ from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from tests.decoding.exact import CYCLE, LIVELY, OTHER, run
 from tests.support.drafting import as_source, cascade_of, proposed
 from tests.support.toys import (
@@ -145,7 +145,7 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
 def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1], size=3, params=GREEDY)
-    both = Staged("both", chosen_chain([2, 0], "ngram"), DraftModel(cache, 3))
+    both = Cascade("both", chosen_chain([2, 0], "ngram"), DraftModel(cache, 3))
     tree = proposed(both, session, Plan("model", depth=4))
     assert tree.tokens == [2, 0, 1, 2]
     assert tree.sources == ["ngram", "ngram", "model", "model"]
@@ -273,7 +273,7 @@ def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], lis
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade(cache: ToyCache, *, greedy: bool = False) -> Staged:
+def cascade(cache: ToyCache, *, greedy: bool = False) -> Cascade:
     return cascade_of(DraftModel(cache, cache.model.size), greedy=greedy)
 
 

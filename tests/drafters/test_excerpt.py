@@ -14,7 +14,7 @@ from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import SINKS, DraftModel
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from tests.decoding.exact import run
 from tests.support.drafting import cascade_of
 from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, session_of
@@ -110,7 +110,7 @@ def test_next_turn_goes_on_from_the_excerpt() -> None:
 # What is drafted.
 
 
-def cascade(cache: ToyCache) -> Staged:
+def cascade(cache: ToyCache) -> Cascade:
     return cascade_of(model_of(cache))
 
 

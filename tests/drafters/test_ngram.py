@@ -103,7 +103,7 @@ def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     """Features: 1, how long a match, how often so, how many predictions before were right."""
     source, session = begun(TEXT), session_of(TEXT)
     assert isinstance(source, LookupSource)
-    first, second, *further = islice(source.expected(source.place(session)), 5)
+    first, second, *further = islice(source.predict(source.position(session)), 5)
     assert (first.token, first.weight) == (2, 3.0)
     assert first.features == pytest.approx((1.0, log2(4), logit(1 / 2), 0.0))
     assert (second.token, second.weight) == (4, 3.0), "what followed the longest ending"
@@ -111,9 +111,9 @@ def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     assert [prediction.token for prediction in further] == [1, 2, 3]
     assert further[0].features[3] == pytest.approx(log2(3))
     session.context += [2]
-    assert next(source.expected(source.place(session))).token == 4
+    assert next(source.predict(source.position(session))).token == 4
     session.context += [9]
-    assert list(source.expected(source.place(session))) == []
+    assert list(source.predict(source.position(session))) == []
 
 
 def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
@@ -141,7 +141,7 @@ def test_a_prediction_is_forgotten_with_its_answer() -> None:
     index.expect([1, 2, 3], [])
     index.begin([1, 2, 3])
     source = NgramSource(index)
-    assert list(source.expected(source.place(session_of([1, 2, 3])))) == []
+    assert list(source.predict(source.position(session_of([1, 2, 3])))) == []
 
 
 # The suffix automaton against brute force over short texts, and its size over hostile ones.
@@ -158,8 +158,8 @@ def automaton_of(text: Sequence[int]) -> SuffixAutomaton:
 def followers(text: list[int], ending: list[int]) -> list[int]:
     """Tokens that came after `ending` in the text, in order."""
     n = len(ending)
-    places = [i for i in range(len(text) - n) if text[i : i + n] == ending]
-    return [text[i + n] for i in places]
+    positions = [i for i in range(len(text) - n) if text[i : i + n] == ending]
+    return [text[i + n] for i in positions]
 
 
 def longest_ending(text: list[int], beyond: Sequence[int] = ()) -> int:

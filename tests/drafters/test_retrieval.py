@@ -58,8 +58,8 @@ def test_tokens_that_the_vocabulary_has_not_are_not_proposed() -> None:
     known.size = 50
     assert proposed(known, [1, 2], depth=5).tokens == [3, 4]
     source = RetrievalSource(known)
-    place = source.place(session_of([1, 2], size=50, params=GREEDY))
-    assert [p.token for p in source.expected(place)] == [3, 4]
+    position = source.position(session_of([1, 2], size=50, params=GREEDY))
+    assert [p.token for p in source.predict(position)] == [3, 4]
 
 
 def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:

@@ -11,7 +11,7 @@ import pytest
 from localspec import Engine, SamplingParams
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.likelihood import _AT_ONCE
-from localspec.decoding.logprobs import TokenLogprob, told_as_sampled
+from localspec.decoding.logprobs import TokenLogprob, sampled_logprobs
 from localspec.decoding.sampling import Sampler
 from localspec.errors import Cancelled, ContextOverflow
 from tests.support.asking import WAYS, asked
@@ -39,7 +39,7 @@ def test_under_speculation_they_are_the_targets_own(engine: Engine, drafter: str
 
 def test_as_sampled_they_are_of_what_tokens_are_drawn_from() -> None:
     target = Distribution(np.array([2, 5, 7], np.int32), np.array([0.25, 0.75, 0.0]))
-    told, other = told_as_sampled([target, Distribution.certain(3)], [2, 3], 3)
+    told, other = sampled_logprobs([target, Distribution.certain(3)], [2, 3], 3)
     assert np.exp(told.logprob) == pytest.approx(0.25)
     assert [token for token, _ in told.top] == [5, 2], "what cannot come is not told"
     assert np.exp([p for _, p in told.top]) == pytest.approx([0.75, 0.25])
@@ -54,7 +54,7 @@ def test_as_sampled_under_speculation(engine: Engine, drafter: str) -> None:
     for one, text in answered(engine, drafter, logprobs=4, sampling=sampling, as_sampled=True):
         window = sampler.window(text)
         assert window is not None
-        p = sampler.distribution(engine.logits(text), window.behind(()))
+        p = sampler.distribution(engine.logits(text), window.after(()))
         assert np.exp(one.logprob) == pytest.approx(p.prob(one.token), abs=0.02)
         assert np.exp([value for _, value in one.top]) == pytest.approx(
             sorted(p.probs, reverse=True), abs=0.02

@@ -178,14 +178,14 @@ class Writer(TimedTarget):
 @dataclass
 class Figures:
     """Of one run: seconds of each step, and of plain decoding the same tokens then; the sizes of
-    its draft passes, and the seconds that were foreseen for it, 0 where none were."""
+    its draft passes, and the seconds that were expected_seconds for it, 0 where none were."""
 
     seconds: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     sizes: list[list[int]] = field(default_factory=list)
-    foreseen: list[float] = field(default_factory=list)
+    expected_seconds: list[float] = field(default_factory=list)
 
     @property
     def worst(self) -> float:
@@ -245,9 +245,9 @@ def answers(
                 continue
             figures.steps.append(step)
             figures.sizes.append(read)
-            expected = step.draft.foreseen
+            expected = step.draft.expected_seconds
             pace = profile.target.pace
-            figures.foreseen.append(0.0 if expected is None else expected * pace)
+            figures.expected_seconds.append(0.0 if expected is None else expected * pace)
             figures.seconds.append(step.seconds)
             figures.tokens.append(len(step.tokens))
             plain = target.plain[first + number] + 2 * OWN

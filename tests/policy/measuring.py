@@ -77,7 +77,7 @@ def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
     """What the step's passes cost by the curves: the target's, the draft model's, of which what
     was expected tells."""
     verified = profile.target.seconds(1 + len(step.tree), step.context_length)
-    expected, own = step.draft.foreseen, profile.step_overhead
+    expected, own = step.draft.expected_seconds, profile.step_overhead
     if expected is None:
         return verified, 0.0
     own += (1 + len(step.tree)) * profile.row_overhead
@@ -94,7 +94,7 @@ class ListedSource(LookupSource):
 
     Attributes:
         predictions: may be changed.
-        asked: how often it was asked for a place.
+        asked: how often it was asked for a position.
     """
 
     priors: Mapping[str, tuple[float, ...]] = {"any": (0.0, 1.0)}
@@ -104,16 +104,16 @@ class ListedSource(LookupSource):
         self.asked = 0
         self.predictions = predictions
 
-    def place(self, session: Session) -> int:
+    def position(self, session: Session) -> int:
         self.asked += 1
         return 0
 
-    def follow(self, place: int, token: int) -> int:
-        expected = self.predictions[place : place + 1]
-        return place + 1 if expected and expected[0].token == token else len(self.predictions)
+    def advance(self, position: int, token: int) -> int:
+        expected = self.predictions[position : position + 1]
+        return position + 1 if expected and expected[0].token == token else len(self.predictions)
 
-    def expected(self, place: int) -> Iterator[Prediction]:
-        return iter(self.predictions[place:])
+    def predict(self, position: int) -> Iterator[Prediction]:
+        return iter(self.predictions[position:])
 
 
 OWN = 50e-6  # seconds of localspec's own between two looks at the clock

@@ -15,7 +15,7 @@ from localspec.decoding.sources import DraftPasses
 from localspec.decoding.stats import AccountStatement
 from localspec.drafters.draft_model import DraftModel
 from localspec.policy.budget import Budget
-from localspec.policy.growing import Growing
+from localspec.policy.draft_builder import DraftBuilder
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
@@ -33,7 +33,7 @@ def settled(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
     statement = AccountStatement()
     for tokens, lost in steps:
         budget.settle(PLAIN, tokens, lost, tokens * PLAIN + lost, statement, drafted=True)
-        budget.prove(PLAIN, PLAIN, statement)
+        budget.confirm(PLAIN, PLAIN, statement)
     return statement
 
 
@@ -87,7 +87,7 @@ def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
     assert not budget.exposed(PLAIN)
     budget.settle(PLAIN, 3, -2 * PLAIN, PLAIN, statement, drafted=True)
     assert budget.exposed(PLAIN)
-    budget.prove(PLAIN, PLAIN, statement)
+    budget.confirm(PLAIN, PLAIN, statement)
     assert not budget.exposed(PLAIN)
     assert budget.open(PLAIN) > 5 * PLAIN
 
@@ -117,10 +117,10 @@ chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
 class Watched(DraftModel):
     """Keeps the latest draft that it took part in."""
 
-    growing: Growing | None = None
+    builder: DraftBuilder | None = None
 
     def start(self, draft: Any) -> DraftPasses:
-        self.growing = draft
+        self.builder = draft
         return super().start(draft)
 
 
@@ -166,8 +166,8 @@ def test_no_draft_risks_more_than_the_fund_has(
         size = 1 + len(tree)
         risked = clock.now - before + target.seconds(size, 10) - target.seconds(1, 10)
         assert risked <= min(fund, stake + missed) + 1e-9
-        if source.growing is not None:
-            drawn = [c.token for c in source.growing.candidates if c.proposal is not None]
+        if source.builder is not None:
+            drawn = [c.token for c in source.builder.candidates if c.proposal is not None]
             assert not (drawn and greedy)
             assert tree.tokens[: len(drawn)] == drawn
         session.extend([1], None)
@@ -196,9 +196,9 @@ def test_debt_is_forgiven_gains_are_not() -> None:
     budget = Budget()
     budget.open(PLAIN)
     settled(budget, (1, 0.3), (1, 0.3))
-    budget.forgive()
+    budget.cancel_debt()
     assert budget.fund == 0.0
     settled(budget, (100, -0.2))
     kept = budget.fund
-    budget.forgive()
+    budget.cancel_debt()
     assert budget.fund == kept > 0.0

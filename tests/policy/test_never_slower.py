@@ -80,11 +80,11 @@ def overrun(machine: Machine, run: Figures) -> float:
     verifying pass, and on a steady machine what lies between two calibrated sizes."""
     longest = 0.0
     for step, sizes in zip(run.steps, run.sizes, strict=True):
-        if step.draft.foreseen is None:
+        if step.draft.expected_seconds is None:
             continue
         verified = float(np.interp(1 + len(step.tree), *machine.calibrated(CALIBRATED)))
-        foreseen = verified + sum(machine.draft_curve(size) for size in sizes)
-        longest = max(longest, step.target_seconds + step.draft_seconds - foreseen)
+        expected_seconds = verified + sum(machine.draft_curve(size) for size in sizes)
+        longest = max(longest, step.target_seconds + step.draft_seconds - expected_seconds)
     return longest
 
 

@@ -114,15 +114,15 @@ class MeasuredInAnotherMoment(Machine):
 
 @pytest.mark.parametrize("then", [0.5, 1.8])
 def test_target_and_draft_model_measured_at_different_moments(then: float) -> None:
-    """What a step will take is foreseen all the same. Draft passes once looked cheaper or dearer
+    """The time of a step is predicted all the same. Draft passes once looked cheaper or dearer
     than they are beside those of the target, for a whole session."""
     machine = MeasuredInAnotherMoment(Q4_0, one=0.12, price=0.25)
     machine.then = then
     _, run = answers(machine, partly_right(0.8), lengths=(600,))
     late = [n for n, step in enumerate(run.steps) if n > 20 and step.draft_seconds]
     assert len(late) > 20
-    foreseen = sum(run.foreseen[n] for n in late)
-    assert foreseen == pytest.approx(sum(run.seconds[n] for n in late), rel=0.03)
+    expected_seconds = sum(run.expected_seconds[n] for n in late)
+    assert expected_seconds == pytest.approx(sum(run.seconds[n] for n in late), rel=0.03)
 
 
 @pytest.mark.parametrize("one", [0.02, 0.06])

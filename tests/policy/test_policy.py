@@ -15,7 +15,7 @@ from localspec.decoding.sources import Prediction
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy import reasons
-from localspec.policy.asking import Asking
+from localspec.policy.model_state import ModelState
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import COPYING, LEADING, LOSING, RESTING
@@ -219,7 +219,7 @@ def asked(step: Step) -> bool:
     return step.plan.reason == LEADING
 
 
-LONGEST = Asking.LONGEST + Asking.BURST  # steps between the beginnings of two trials
+LONGEST = ModelState.LONGEST + ModelState.BURST  # steps between the beginnings of two trials
 
 
 @pytest.mark.parametrize("strange", [60, 200, 400])
@@ -241,7 +241,7 @@ def test_draft_model_is_given_up_and_found_again(strange: int) -> None:
     assert lost, "it is never given up"
     assert lost[0] - known <= 20
     late = between(known + 40, known + strange)
-    assert sum(asked(step) for step in late) <= 0.1 * len(late) + Asking.BURST
+    assert sum(asked(step) for step in late) <= 0.1 * len(late) + ModelState.BURST
     change = known + strange
     again = [step.context_length for step in between(change, change + back) if asked(step)]
     assert again, "it is never asked again"
@@ -280,7 +280,7 @@ def test_trials_are_rare_and_short_where_nothing_comes_of_them() -> None:
     apart = np.diff(trials)
     assert len(trials) <= 0.03 * differs
     assert max(apart) <= LONGEST
-    assert max(apart) >= 0.9 * Asking.LONGEST
+    assert max(apart) >= 0.9 * ModelState.LONGEST
 
 
 def test_every_step_without_a_draft_says_why() -> None:

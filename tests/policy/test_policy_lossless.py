@@ -283,5 +283,5 @@ def test_steps_say_why_and_how_long_they_may_take() -> None:
     _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
     drafted = [step for step in steps if step.drafted]
     assert drafted
-    assert all((step.draft.foreseen or 0.0) > 0.0 for step in drafted)
+    assert all((step.draft.expected_seconds or 0.0) > 0.0 for step in drafted)
     assert all(step.plan.reason for step in steps)

@@ -16,7 +16,7 @@ from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
-from localspec.policy.asking import BEST, Asking, repays
+from localspec.policy.model_state import BEST, ModelState, repays_prompt
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import TOO_SHORT
 from tests.policy.measuring import MODEL, SHAPES, clockless, curve, profile_of
@@ -33,7 +33,7 @@ READING = (0.05, 0.1, 0.15, 0.2)
 
 def pays(profile: PairProfile, *, reads: int, longest: int) -> bool:
     source = DraftModel(ToyCache(Follows({}, 4), capacity=2000), 4, window=None)
-    return repays(profile, source, session_of([0] * (reads + 1), count=longest), 0)
+    return repays_prompt(profile, source, session_of([0] * (reads + 1), count=longest), 0)
 
 
 @given(
@@ -85,7 +85,7 @@ def after(saved: float) -> PairProfile:
     """Of a pair whose draft model saved so many plain passes a token lately."""
     profile = profile_of(SHAPES["steep"], READING)
     for _ in range(50):
-        profile.source(MODEL).earned(64 * saved, 64)
+        profile.source(MODEL).record_savings(64 * saved, 64)
     return profile
 
 
@@ -104,9 +104,9 @@ def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
     for _ in range(answers):
         if pays(profile, reads=100, longest=64):
             read += 1
-            profile.source(MODEL).earned(0.0, 64)
+            profile.source(MODEL).record_savings(0.0, 64)
     assert read >= 1
-    assert 5 * read <= Asking.TRIALS * 64 * answers
+    assert 5 * read <= ModelState.TRIALS * 64 * answers
 
 
 def test_answers_are_taken_to_be_as_long_as_they_were() -> None:

@@ -41,15 +41,15 @@ def taught() -> PairProfile:
         known = profile.source(source)
         known.costs.learn({1: 0.002}, 0)
         known.gain.learn(0.5)
-        known.earned(-3.0, 40)
+        known.record_savings(-3.0, 40)
         for kind, prior in source.priors.items():
             for accepted in (True, True, False):
                 features = [1.0, *([0.5] * (len(prior) - 1))]
                 known.estimators[kind].learn(features, accepted)
     profile.begin()
     profile.said += 30
-    profile.spent(5e-5, 0)
-    profile.spent(5e-4, 3)
+    profile.record_overhead(5e-5, 0)
+    profile.record_overhead(5e-4, 3)
     return profile
 
 
@@ -67,7 +67,7 @@ def test_everything_comes_back() -> None:
             found, known = there.estimators[kind], here.estimators[kind]
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
-        assert there.gain.hoped == here.gain.hoped
+        assert there.gain.upper_bound == here.gain.upper_bound
         assert there.saved == here.saved is not None
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)

@@ -39,7 +39,7 @@ class Table:
     def view(self, number: int = 0) -> SharedCurve:
         others, bid = self.scheduler.others, self.scheduler.bid
         found = SharedCurve(self.costs, self.tasks[number], others, bid)
-        found.look()
+        found.refresh()
         return found
 
     def seconds(self, n: int) -> float:

@@ -10,7 +10,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction, Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import NamedDrafter, Staged
+from localspec.drafters.named import Cascade, NamedDrafter
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from tests.support.toys import ToySource
 
@@ -38,8 +38,8 @@ class EagerNgram(NgramSource):
     def __init__(self) -> None:
         super().__init__(NgramIndex())
 
-    def expected(self, place: Any) -> Iterator[Prediction]:
-        return (prediction._replace(weight=4.0) for prediction in super().expected(place))
+    def predict(self, position: Any) -> Iterator[Prediction]:
+        return (prediction._replace(weight=4.0) for prediction in super().predict(position))
 
 
 def as_source(model: Model, *, greedy: bool = False) -> Model:
@@ -48,7 +48,7 @@ def as_source(model: Model, *, greedy: bool = False) -> Model:
     return model
 
 
-def cascade_of(model: DraftModel, *, greedy: bool = False) -> Staged:
+def cascade_of(model: DraftModel, *, greedy: bool = False) -> Cascade:
     """A draft model whose tokens an eager n-gram expects."""
     drafts = as_source(model, greedy=greedy)
-    return Staged("cascade", drafts, primer=EagerNgram())
+    return Cascade("cascade", drafts, primer=EagerNgram())

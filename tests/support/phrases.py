@@ -16,9 +16,9 @@ class PhraseSource(LookupSource):
     def __init__(self, phrases: Sequence[Sequence[int]]) -> None:
         self._phrases = [list(phrase) for phrase in phrases]
 
-    def expected(self, place: list[int]) -> Iterator[Prediction]:
+    def predict(self, position: list[int]) -> Iterator[Prediction]:
         for phrase in self._phrases:
             for begun in range(len(phrase) - 1, 0, -1):
-                if place[-begun:] == phrase[:begun]:
+                if position[-begun:] == phrase[:begun]:
                     yield from (Prediction(token, (1.0,)) for token in phrase[begun:])
                     return

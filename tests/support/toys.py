@@ -329,7 +329,7 @@ def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
     """A drafter that draws from a toy model as it is, `plan.depth` tokens each time."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
-        node = tree.tip()
+        node = tree.main_leaf()
         context = [*session.context, *tree.path_tokens(node)]
         for _ in range(plan.depth):
             q = model.distribution(context)
@@ -343,7 +343,7 @@ def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:
     """A drafter that always proposes the same tokens, up to the plan's depth."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
-        node = tree.tip()
+        node = tree.main_leaf()
         for token in tokens[: plan.depth]:
             node = tree.add(token, node, name)
 

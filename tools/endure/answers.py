@@ -18,7 +18,7 @@ import psutil
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import Staged
+from localspec.drafters.named import Cascade
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.scheduling.shared_seats import SharedSeats
@@ -63,10 +63,10 @@ class _FailingDraft(DraftModel):
         return super().credit
 
 
-def _failing(made_of: Parts) -> Staged:
+def _failing(made_of: Parts) -> Cascade:
     """The failing drafter, used only by name: in `auto` it would share the draft model's cache."""
     assert made_of.model is not None
-    return Staged("failing", _FailingDraft(made_of.model.cache, made_of.model.vocabulary))
+    return Cascade("failing", _FailingDraft(made_of.model.cache, made_of.model.vocabulary))
 
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:
