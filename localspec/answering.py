@@ -27,8 +27,8 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seats import Seat
-from localspec.scheduling.task import Displaced, Task, Wait
+from localspec.scheduling.slots import Slot
+from localspec.scheduling.task import Preempted, Task, Wait
 from localspec.typed import fitted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Answer:
 
 
 class Generating:
-    """Generates answers as tasks of a scheduler, over seats."""
+    """Generates answers as tasks of a scheduler, over slots."""
 
     profile: PairProfile
     _scheduler: Scheduler
@@ -65,7 +65,7 @@ class Generating:
     _calibration: Calibration
 
     def _answer(self, answer: Answer, task: Task) -> None:
-        seat: Seat = task.seat
+        slot: Slot = task.slot
         stats, session, started = answer.stats, answer.session, perf_counter()
         steps = self.begin(answer, task)
         elapsed = perf_counter() - started
@@ -80,26 +80,26 @@ class Generating:
         finally:
             steps.close()
             stats.threads = self._threads.why
-            stats.notices += seat.cache.take_notices()
-            seat.target.progress = None
-            seat.target.set_pictures(())
+            stats.notices += slot.cache.take_notices()
+            slot.target.progress = None
+            slot.target.set_pictures(())
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
-        """The steps of an answer whose task has a seat."""
-        seat: Seat = task.seat
-        stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
+        """The steps of an answer whose task has a slot."""
+        slot: Slot = task.slot
+        stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
         self._threads.begin()
         target.set_pictures(answer.pictures)
-        known = seat.known(tokens) if answer.reuse else 0
+        known = slot.known(tokens) if answer.reuse else 0
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:
-            stats.calibration_seconds = self._measure(seat, tokens, known)
+            stats.calibration_seconds = self._measure(slot, tokens, known)
         drafter = compose(
             answer.drafting,
             parts,
             self.profile,
-            seat.limits,
-            costs=seat.costs,
+            slot.limits,
+            costs=slot.costs,
             greedy=answer.sampling.greedy,
             trees=answer.rule.trees,
             coupled=answer.rule.coupled,
@@ -112,20 +112,20 @@ class Generating:
             stats.account = drafter.statement
         target.progress = answer.progress
         if answer.reuse:
-            stats.notices += seat.recall(tokens)
-        stats.cached_tokens = seat.take_up(tokens, reuse=answer.reuse)
+            stats.notices += slot.recall(tokens)
+        stats.cached_tokens = slot.load_prefix(tokens, reuse=answer.reuse)
         parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
 
         def read() -> None:
-            if unread := tokens[len(seat.cache.tokens) : -1]:
-                seat.cache.extend(unread, 0, answer.progress)
+            if unread := tokens[len(slot.cache.tokens) : -1]:
+                slot.cache.extend(unread, 0, answer.progress)
 
         # It would read the prompt, as text.
-        if adaptive and not answer.pictures and seat.alone:
-            with suppress(CacheFull, Displaced):  # there is no room for that now
+        if adaptive and not answer.pictures and slot.alone:
+            with suppress(CacheFull, Preempted):  # there is no room for that now
                 stats.calibration_seconds += self._calibration.run_after_prompt(
-                    seat.cache, sources(parts)[1], tokens, read
+                    slot.cache, sources(parts)[1], tokens, read
                 )
         return self._steps(answer, task, drafter)
 
@@ -133,11 +133,11 @@ class Generating:
         """Behind shifts of the context too, with their seconds beside other answers; threads may
         change between two."""
         session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
-        seat: Seat = task.seat
+        slot: Slot = task.slot
         waited = task.waited
         while True:
             requests = speculate(session, drafter, rule, clock=clock)
-            with closing(drive(session, requests, seat.target)) as steps:
+            with closing(drive(session, requests, slot.target)) as steps:
                 while True:
                     before, lost = {**waited}, task.lost
                     step = next(steps, None)
@@ -155,22 +155,22 @@ class Generating:
             if not session.shift():
                 return
             # Target and drafts are brought to the text that is left; the prompt's progress is over.
-            seat.target.progress = None
-            seat.target.reuse(session.context)
-            seat.parts.index.expect(session.context, answer.prediction)
+            slot.target.progress = None
+            slot.target.reuse(session.context)
+            slot.parts.index.expect(session.context, answer.prediction)
             drafter.begin(session.context)
             if SHIFTED not in answer.stats.notices:
                 answer.stats.notices.append(SHIFTED)
 
     def _measure(
-        self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
+        self, slot: Slot, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
         # Other answers are not held up by measuring what is known well enough.
-        if self.profile.target and not whole and not seat.alone:
+        if self.profile.target and not whole and not slot.alone:
             return 0.0
-        models = sources(seat.parts)[1]
-        with seat.measuring():
-            return self._calibration.run(seat.cache, models, prompt, known, whole=whole)
+        models = sources(slot.parts)[1]
+        with slot.measuring():
+            return self._calibration.run(slot.cache, models, prompt, known, whole=whole)
         return 0.0
 
 

@@ -38,7 +38,7 @@ from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
-from localspec.scheduling.seats import Seat, Seats
+from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
@@ -73,7 +73,7 @@ class Engine(Generating):
 
     def __init__(
         self,
-        seats: Seats,
+        slots: Slots,
         *,
         store: ProfileStore,
         threads: Threads,
@@ -89,19 +89,19 @@ class Engine(Generating):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        """`seats`: for the answers at once, the target's cache and what drafts."""
-        self._seats, self._scheduler = seats, seats.scheduler
-        first = seats.all[0]
+        """`slots`: for the answers at once, the target's cache and what drafts."""
+        self._slots, self._scheduler = slots, slots.scheduler
+        first = slots.all[0]
         target = first.cache
         self.model: Model = target.model
         vocabulary = self.model.vocabulary
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
-        for seat in seats.all:
-            seat.parts = replace(seat.parts, datastore=self._datastore)
-        self._seat, self._parts = first, first.parts
+        for slot in slots.all:
+            slot.parts = replace(slot.parts, datastore=self._datastore)
+        self._slot, self._parts = first, first.parts
         cache = self._parts.native_cache
         self.draft: Model | None = None if cache is None else cache.model
-        self._contexts = seats.contexts
+        self._contexts = slots.contexts
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self.why_draft = why_draft
@@ -130,7 +130,7 @@ class Engine(Generating):
         )
         self._owns_models = owns_models
         self._wait = wait
-        seats.remember(self._sessions, self.profile)
+        slots.attach_sessions(self._sessions, self.profile)
         self._closed = False
 
     def __enter__(self) -> Engine:
@@ -171,18 +171,18 @@ class Engine(Generating):
         if self._projector is not None:
             self._projector.close()
         models = [context.model for context in self._contexts if self._owns_models]
-        self._seats.close()
+        self._slots.close()
         for model in models:
             model.close()
 
     @property
     def parallel(self) -> int:
         """Answers at once; further ones wait."""
-        return len(self._seats.all)
+        return len(self._slots.all)
 
     @property
     def context_length(self) -> int:
-        return self._seat.target.capacity
+        return self._slot.target.capacity
 
     @cached_property
     def batch_invariant(self) -> bool:
@@ -358,7 +358,7 @@ class Engine(Generating):
         text = self._checked(tokens)
         if not text:
             raise UsageError("There are no tokens. Give one or more.")
-        return self._over(text, lambda seat: np.array(_rows(seat, text)[-1]))
+        return self._over(text, lambda slot: np.array(_rows(slot, text)[-1]))
 
     @typed
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
@@ -366,7 +366,7 @@ class Engine(Generating):
         context."""
         text, then = self._checked(prompt), self._checked(answer)
         self._checked([*text, *then])
-        return self._over(text, lambda seat: first_wrong(seat.target, seat.limits, text, then))
+        return self._over(text, lambda slot: first_wrong(slot.target, slot.limits, text, then))
 
     @typed
     def likelihood(
@@ -382,7 +382,7 @@ class Engine(Generating):
             raise UsageError(f"alternatives is {alternatives}. Give 0 or more.")
         return self._over(
             text,
-            lambda seat: likelihood(seat.target, seat.limits, text, alternatives, stopped=stopped),
+            lambda slot: likelihood(slot.target, slot.limits, text, alternatives, stopped=stopped),
             reuse=False,
         )
 
@@ -459,7 +459,7 @@ class Engine(Generating):
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
-        return self._call(self._seats.clear)
+        return self._call(self._slots.clear)
 
     @typed
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
@@ -478,7 +478,7 @@ class Engine(Generating):
 
         def work() -> int:
             self._sessions.save(Path(path), conversation)
-            return len(self._seat.cache.tokens)
+            return len(self._slot.cache.tokens)
 
         return self._call(work)
 
@@ -487,7 +487,7 @@ class Engine(Generating):
         it took. Answers measure by themselves only what they need, a little at a time."""
 
         def work(task: Task) -> float:
-            return self._measure(task.seat, (), 0, whole=True)
+            return self._measure(task.slot, (), 0, whole=True)
 
         return self._result((), work)
 
@@ -506,7 +506,7 @@ class Engine(Generating):
     def _submit(self, answer: Answer, owner: Hashable, told: Callable[[], object] | None) -> Task:
         self._check_open()
         work, tokens = partial(self._answer, answer), answer.session.context
-        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
+        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, on_item=told)
 
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
         """What a function returns or raises in a task of its own."""
@@ -521,13 +521,13 @@ class Engine(Generating):
         return self._result((), lambda task: work())
 
     def _over(
-        self, tokens: Sequence[int], work: Callable[[Seat], Result], *, reuse: bool = True
+        self, tokens: Sequence[int], work: Callable[[Slot], Result], *, reuse: bool = True
     ) -> Result:
-        """`_result` of a function over a seat that has taken up a text."""
+        """`_result` of a function over a slot that has taken up a text."""
 
         def over(task: Task) -> Result:
-            task.seat.take_up(tokens, reuse=reuse)
-            return work(task.seat)
+            task.slot.load_prefix(tokens, reuse=reuse)
+            return work(task.slot)
 
         return self._result(tokens, over)
 
@@ -556,5 +556,5 @@ class Engine(Generating):
             raise UsageError("The engine is closed. Load the model again.")
 
 
-def _rows(seat: Seat, tokens: Sequence[int]) -> Rows:
-    return seat.target.forward(PassRequest(tokens, TokenTree())).rows
+def _rows(slot: Slot, tokens: Sequence[int]) -> Rows:
+    return slot.target.forward(PassRequest(tokens, TokenTree())).rows

@@ -167,7 +167,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (286, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
-    "scheduling": (1_456, 22),  # the seats of three rooms; ends of Python, and forks
+    "scheduling": (1_456, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (515, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

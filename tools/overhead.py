@@ -122,16 +122,16 @@ def per_plan(rounds: int) -> None:
                     Drafting(),
                     engine._parts,
                     engine.profile,
-                    engine._seat.limits,
+                    engine._slot.limits,
                     greedy=True,
                     trees=True,
                     cannot=None,
                 )
                 timed = DrafterTimer(drafter)
-                engine._seat.target.reuse(prompt)
+                engine._slot.target.reuse(prompt)
                 drafter.begin(prompt)
                 requests = speculate(session, drafter, GreedyMatch())
-                count = sum(1 for _ in drive(session, requests, engine._seat.target))
+                count = sum(1 for _ in drive(session, requests, engine._slot.target))
                 costs.append(1e6 * timed.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
 

@@ -22,7 +22,7 @@ from localspec.loading.opening import open_context
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.seats import Seats
+from localspec.scheduling.slots import Slots
 from localspec.text import gibibytes
 
 
@@ -44,7 +44,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
-            Seats(context, Parts()),
+            Slots(context, Parts()),
             store=ProfileStore(
                 cost_identity([context.model], options) | {"threads": options.threads}
             ),

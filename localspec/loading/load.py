@@ -41,8 +41,8 @@ from localspec.loading.opening import (
 )
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.seats import Seats
-from localspec.scheduling.shared_seats import SharedSeats
+from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.slots import Slots
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -119,13 +119,13 @@ def load(
         if largest is not None:
             keep_same_bits(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
-        seats = _seats(target, drafts, options)
+        slots = _slots(target, drafts, options)
         models = [target_model, drafts.model]
         own: dict[str, object] = {"threads": options.threads}
         if drafts.vocabulary_map is not None:
             own["vocabulary"] = options.cross_vocabulary
         engine = Engine(
-            seats,
+            slots,
             draft_path=chosen.path,
             store=ProfileStore(cost_identity(models, options) | own),
             threads=thread_choice(options, target_model),
@@ -196,7 +196,7 @@ def _open_drafts(
     return drafts
 
 
-def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
+def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
     """An answer's caches and what drafts for it; or those of several answers."""
     draft = drafts.cache
     heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel
@@ -213,13 +213,13 @@ def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
         # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
         small = options.gpu_layers == 0 or not library.accelerated()
         chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
-        return SharedSeats(target, draft, model, heads, chunk=chunk, piece=piece)
+        return SharedSlots(target, draft, model, heads, chunk=chunk, piece=piece)
     assert not isinstance(draft, SharedContext)
     drafting = None if draft is None else model(draft)
     if draft is not None and drafting is not None and have_separate_cores(options):
         draft.compute_in_caller()
         drafting.reader = ParallelReader(drafting)
-    return Seats(target, Parts(drafting, head=heads[0]))
+    return Slots(target, Parts(drafting, head=heads[0]))
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:

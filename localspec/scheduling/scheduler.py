@@ -1,8 +1,8 @@
 """The scheduler: all tasks of an engine run in one thread, which also makes their passes.
 
 A task is straight-line code in a greenlet. Where it waits (for a shared pass, for room, for its
-reader) the thread goes on with the next one. So nothing is locked, and a task that fails or is
-cancelled unwinds like any other code.
+reader) the thread runs the next one. So no locks are needed, and a task that fails or is cancelled
+unwinds like any other code.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ class Scheduler:
     """Runs tasks.
 
     Args:
-        seats: how many run at once.
-        take, give_back: called when a task begins and when it has ended.
-        interrupt: ends the pass that is made for a task; from any thread.
+        slots: how many tasks run at once.
+        take, release: called when a task begins and when it has ended.
+        interrupt: ends the current pass of a task; from any thread.
 
     Attributes:
-        tasks, waiting: those that run, and those without a seat, the oldest first.
-        ahead: items that further tasks may make before they are read.
+        tasks, waiting: those with a slot, and those without one, the oldest first.
+        ahead: items that new tasks may make before they are read.
     """
 
     shares = False
-    """Whether tasks share passes: each then waits for the others at its next one."""
+    """Whether tasks share passes, for which each then waits."""
 
     def __init__(
         self,
-        seats: int,
+        slots: int,
         *,
         take: Callable[[Task], None] = lambda task: None,
-        give_back: Callable[[Task], None] = lambda task: None,
+        release: Callable[[Task], None] = lambda task: None,
         interrupt: Callable[[Task], None] = lambda task: None,
     ) -> None:
-        self._seats = seats
-        self._take, self._give_back, self._interrupt = take, give_back, interrupt
+        self._slots = slots
+        self._take, self._release, self._interrupt = take, release, interrupt
         self.clock: Callable[[], float] = perf_counter
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
         self.ahead = AHEAD
         self._awake = False
         self._process = os.getpid()
-        # Held while it is told, or asked, who runs: else the next task might be interrupted.
+        # Held around changes and uses of `tasks`, or the wrong task might be interrupted.
         self._changing = threading.RLock()
         _all.add(self)
 
@@ -82,16 +82,16 @@ class Scheduler:
         *,
         wait: bool = True,
         owner: Hashable = None,
-        told: Callable[[], object] | None = None,
+        on_item: Callable[[], object] | None = None,
     ) -> Task:
-        """Begin a task as soon as it is its turn. It is over when `work` returns.
+        """Queue a task, which ends when `work` returns.
 
         Args:
             tokens: of its prompt.
-            wait: whether it may wait for a seat.
-            owner: who reads it, None for no single one: the number of a thread, or a reference to
-                an asyncio task.
-            told: called in the scheduler's thread when there is something to read.
+            wait: whether it may wait for a slot.
+            owner: its reader: the number of a thread, or a reference to an asyncio task; None for
+                several.
+            on_item: called in the scheduler's thread when there is something to read.
 
         Raises:
             EngineBusy: the owner would wait for itself.
@@ -101,9 +101,9 @@ class Scheduler:
         if _python_ends.is_set() and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()  # a daemon thread, which ends with Python
         task = Task(
-            tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, told=told
+            tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, on_item=on_item
         )
-        if owner is not None and (self._owned(owner) >= self._seats or compute_thread.is_current()):
+        if owner is not None and (self._owned(owner) >= self._slots or compute_thread.is_current()):
             if not isinstance(owner, int):
                 raise EngineBusy(
                     "This task is reading another answer. Finish or leave that one first, or use "
@@ -111,8 +111,8 @@ class Scheduler:
                 )
             raise EngineBusy(
                 "This thread has another stream open. Finish or close that one first."
-                if self._seats == 1
-                else f"This thread has {self._seats} streams open, which is the maximum. "
+                if self._slots == 1
+                else f"This thread has {self._slots} streams open, which is the maximum. "
                 "Finish or close one first."
             )
         self.waiting.append(task)
@@ -124,7 +124,7 @@ class Scheduler:
         return sum(task.owner == owner and not task.cancelled for task in tasks)
 
     def cancel(self, task: Task) -> None:
-        """End a task where it waits, or the pass made for it alone. A finalizer may call it."""
+        """End a task while it waits, or in a pass of its own. Safe in a finalizer."""
         task.cancelled = True
         if task.orphaned:
             return
@@ -139,7 +139,8 @@ class Scheduler:
         return sys.is_finalizing() or any(task.orphaned for task in [*self.tasks, *self.waiting])
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancel all tasks, and wait for their ends, or so long. Raises EngineBusy in a task."""
+        """Cancel all tasks, and wait at most `seconds` for their ends. Raises EngineBusy in a
+        task."""
         if compute_thread.is_current():
             raise EngineBusy(
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
@@ -158,7 +159,7 @@ class Scheduler:
             compute_thread.post(work)
 
     def wake(self) -> None:
-        """Have the scheduler look for something to do. From any thread."""
+        """Schedule a turn. From any thread."""
         if not self._awake:
             self._awake = True
             compute_thread.post(self._turn)
@@ -166,40 +167,40 @@ class Scheduler:
     # From a task.
 
     def put(self, task: Task, item: object) -> None:
-        """Hand something to a task's reader, and wait for room for more; raises Cancelled."""
+        """Pass an item to a task's reader, and wait for room for the next; raises Cancelled."""
         task.put(item)
         waits = self.shares and len(self.tasks) > 1
         goes_on = waits or not (self.waiting or compute_thread.has_waiting_calls())
         if goes_on and task.read and not task.cancelled:
             return
-        task.want(Wait.READER)
+        task.request(Wait.READER)
         self.wait(task)
 
     def wait(self, task: Task) -> None:
-        """Let others go on until it has what it wants; raises Cancelled if it was cancelled."""
+        """Run other tasks until its request is finished; raises Cancelled if it was cancelled."""
         task.since = self.clock()
         if task.cancelled:
             task.finish(error=Cancelled("Stopped on request."))
         else:
             hub = greenlet.getcurrent().parent
-            assert hub is not None, "a task runs in a greenlet of its own"
+            assert hub is not None, "a task runs in its greenlet"
             hub.switch()
-        task.wants = None
+        task.waits_for = None
         task.lost += self.clock() - task.since
         if task.failed is not None:
             raise task.failed
 
     def time_of(self, task: Task) -> Callable[[], float]:
-        """A clock that leaves out the seconds that went to others."""
+        """A clock without the seconds spent on other tasks."""
         return lambda: self.clock() - task.lost
 
-    # In the thread.
+    # In the scheduler's thread.
 
-    def _look(self, task: Task) -> None:
-        """Finish it if it needs no pass."""
+    def _check(self, task: Task) -> None:
+        """Finish a request that needs no pass."""
 
     def _serve(self) -> bool:
-        """Make a pass for those who wait; False if nobody does."""
+        """Run a pass for waiting tasks; False if there are none."""
         return False
 
     def _turn(self) -> None:
@@ -208,7 +209,7 @@ class Scheduler:
             self._run_tasks()
             if self._serve():
                 self.wake()
-        except BaseException as error:  # a fault of ours: nobody is to wait for ever
+        except BaseException as error:  # a bug here must not leave readers waiting
             for task in [*self.tasks, *self.waiting]:
                 task.end(error)
             self.tasks.clear()
@@ -216,7 +217,7 @@ class Scheduler:
             raise
 
     def _run_tasks(self) -> None:
-        """Run every task up to where it waits; once only while other engines wait."""
+        """Run every task until it waits; only one round while other engines wait."""
         ran = True
         while ran:
             self._begin_tasks()
@@ -234,7 +235,7 @@ class Scheduler:
             if task.cancelled:
                 self.waiting.remove(task)
                 task.end(Cancelled("Stopped on request."))
-            elif len(self.tasks) < self._seats:
+            elif len(self.tasks) < self._slots:
                 self.waiting.remove(task)
                 task.greenlet = greenlet.greenlet(partial(task.work, task))
                 with self._changing:
@@ -245,20 +246,20 @@ class Scheduler:
                 task.end(
                     EngineBusy(
                         "Another generation is running. Wait for it, or cancel it."
-                        if self._seats == 1
-                        else f"{self._seats} answers are being generated, and no more can be at "
+                        if self._slots == 1
+                        else f"{self._slots} answers are being generated, and no more can be at "
                         "once. Wait for one, or cancel it."
                     )
                 )
 
     def _ready(self, task: Task) -> bool:
-        if task.wants is None:
+        if task.waits_for is None:
             return True
         if task.cancelled and not task.done:
             task.finish(error=Cancelled("Stopped on request."))
         elif not task.done:
-            self._look(task)
-        return task.done or (task.wants is Wait.READER and task.read)
+            self._check(task)
+        return task.done or (task.waits_for is Wait.READER and task.read)
 
     def _resume(self, task: Task) -> None:
         error: BaseException | None = None
@@ -271,5 +272,5 @@ class Scheduler:
             task.greenlet = None
             with self._changing:
                 self.tasks.remove(task)
-            self._give_back(task)
+            self._release(task)
             task.end(error)

@@ -1,14 +1,15 @@
-"""What shared passes cost, who pays for them, and which candidates they verify.
+"""Costs of shared passes, their division among answers, and the choice of verified candidates.
 
 Of the candidates of all answers the N likeliest are verified, for the N that maximises expected
 tokens − rate × T(answers + N) (goodput: Liu et al. 2024, TurboSpec). Before all have drafted, each
-of k answers foresees
+of k answers expects
 
     cost of n rows = T(k) / k + min(T(others + n) - T(others + 1),
                                     (T(others + 1 + k (n - 1)) - T(others + 1)) / k):
 
-its part of a pass without any draft, and what its further rows add, if nobody else drafts, or if
-all draft as much. The others count with what they have asked for, or with one row each.
+its part of a pass without drafts, plus the cost of its further rows, the lower one of two cases:
+no other answer drafts, or all draft as much. The others count with the rows that they have
+requested, or with one each.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ MOST = 64  # rows of a pass that are considered
 
 
 class SharedCosts:
-    """Shares out the seconds of passes, and learns from them what passes cost.
+    """Divides the seconds of passes among answers, and learns the costs of passes.
 
     Attributes:
-        baselines: of passes without any draft, by the number of answers.
+        baselines: of passes without drafts, by the number of answers.
     """
 
     def __init__(self, profile: PairProfile, watch: PassWatch | None = None) -> None:
@@ -40,18 +41,18 @@ class SharedCosts:
         self._unconfirmed = 0
 
     def doubtful(self, answers: int) -> bool:
-        """Whether it is time for a pass without any draft, which tells what those cost."""
-        told = self.baselines.get(answers)
-        return self._unconfirmed >= CostCurve.OVERDUE or (told is not None and told.open)
+        """Whether a pass without drafts is due, to measure its cost."""
+        baseline = self.baselines.get(answers)
+        return self._unconfirmed >= CostCurve.OVERDUE or (baseline is not None and baseline.open)
 
     @property
     def confirmed(self) -> bool:
-        """Whether the latest shared pass was one."""
+        """Whether the latest shared pass had no drafts."""
         return self._unconfirmed == 0
 
     def weigh(self, wait: Wait, tasks: Sequence[Task]) -> list[float]:
-        """Each answer's share of a pass: an equal part of a pass over one token each, and of the
-        rest by its further tokens."""
+        """Each answer's share of a pass: an equal part of a pass over one token per answer, and of
+        the rest in proportion to its further tokens."""
         sizes = [task.size for task in tasks]
         k, n = len(sizes), sum(sizes)
         if n == k or wait is not Wait.TARGET or not self.profile.target:
@@ -62,7 +63,7 @@ class SharedCosts:
         return [base / k + (size - 1) * further for size in sizes]
 
     def grant(self, bids: Sequence[Task], beside: Sequence[Task]) -> None:
-        """Decide how much of all drafts is verified in the pass that they share with others."""
+        """Decide how many candidates of each bid are verified in a shared pass."""
         asked = [task.bid for task in bids if task.bid is not None]
         rows = len(asked) + sum(task.size for task in beside if not task.long)
         context = sum(task.size for task in bids) // len(bids)
@@ -84,13 +85,13 @@ class SharedCosts:
         if not target or any(task.long for task in tasks):
             return
         if len(tasks) == 1:
-            # Of an answer alone its drafter learns, which knows what the pass was for.
+            # The drafter of a single answer learns by itself, as it knows the kind of pass.
             if not tasks[0].alone:
                 target.observe(tokens, context, seconds, alike=False)
             return
         if tokens == len(tasks):
-            told = self.baselines.setdefault(tokens, Baseline(target.pace))
-            told.observe(seconds / target.seconds(tokens, context))
+            baseline = self.baselines.setdefault(tokens, Baseline(target.pace))
+            baseline.observe(seconds / target.seconds(tokens, context))
             self._unconfirmed = 0
         else:
             self._unconfirmed += 1
@@ -98,12 +99,12 @@ class SharedCosts:
 
 
 def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int], float]:
-    """How many candidates of each bid are verified, in its own order, and the mean seconds of a
+    """How many candidates of each bid are verified, in the bid's order, and the mean seconds per
     row, which each is charged. No answer loses more than its `spare` if nothing is accepted.
 
     Args:
-        further: seconds that so many rows more add to the pass, from 0 on; only firm candidates may
-            go beyond its end.
+        further: seconds that n more rows add to the pass, for n from 0 on; only firm candidates may
+            exceed its length.
     """
     most = len(further) - 1
     firm = sum(bid.firm for bid in bids)
@@ -154,7 +155,7 @@ def _context(tasks: Sequence[Task]) -> int:
 
 
 class SharedCurve(CostCurve):
-    """Seconds that n rows of one answer cost all of them; of an answer alone what they take.
+    """Seconds that n rows of one answer cost all answers; for a single answer, its pass.
 
     `others`, `ask`: see `SharedScheduler.others` and `SharedScheduler.bid`.
     """
@@ -174,7 +175,9 @@ class SharedCurve(CostCurve):
         self._real = self._costs.profile.target
         others = [one for one in self._who(self._task) if not one.reading]
         self.answers = 1 + len(others)
-        self._others = sum(max(1, one.size) if one.wants is Wait.TARGET else 1 for one in others)
+        self._others = sum(
+            max(1, one.size) if one.waits_for is Wait.TARGET else 1 for one in others
+        )
         self.pace = self._real.pace
         if self.answers == 1:
             self.baseline = self._real.baseline
@@ -199,8 +202,8 @@ class SharedCurve(CostCurve):
     def plain(self, context: int) -> float:
         if self.answers == 1:
             return self._real.plain(context)
-        told = self._costs.baselines.get(self.answers)
-        pace = self._real.pace if told is None else told.now
+        baseline = self._costs.baselines.get(self.answers)
+        pace = self._real.pace if baseline is None else baseline.now
         return self._real.seconds(self.answers, context) / self.answers * pace
 
     def seconds(self, n: int, context: int) -> float:

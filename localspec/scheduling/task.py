@@ -1,4 +1,4 @@
-"""A task of the scheduler: an answer that is generated, or a question about a text."""
+"""A task of the scheduler: the generation of an answer, or passes over a given text."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from greenlet import greenlet
 
 
-AHEAD = 2  # items that may wait for the reader. The task stands still beyond that.
-LONG = 16  # tokens without a row, from which on a part is a piece of a prompt
+AHEAD = 2  # items that may wait for the reader before the task pauses
+LONG = 16  # tokens without a row that make a part of a pass a prompt chunk
 
 
 class Wait(Enum):
     """What a task waits for."""
 
-    DRAFT = 0  # a pass of the draft model; comes first, as it leads to one of the target
+    DRAFT = 0  # a pass of the draft model; served first, as one of the target follows
     TARGET = 1
-    BID = 2  # how much of its draft may be verified
+    BID = 2  # the number of its candidates to verify
     ROOM = 3  # cells of the target's cache
-    READER = 4  # that its items are read
+    READER = 4  # room for another item
 
 
-class Displaced(LocalspecError):
-    """The cells of a task were needed by an older one; it has to read its text again."""
+class Preempted(LocalspecError):
+    """An older task took the cells of this one, whose text has to be prefilled again."""
 
 
 _END = object()
@@ -45,25 +45,24 @@ NOT_HERE = (
 
 
 class Task:
-    """Work over a seat, in a greenlet of the scheduler's thread, so that it may wait anywhere; what
-    it puts is read in other threads.
+    """Work on a slot, in a greenlet of the scheduler's thread, so that it can wait anywhere. Its
+    items are read in other threads.
 
-    Its arguments are those of `Scheduler.submit`; with `ahead` 0 each item is made when asked for.
+    The arguments are those of `Scheduler.submit`. With `ahead` 0 each item is made on request.
 
     Attributes:
-        seat: a `localspec.scheduling.seats.Seat`, from when it runs on.
-        wants: what it waits for, None while it runs; `since` when.
-        size: tokens of the part that it waits for; for which there has to be room; after which it
-            makes a bid.
-        done: whether it may go on, with an error if it `failed`.
-        rows: of its latest pass, valid until it asks again.
-        share: of the seconds of that pass.
-        granted: to its latest bid: a count of candidates, and seconds for each.
-        lost: seconds that it waited, but for its share of passes.
+        slot: a `localspec.scheduling.slots.Slot`; None until the task begins.
+        waits_for: None while it runs; `since`: when it began to wait.
+        size: tokens of the request: of the part, of the needed room, or before the bid.
+        done: whether the request is finished, with an error if `failed` is set.
+        rows: of its latest pass, valid until its next request.
+        share: its share of the seconds of that pass.
+        granted: the result of its latest bid: a count of candidates, and seconds of each.
+        lost: seconds spent waiting, without its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
-        alone: whether its latest pass was for nobody else, and nobody else wanted any.
-        reading: whether it is at its prompt, and makes no steps.
-        error: what ended it, None where `work` returned.
+        alone: whether no other task took part in its latest pass, or waited for one.
+        reading: whether it is reading its prompt.
+        error: that ended it; None if `work` returned.
     """
 
     def __init__(
@@ -75,13 +74,13 @@ class Task:
         owner: Hashable = None,
         ahead: int = AHEAD,
         wake: Callable[[], None] = lambda: None,
-        told: Callable[[], object] | None = None,
+        on_item: Callable[[], object] | None = None,
     ) -> None:
         self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
-        self._ahead, self._wake, self._told = ahead, wake, told
-        self.seat: Any = None
+        self._ahead, self._wake, self._on_item = ahead, wake, on_item
+        self.slot: Any = None
         self.greenlet: greenlet | None = None
-        self.wants: Wait | None = None
+        self.waits_for: Wait | None = None
         self.part: PassPart | None = None
         self.bid: Bid | None = None
         self.size = 0
@@ -99,31 +98,31 @@ class Task:
         self._ended = threading.Event()
         self._process = os.getpid()
 
-    # In the thread of whoever asked.
+    # In the reader's thread.
 
     def items(self) -> Iterator[Any]:
-        """What it puts, up to its end. Raises Cancelled, or whatever ended it."""
+        """Yield its items until it ends. Raises the error that ended it, Cancelled included."""
         while True:
             if self.orphaned and not self.ready:
                 raise UsageError(NOT_HERE)
             if not self._ahead and self._items.empty():
                 self._wanted = True
-                self._look()
+                self._wake_if_waiting()
             item = self._items.get()
             if item is _END:
                 break
             if self._ahead:
-                self._look()
+                self._wake_if_waiting()
             yield item
         if self.error is not None:
             raise self.error
 
-    def _look(self) -> None:
-        if self.wants is Wait.READER:
+    def _wake_if_waiting(self) -> None:
+        if self.waits_for is Wait.READER:
             self._wake()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until it has ended, or so long."""
+        """Wait until it has ended, or for at most `seconds`."""
         if not self.orphaned:
             self._ended.wait(seconds)
 
@@ -134,37 +133,37 @@ class Task:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to read, the end included."""
+        """Whether an item, or the end, can be read without waiting."""
         return self.over or not self._items.empty()
 
     @property
     def over(self) -> bool:
         return self._ended.is_set()
 
-    # In the scheduler's.
+    # In the scheduler's thread.
 
-    def want(
+    def request(
         self, wait: Wait, *, part: PassPart | None = None, bid: Bid | None = None, size: int = 0
     ) -> None:
-        """Say what it waits for; see `Scheduler.wait`."""
-        self.wants, self.part, self.bid = wait, part, bid
+        """Set what it waits for; see `Scheduler.wait`."""
+        self.waits_for, self.part, self.bid = wait, part, bid
         self.size = size if part is None else len(part.tokens)
         self.done, self.failed = False, None
 
     def finish(self, *, rows: Rows | None = None, error: BaseException | None = None) -> None:
-        """Let it go on, with rows or an error."""
+        """Finish its request with rows or an error."""
         self.rows, self.failed, self.done = rows, error, True
 
     @property
     def long(self) -> bool:
-        """Whether it wants a piece of its prompt."""
+        """Whether its part is a chunk of its prompt."""
         return self.part is not None and self.size - self.part.outputs >= LONG
 
     def put(self, item: object) -> None:
         self._wanted = False
         self._items.put(item)
-        if self._told is not None:
-            self._told()
+        if self._on_item is not None:
+            self._on_item()
 
     @property
     def read(self) -> bool:
@@ -174,8 +173,8 @@ class Task:
 
     @property
     def idle(self) -> bool:
-        """Whether it wants nothing before it is read."""
-        return self.wants is Wait.READER and not self.read
+        """Whether it waits for its reader."""
+        return self.waits_for is Wait.READER and not self.read
 
     def end(self, error: BaseException | None) -> None:
         if isinstance(error, Cancelled):

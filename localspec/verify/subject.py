@@ -91,7 +91,7 @@ class Subject:
         self._status = ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
-        self.parts, self.limits = engine._parts, engine._seat.limits
+        self.parts, self.limits = engine._parts, engine._slot.limits
         self.answers = list[PlainAnswer]()
         self.distances = list[float]()
 
@@ -114,7 +114,7 @@ class Subject:
 
     @property
     def target(self) -> Target:
-        return self.engine._seat.target
+        return self.engine._slot.target
 
     @property
     def branches(self) -> bool:

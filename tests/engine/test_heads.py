@@ -222,7 +222,7 @@ def fed_head(engine: Engine) -> FedHead:
 def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told: Told) -> None:
     """After an answer that was cut short as well, and in the conversation that follows."""
     cache, drafting = fed_head(headed).cache, drafting_of(kind, CHAIN)
-    inside.seat(headed).cache.clear()
+    inside.slot(headed).cache.clear()
     fed_head(headed).forget()  # another test may have left it without states
     stream = asked(headed, told.prompts[1], drafting, 30)
     for chunk in stream:
@@ -242,7 +242,7 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     headed: Engine, kind: Kind, told: Told
 ) -> None:
     """Of text that was read while nobody asked for hidden states it knows nothing."""
-    inside.seat(headed).cache.clear()
+    inside.slot(headed).cache.clear()
     fed_head(headed).forget()
     assert said(headed, told.prompts[0], PLAIN, count=TOKENS) == told.answers[0]
     tokens, accepted = answer(headed, told.prompts[0], drafting_of(kind, CHAIN))

@@ -98,7 +98,7 @@ def test_another_engine_takes_turns_with_an_answer(engine: Engine) -> None:
         list(waiting)
 
 
-# Answers leave nothing behind, alone or at once: no memory, no seat, no sequence, no cell.
+# Answers leave nothing behind, alone or at once: no memory, no slot, no sequence, no cell.
 
 
 ANSWERS = 300
@@ -158,9 +158,9 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
         assert counts["accepted"] > ANSWERS
         if at_once == 1:
             return
-        seats = inside.seats(engine)
-        kept, target = seats.kept, seats.shared[0]
+        slots = inside.slots(engine)
+        kept, target = slots.kept, slots.shared[0]
         assert len(kept) <= target.kept
         kept.clear()
         used = range(at_once * target.leaves + target.kept)
-        assert {shared.length(n) for shared in seats.shared for n in used} == {0}
+        assert {shared.length(n) for shared in slots.shared for n in used} == {0}

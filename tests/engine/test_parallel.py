@@ -41,15 +41,15 @@ def reference(plain_answers: Reference) -> Reference:
 
 
 def all_free(engine: Engine) -> bool:
-    """Whether nobody has a seat, and no seat holds a cell."""
-    seats = inside.seats(engine)
+    """Whether nobody has a slot, and no slot holds a cell."""
+    slots = inside.slots(engine)
     lots = [
-        cache.sequences for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache
+        cache.sequences for slot in slots.all for cache in (slot.cache, slot.draft_cache) if cache
     ]
     held = [
-        seats.shared[number % 2].length(lot.first + leaf)
+        slots.shared[number % 2].length(lot.first + leaf)
         for number, lot in enumerate(lots)
-        for leaf in range(seats.shared[0].leaves)
+        for leaf in range(slots.shared[0].leaves)
     ]
     return not inside.scheduler(engine).tasks and set(held) == {0}
 
@@ -82,7 +82,7 @@ def test_seeds_give_the_answers_that_they_give_alone(
 def test_passes_are_shared(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight answers of 24 tokens: not much more than 24 passes in all."""
     sizes = []
-    target = inside.seats(parallel).shared[0]
+    target = inside.slots(parallel).shared[0]
     decode = target.decode
 
     def counted(parts: Sequence[Any]) -> Any:

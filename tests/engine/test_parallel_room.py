@@ -1,4 +1,4 @@
-"""Answers at once share cells and seats: what is kept, given away, waited for and refused."""
+"""Answers at once share cells and slots: what is kept, given away, waited for and refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_used_longest_ago_makes_room(small: Engine) -> None:
     sentence = "The fox and the bird and the bear went to the river. "
     for number in range(12):
         assert said(small, f"{number}. " + sentence * 4, count=20)
-    assert 0 < len(inside.seats(small).kept) < 12
+    assert 0 < len(inside.slots(small).kept) < 12
     newest = asked(small, "11. " + sentence * 4, count=4)
     newest.completion()
     assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
@@ -116,7 +116,7 @@ def test_a_draft_model_goes_on_where_a_text_outgrows_its_part_of_the_cache() -> 
     """It then reads the latest of the text."""
     endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
     with localspec.load(options=ModelOptions(context=1024), parallel=16) as pair:
-        part = inside.seats(pair).all[0].draft_cache
+        part = inside.slots(pair).all[0].draft_cache
         assert part is not None
         stream = pair.stream(
             "Once upon a time", max_tokens=600, sampling=endless, drafting=WAYS["model"]
@@ -164,7 +164,7 @@ def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
 
 def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -> None:
     """What is kept costs every row of every pass."""
-    kept = inside.seats(parallel).kept
+    kept = inside.slots(parallel).kept
     kept.clear()
     for reuse in (False, True):
         stream = asked(parallel, "She went to the", count=4, reuse=reuse)
@@ -172,16 +172,16 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
         assert (kept.known(stream.context) > 0) == reuse
 
 
-# Seats.
+# Slots.
 
 
-def test_further_answers_wait_for_a_seat(small: Engine) -> None:
+def test_further_answers_wait_for_a_slot(small: Engine) -> None:
     found = together([partial(said, small, "Once upon a time", PLAIN, count=8) for _ in range(10)])
     assert len(found) == 10
     assert all(tokens == found[0] for tokens in found)
 
 
-def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:
+def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
         return asked(small, "Once upon a time", count=200)
 
@@ -252,7 +252,7 @@ def test_a_short_request_does_not_wait_for_a_long_prompt(
     decode, passes = SharedContext.decode, [0]
 
     def counted(self: SharedContext, parts: Sequence[PassPart]) -> list[Rows]:
-        if self is inside.seats(parallel).shared[0]:
+        if self is inside.slots(parallel).shared[0]:
             passes.append(sum(len(part.tokens) for part in parts))
         return decode(self, parts)
 

@@ -67,7 +67,7 @@ def distance(a: Rows, b: Rows) -> float:
     return float(np.abs(a - b).max())
 
 
-def seats(shared: SharedContext) -> list[Context]:
+def slots(shared: SharedContext) -> list[Context]:
     """One for each answer, whose passes are not shared."""
 
     def passes(part: PassPart) -> tuple[Rows, float]:

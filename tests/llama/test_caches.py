@@ -17,13 +17,13 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
-from tests.llama.conftest import NOISE, distance, fresh, seats
+from tests.llama.conftest import NOISE, distance, fresh, slots
 from tests.support import ggufs
 
 LONGEST = 60
 
 
-@pytest.fixture(params=["alone", "seats"])
+@pytest.fixture(params=["alone", "slots"])
 def caches(request: pytest.FixtureRequest, model: Model) -> Iterator[list[Context]]:
     """One, or three that share their cells."""
     options = ModelOptions(context=512, batch=128)
@@ -33,7 +33,7 @@ def caches(request: pytest.FixtureRequest, model: Model) -> Iterator[list[Contex
         opened[0].close()
         return
     shared = SharedContext(model, ModelOptions(context=512, batch=128, parallel=3))
-    some = seats(shared)
+    some = slots(shared)
     yield list(some)
     for cache in some:
         cache.clear()
@@ -164,7 +164,7 @@ def test_a_text_that_begins_like_another_shares_its_cells(
 ) -> None:
     """Four texts of 300 tokens that have 280 in common fit into 512 cells."""
     common = [1, *range(300, 579)]
-    first, *others = seats(shared)
+    first, *others = slots(shared)
     first.extend(common)
     kept = shared.kept_sequences(0).first
     shared.share(first.sequences.first, kept, len(common))
@@ -182,7 +182,7 @@ def test_a_text_that_begins_like_another_shares_its_cells(
 def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
     shared: SharedContext, reference: Context
 ) -> None:
-    first, second, _ = seats(shared)
+    first, second, _ = slots(shared)
     first.extend(list(range(100, 350)))
     second.extend(list(range(100, 350)))
     with pytest.raises(CacheFull):
@@ -200,7 +200,7 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
 
 
 def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
-    cache = seats(shared)[0]
+    cache = slots(shared)[0]
     cache.request_hidden(())
     with pytest.raises(UsageError, match="last hidden state"):
         cache.request_hidden((shared.model.layers,))

@@ -59,26 +59,26 @@ def part(*tokens: int, outputs: int = 1) -> PassPart:
 
 
 class Place:
-    """A seat with so many cells."""
+    """A slot with so many cells."""
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
 
-    def displace(self) -> None:
+    def preempt(self) -> None:
         self.cells = 0
 
 
 class Table:
     """A scheduler, and tasks that begin at the same time."""
 
-    def __init__(self, seats: int = 8, **options: Any) -> None:
+    def __init__(self, slots: int = 8, **options: Any) -> None:
         self.draft, self.target = NotedCache(), NotedCache()
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
-        self.scheduler = SharedScheduler(seats, caches, cells=100, take=self._take, **options)
+        self.scheduler = SharedScheduler(slots, caches, cells=100, take=self._take, **options)
 
     def _take(self, task: Task) -> None:
-        task.seat = Place(len(task.tokens))
+        task.slot = Place(len(task.tokens))
 
     def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
         return self.scheduler.decode(task, wait, part(*tokens, outputs=outputs))[0]
@@ -125,7 +125,7 @@ def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() 
             for _ in range(8):
                 table.scheduler.put(task, table.decode(task, token).item())
 
-        tasks.append(table.scheduler.submit([0], answer, told=table.scheduler.wake))
+        tasks.append(table.scheduler.submit([0], answer, on_item=table.scheduler.wake))
 
     def begin_the_third() -> None:
         if len(tasks) == 2:
@@ -258,7 +258,7 @@ def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
 
 def test_who_waits_behind_one_that_was_cancelled_begins() -> None:
     """Both are submitted, and the first is cancelled, before the scheduler looks."""
-    table, hold = Table(seats=1), threading.Event()
+    table, hold = Table(slots=1), threading.Event()
     compute_thread.post(partial(hold.wait, PATIENCE))
     first, second = (table.scheduler.submit([0], lambda task: task.put(1)) for _ in range(2))
     table.scheduler.cancel(first)
@@ -295,8 +295,8 @@ def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch
         paused = table.scheduler.submit([0] * 80, unread)
         comes = table.scheduler.submit([], lambda task: table.scheduler.wait_for_room(task, 40))
     assert read(comes) == []
-    assert paused.seat is not None
-    assert paused.seat.cells == 0
+    assert paused.slot is not None
+    assert paused.slot.cells == 0
     table.scheduler.cancel(paused)
     paused.wait()
 

@@ -48,7 +48,7 @@ class Table:
 
 def asking(task: Task, tokens: int) -> Task:
     """The task, once it waits for a pass over so many tokens."""
-    task.want(Wait.TARGET, part=PassPart([0] * tokens, range(tokens), ((0,),), tokens))
+    task.request(Wait.TARGET, part=PassPart([0] * tokens, range(tokens), ((0,),), tokens))
     return task
 
 

@@ -17,25 +17,25 @@ from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seats import Seat
-from localspec.scheduling.shared_seats import SharedSeats
+from localspec.scheduling.shared_slots import SharedSlots
+from localspec.scheduling.slots import Slot
 from localspec.sessions.sessions import Sessions
 
 
-def seat(engine: Engine) -> Seat:
-    return engine._seat
+def slot(engine: Engine) -> Slot:
+    return engine._slot
 
 
 def target(engine: Engine) -> LlamaTarget:
-    return seat(engine).target
+    return slot(engine).target
 
 
 def limits(engine: Engine) -> Limits:
-    return seat(engine).limits
+    return slot(engine).limits
 
 
 def parts(engine: Engine) -> Parts:
-    return seat(engine).parts
+    return slot(engine).parts
 
 
 def contexts(engine: Engine) -> list[Any]:
@@ -51,9 +51,9 @@ def sessions(engine: Engine) -> Sessions:
     return engine._sessions
 
 
-def seats(engine: Engine) -> SharedSeats:
-    assert isinstance(engine._seats, SharedSeats)
-    return engine._seats
+def slots(engine: Engine) -> SharedSlots:
+    assert isinstance(engine._slots, SharedSlots)
+    return engine._slots
 
 
 def threads(engine: Engine) -> Threads:
@@ -66,7 +66,7 @@ def profile_file(engine: Engine) -> Path:
 
 def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:
     """Tokens of the draft model, of each text that is kept."""
-    return [text.drafted for text in seats(engine).kept._texts]
+    return [text.drafted for text in slots(engine).kept._texts]
 
 
 def cancel_before(patch: pytest.MonkeyPatch, passes: int) -> None:

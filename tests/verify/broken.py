@@ -86,7 +86,7 @@ class MovesABit(RoundsOtherwise):
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
     """Have another target answer the engine's passes."""
-    patch.setattr(inside.seat(engine), "target", kind(inside.contexts(engine)[0]))
+    patch.setattr(inside.slot(engine), "target", kind(inside.contexts(engine)[0]))
 
 
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:

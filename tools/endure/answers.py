@@ -21,7 +21,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Cascade
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
-from localspec.scheduling.shared_seats import SharedSeats
+from localspec.scheduling.shared_slots import SharedSlots
 from tests.support.ggufs import tiny_hybrid
 from tools.endure.outcome import Outcome, print_outcome
 
@@ -183,10 +183,10 @@ def answer(
 
 def ids_held(engine: Engine) -> int:
     """Number of answers' sequence ids with cells; ids of kept texts do not count."""
-    assert isinstance(engine._seats, SharedSeats)
+    assert isinstance(engine._slots, SharedSlots)
     return sum(
         shared.length(number) > 0
-        for shared in engine._seats.shared
+        for shared in engine._slots.shared
         for number in range(shared.answers * shared.leaves)
     )
 

@@ -1,4 +1,4 @@
-"""Where an answer is generated: its caches, and what drafts for it."""
+"""Slots: the caches and sources with which an answer is generated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from localspec.scheduling.task import Task
 from localspec.sessions.sessions import Sessions
 
 
-class Seat:
-    """A place for one task: the target's cache and its passes, and what drafts are made of.
+class Slot:
+    """Room for one task: the target with its cache, and the parts of its drafters.
 
     Attributes:
-        limits: of its trees.
-        task: who sits here, where there are several.
+        limits: of its token trees.
+        task: the current one, where there are several slots.
     """
 
     sessions: Sessions | None = None
@@ -34,34 +34,34 @@ class Seat:
 
     @property
     def costs(self) -> CostCurve | None:
-        """What passes of the target cost its task; None for what they take."""
+        """Cost curve of its task in shared passes; None for that of the target."""
         return None
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else asks for passes."""
+        """Whether no other task requests passes."""
         return True
 
     def known(self, prompt: Sequence[int]) -> int:
-        """How many tokens of a prompt need not be read."""
+        """How many tokens of a prompt are cached."""
         return self.target.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
-        """Take up what the disk has of a prompt; returns notices."""
+        """Restore a prefix of a prompt from disk; returns notices."""
         return [] if self.sessions is None else self.sessions.recall(self.target.seen(prompt))
 
-    def take_up(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
-        """Keep what is known of a prompt, and drop the rest; returns how many tokens that is."""
+    def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
+        """Keep the cached prefix of a prompt, and drop the rest; returns its length."""
         if not reuse:
             self.empty()
         return self.target.reuse(prompt)
 
     def measuring(self) -> AbstractContextManager[None]:
-        """Entered to measure passes, which end early where there is no room."""
+        """Context manager in which passes are timed; ends early if the cache is full."""
         return nullcontext()
 
     def empty(self) -> None:
-        """Let go of everything that it holds."""
+        """Clear all its caches."""
         self.cache.clear()
         if self.parts.model is not None:
             self.parts.model.cache.truncate(0)
@@ -69,44 +69,43 @@ class Seat:
             self.parts.head.forget()
 
 
-class Seats:
-    """The seat `all` of an engine that generates one answer at a time, and the scheduler of its
-    tasks. Its caches keep their text for the next one."""
+class Slots:
+    """The slots of an engine and the scheduler of their tasks. Here `all` is a single one, whose
+    caches keep their text for the next task."""
 
     def __init__(self, cache: Context, parts: Parts) -> None:
-        self.all: Sequence[Seat] = [Seat(cache, parts)]
+        self.all: Sequence[Slot] = [Slot(cache, parts)]
         self.scheduler = Scheduler(1, take=self._take, interrupt=self._interrupt)
 
     @property
     def contexts(self) -> list[Context]:
-        """The target's cache, and that of the draft model or head, if there is one; of the first
-        seat where there are several."""
+        """The first slot's caches: of the target, and of the draft model or head if any."""
         first = self.all[0]
         cache = first.parts.native_cache
         return [first.cache] if cache is None else [first.cache, cache]
 
-    def remember(self, sessions: Sessions, profile: PairProfile) -> None:
-        """Where texts go and come from, and what passes cost."""
+    def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
+        """Set where texts are stored, and the profile of pass costs."""
         self.all[0].sessions = sessions
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
-        (seat,) = self.all
-        held = len(seat.cache.tokens)
-        if seat.sessions is not None:
-            seat.sessions.leave()
-        seat.empty()
+        (slot,) = self.all
+        held = len(slot.cache.tokens)
+        if slot.sessions is not None:
+            slot.sessions.leave()
+        slot.empty()
         return held
 
     def close(self) -> None:
         model = self.all[0].parts.model
         if model is not None and model.reader is not None:
             model.reader.close()
-        for context in reversed(self.contexts):  # a head's rests on the target's
+        for context in reversed(self.contexts):  # a head's depends on the target's
             context.close()
 
     def _take(self, task: Task) -> None:
-        task.seat = self.all[0]
+        task.slot = self.all[0]
         for context in self.contexts:
             context.resume()
 

@@ -1,4 +1,4 @@
-"""Prefix cache: texts of earlier answers whose cells stay for answers to come."""
+"""Prefix cache: texts of earlier answers whose cells are kept for reuse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.sessions.conversation_files import ConversationFiles
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """Its sequences in both caches; they hold nothing while it is free."""
+    """A kept text's sequences in both caches; empty while it is free."""
 
     target: Context
     draft: Context | None
@@ -23,12 +23,12 @@ class _Text:
         return [] if self.draft is None else self.draft.tokens
 
 
-class KeptTexts:
-    """Kept texts, the least recently used one first. A text shares the cells of the answer that it
-    was, and answers that begin like it share them again.
+class PrefixCache:
+    """Kept texts, the least recently used one first. A text shares cells with the answer it comes
+    from, and with answers that have a common prefix.
 
     Attributes:
-        disk: where dropped texts go, and come back from; None for nowhere.
+        disk: where dropped texts are written, and restored from; None for nowhere.
     """
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
@@ -46,7 +46,7 @@ class KeptTexts:
         return len(self._texts)
 
     def keep(self, cache: Context, draft: Context | None) -> None:
-        """Keep what an answer holds, instead of the text that it continues."""
+        """Keep the text of an answer, in place of any text that it continues."""
         tokens = cache.tokens
         drafted = [] if draft is None else draft.tokens
         if not tokens:
@@ -54,22 +54,23 @@ class KeptTexts:
         for text in [*self._texts]:
             shared = shared_prefix(text.target.tokens, tokens)
             if shared == len(tokens) and len(drafted) <= len(text.drafted):
-                self._used(text)  # all of it is known
+                self._mark_used(text)  # all of it is kept already
                 return
             if shared == len(text.target.tokens):
                 self._drop(text)
-        text = self._opened()
+        text = self._take_free()
         text.target.begin_with(cache.sequences.first, tokens)
         if text.draft is not None and draft is not None and drafted:
             text.draft.begin_with(draft.sequences.first, drafted)
         self._texts.append(text)
 
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
-        """Keep again what the disk has of a prompt, if that is worth reading and fits into `room`
-        tokens. `drafted`: whether prompts can share the draft model's as well. Returns notices."""
+        """Restore a prefix of a prompt from disk, if that pays and fits into `room` tokens.
+
+        `drafted`: whether prompts can share the draft model's cache as well. Returns notices."""
         if self.disk is None or (path := self.disk.best(prompt, self.known(prompt), room)) is None:
             return []
-        text = self._opened()
+        text = self._take_free()
         states = self.disk.states(text.target, text.draft if drafted else None)
         notes = self.disk.read(path, states)
         self._texts.append(text)
@@ -78,11 +79,11 @@ class KeptTexts:
         return notes
 
     def begin(self, prompt: Sequence[int], cache: Context, draft: Context | None) -> int:
-        """Let empty caches share what a prompt, without its last token, has in common with a kept
-        text; returns how many tokens that is in the target's."""
+        """Have empty caches share the longest kept prefix of a prompt without its last token;
+        returns its length in the target's."""
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
-            self._used(text)
+            self._mark_used(text)
             cache.begin_with(text.target.sequences.first, prompt[:length])
         if draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
@@ -95,7 +96,7 @@ class KeptTexts:
         return self._best(prompt, lambda text: text.target.tokens)[0]
 
     def drop_oldest(self) -> bool:
-        """Free what was not used for longest; False if nothing is kept."""
+        """Free the least recently used text; False if nothing is kept."""
         if not self._texts:
             return False
         text = self._texts[0]
@@ -105,21 +106,21 @@ class KeptTexts:
         return True
 
     def clear(self) -> int:
-        """Drop all; returns how many tokens they had."""
+        """Drop all texts; returns how many tokens they held."""
         count = sum(len(text.target.tokens) for text in self._texts)
         for text in [*self._texts]:
             self._drop(text)
         return count
 
     def close(self) -> None:
-        """Before the caches are freed: write what is kept to disk."""
+        """Write the kept texts to disk, before the caches are freed."""
         if self.disk is not None:
             while self.drop_oldest():
                 pass
             self.disk.close()
 
-    def _opened(self) -> _Text:
-        """A text that holds nothing yet, and is not among the others."""
+    def _take_free(self) -> _Text:
+        """Take an empty text from the free ones."""
         if not self._free:
             self.drop_oldest()
         return self._free.pop()
@@ -134,7 +135,7 @@ class KeptTexts:
                 best, found = shared, text
         return best, found
 
-    def _used(self, text: _Text) -> None:
+    def _mark_used(self, text: _Text) -> None:
         self._texts.remove(text)
         self._texts.append(text)
 
