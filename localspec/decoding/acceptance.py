@@ -17,12 +17,12 @@ from localspec.decoding.tree import ROOT, TokenTree
 
 
 class Verdict(NamedTuple):
-    """What a rule decided.
+    """The decision of a rule.
 
     Attributes:
         path: accepted nodes, from the first level down.
         token: the target's own token after them, NO_TOKEN where none can follow.
-        tested: nodes whose acceptance was decided; those behind the first rejection are not.
+        tested: nodes whose acceptance was decided, those after the first rejection excluded.
     """
 
     path: list[int]
@@ -44,11 +44,11 @@ class Verification:
         constraint, sampler = session.constraint, session.sampler
         self._constraints = None if constraint is None else {ROOT: constraint}
         self.raw = sampler.greedy and not sampler.adjusts and constraint is None
-        """Whether the best token of a row is that of its logits as they are: `argmax` says it."""
+        """Whether the best token of a row is the `argmax` of its unmodified logits."""
 
     def p(self, node: int) -> Distribution:
-        """The target's distribution after `node`; ask from the root downwards, and stop where a
-        token has probability 0."""
+        """The target's distribution after `node`. Call it from the root downwards, and not beyond a
+        token of probability 0."""
         found = self._p.get(node)
         if found is None:
             try:
@@ -75,7 +75,7 @@ class Verification:
             return None
         if node not in known:
             further = self.constraint_after(self.tree.parents[node], self.tree.tokens[node])
-            assert further is not None, "it was there at the root"
+            assert further is not None, "there is one at the root"
             known[node] = further
         return known[node]
 
@@ -98,17 +98,17 @@ class Verification:
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])
 
     def _recent(self, node: int) -> Occurrences:
-        # Only penalties read it, and building it costs more than everything else here.
+        # Only penalties need it, and it is the most expensive part.
         if not self.session.sampler.adjusts:
             return NONE
         return self.session.recent(self.tree.path_tokens(node))
 
 
 class AcceptanceRule(ABC):
-    """Decides over a verified tree.
+    """Decides which nodes of a verified tree are accepted.
 
     Attributes:
-        trees: whether it takes more than one branch.
+        trees: whether it handles more than one branch.
         coupled: whether drafts may be drawn with the noise of the target's own token; only where
             the text does not depend on the draft.
     """
@@ -123,7 +123,7 @@ class AcceptanceRule(ABC):
 
 
 def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
-    """Accepted path, tested nodes, and the node where no child was accepted."""
+    """Return the accepted path, the tested nodes, and the node where no child was accepted."""
     node = ROOT
     path: list[int] = []
     tested: list[int] = []
@@ -139,7 +139,7 @@ def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int
 
 
 class GreedyMatch(AcceptanceRule):
-    """Accept what the target itself would pick; for temperature 0."""
+    """Accept the tokens that the target itself would pick; for temperature 0."""
 
     name = "greedy"
 
@@ -148,7 +148,7 @@ class GreedyMatch(AcceptanceRule):
         tokens, node, best = tree.tokens, ROOT, best_after(ROOT)
         path: list[int] = []
         tested: list[int] = []
-        # `walk`, without a call for every node: the caches are cold after a pass.
+        # `walk`, inlined: after a pass, with cold caches, each call is expensive.
         while True:
             for child in tree.children(node):
                 tested.append(child)
@@ -221,7 +221,7 @@ class BlockVerification(AcceptanceRule):
         ratio = 1.0  # p_i of the paper: min(1, p_{i−1} · p/q), the budget that reached token i
         proposed = [q or Distribution.certain(t) for q, t in zip(tree.proposals, tree.tokens)]  # noqa: B905
         count, accepted, last = len(proposed), 0, target.p(ROOT)
-        p, left = last, None  # left: of the surplus behind the accepted ones, weights and sum
+        p, left = last, None  # left: weights and sum of the excess after the accepted ones
         for node, (q, token) in enumerate(zip(proposed, tree.tokens)):  # noqa: B905
             ratio = min(1.0, ratio * p.prob(token) / q.prob(token))
             if ratio == 0.0:

@@ -1,4 +1,4 @@
-"""The KV cache of a model, as drafting and measuring use it: `localspec.llama.context.Context`."""
+"""Interface of a model's KV cache, for drafters and calibration."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from localspec.decoding.sampling import Rows
 
 
 class Cache(Protocol):
-    """A `localspec.llama.context.Context`, as drafters see it.
+    """The part of `localspec.llama.context.Context` that drafters use.
 
     Attributes:
-        tokens: what the cache holds.
-        capacity: tokens it can hold.
-        max_draft: most tokens of a pass whose rows are wanted, the first one aside.
-        recurrent: whether cutting it back may lose everything.
+        tokens: the cached tokens.
+        capacity: most tokens it can hold.
+        max_draft: most rows of a pass, without the first one.
+        recurrent: whether `truncate` may lose everything.
     """
 
     tokens: list[int]
@@ -33,11 +33,11 @@ class Cache(Protocol):
     def native_seconds(self) -> float: ...
 
     def filler(self, count: int) -> list[int]:
-        """`count` tokens whose passes cost what a text's tokens cost."""
+        """Return `count` tokens whose passes cost as much as those of ordinary text."""
         ...
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Append tokens; logits after the last `outputs` of them, valid until the next pass."""
+        """Append tokens; returns logits after the last `outputs`, valid until the next pass."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -45,7 +45,7 @@ class Cache(Protocol):
         ...
 
     def checkpoint(self) -> None:
-        """Make `truncate` to at least the present length possible for any memory."""
+        """Make a later `truncate` to the present length possible for any kind of memory."""
         ...
 
     def clear(self) -> None: ...

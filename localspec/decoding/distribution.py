@@ -10,7 +10,7 @@ Probabilities = npt.NDArray[np.float64]
 
 
 class Distribution:
-    """Probabilities of the tokens that a truncation left; the others have none.
+    """Probabilities of the tokens left by a truncation; all others have probability 0.
 
     Attributes:
         ids: int32 [n], ascending and unique.
@@ -36,13 +36,13 @@ class Distribution:
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
 
     def at(self, ids: Ids) -> Probabilities:
-        places = self.ids.searchsorted(ids)
-        places[places == len(self.ids)] = 0
-        found: Probabilities = np.where(self.ids[places] == ids, self.probs[places], 0.0)
+        indices = self.ids.searchsorted(ids)
+        indices[indices == len(self.ids)] = 0
+        found: Probabilities = np.where(self.ids[indices] == ids, self.probs[indices], 0.0)
         return found
 
     def without(self, token: int) -> Distribution | None:
-        """The distribution given that `token` is not drawn; None where nothing is left."""
+        """The distribution given that `token` is not drawn; None if no mass is left."""
         keep = self.ids != token
         weights = self.probs[keep]
         return Distribution.normalised(self.ids[keep], weights) if weights.sum() > 0.0 else None
@@ -59,6 +59,6 @@ class Distribution:
         return self.left_over(*self.excess(other, scale))
 
     def left_over(self, weights: Probabilities, total: float) -> Distribution:
-        """What `excess` gave, normalised; `self` where rounding leaves no mass, as the rejection
-        had no probability then."""
+        """The result of `excess`, normalised; `self` if rounding leaves no mass, as the rejection
+        then had probability 0."""
         return Distribution(self.ids, weights / total) if total > 0.0 else self

@@ -1,4 +1,4 @@
-"""From rows of a draft model to draft tokens, under the constraints of the answer."""
+"""Sampling draft tokens from rows of a draft model, under the constraints of the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DraftSampler:
     Attributes:
         coupled: tokens are drawn with the target's noise, and count as chosen.
         open: False once the path has ended, or a grammar does not allow it.
-        raw: whether the best token of a row is that of its logits as they are.
+        raw: whether the best token of a row is the arg-max of its unmodified logits.
     """
 
     def __init__(self, session: Session, path: Sequence[int], *, greedy: bool) -> None:
@@ -52,7 +52,7 @@ class DraftSampler:
 
     def fork(self, token: int) -> DraftSampler:
         further = DraftSampler.__new__(DraftSampler)
-        further.__dict__.update(self.__dict__)  # as `copy` does, without its detours
+        further.__dict__.update(self.__dict__)  # `copy` is slower
         further._path = list(self._path)
         if self._constraint is not None:
             further._constraint = self._constraint.fork()
@@ -65,7 +65,7 @@ class DraftSampler:
         return self._sampler.best(row, self._recent(), self._constraint)
 
     def top(self, row: Row, most: int) -> list[int]:
-        """Up to `most` most probable tokens, best first."""
+        """The `most` most probable tokens, best first; fewer if a grammar allows fewer."""
         if most == 1:
             return [self.best(row)]
         return self._sampler.top(row, self._recent(), most, self._constraint)
@@ -74,8 +74,8 @@ class DraftSampler:
         return self._sampler.distribution(row, self._recent(), self._constraint)
 
     def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
-        """Up to `width` different tokens and the q each was drawn from, None where they are (or
-        count as) chosen."""
+        """Up to `width` distinct tokens with the q each was drawn from, None if (or as if)
+        chosen."""
         if self.greedy:
             return [(token, None) for token in self.top(row, width)]
         q: Distribution | None = self.distribution(row)
@@ -97,21 +97,21 @@ class DraftSampler:
 
 
 class DraftLogits:
-    """A row before anything is drawn from it.
+    """The most probable tokens of a row, before one is drawn.
 
     Attributes:
-        tokens: the most probable tokens that may come, best first.
+        tokens: the most probable allowed tokens, best first.
         probs: their probabilities at temperature 1, before any truncation.
         entropy: of the row, in nats.
     """
 
-    NEAR = 12.0  # nats below the best logit, within which a row is read; the rest is little or none
+    NEAR = 12.0  # nats below the best logit; the rest of a row is negligible
 
     __slots__ = ("_near", "_weights", "_whole", "entropy", "probs", "tokens")
 
     def __init__(self, row: Row, sampler: DraftSampler, most: int) -> None:
         best = int(row.argmax())
-        # Not those that reach it: of NaN, or of -inf alone, all are near.
+        # Negated, so that all count as near if the row is NaN, or -inf everywhere.
         near = np.logical_not(row < row[best] - self.NEAR).nonzero()[0]
         shifted = row[near] - row[best]
         weights = np.exp(shifted)
@@ -133,7 +133,7 @@ class DraftLogits:
 
 
 class CoupledLogits:
-    """The same of a coupled row: the softmax of log q + g, g the target's noise.
+    """The same for a coupled row: the softmax of log q + g, with the target's noise g.
 
     Args:
         race: see `RandomSource.race`; proportional to −exp(log q + g).

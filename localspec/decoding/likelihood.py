@@ -1,4 +1,4 @@
-"""What a model makes of a given text, token by token."""
+"""Scoring a given text by the target, token by token."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 
-_AT_ONCE = 32
-"""Tokens of a pass: each gives a row of the whole vocabulary."""
+_PASS_TOKENS = 32
+"""Limited, as each token gives a row of the whole vocabulary."""
 
 
 def first_wrong(
     target: Target, limits: Limits, prompt: Sequence[int], answer: Sequence[int]
 ) -> int | None:
-    """The first token of an answer that is not the target's arg-max there; None where all are. With
-    batch-invariant passes that proves the answer to be plain greedy decoding's.
+    """Index of the first token of an answer that is not the target's arg-max; None if all are. With
+    batch-invariant passes this proves that plain greedy decoding gives the same answer.
 
     Args:
-        target: holds the text as far as it was read afterwards.
-        prompt, answer: token ids; of the prompt at least one.
+        target: afterwards holds the text as far as it was read.
+        prompt, answer: token ids; the prompt has at least one.
     """
-    at = 0
+    index = 0
     for tokens, rows in _verified(target, limits, [*prompt, *answer], len(prompt)):
         for token, best in zip(tokens, rows.argmax(axis=1), strict=False):
             if token != best:
-                return at
-            at += 1
+                return index
+            index += 1
     return None
 
 
@@ -41,20 +41,20 @@ def likelihood(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[TokenLogprob]:
-    """Log-probabilities of the tokens of a text but the first.
+    """Log-probabilities of all tokens of a text but the first.
 
     Args:
-        target: holds all but the last token afterwards.
-        alternatives: how many of the most probable tokens to give with each.
-        stopped: asked between two passes.
+        target: afterwards holds all but the last token.
+        alternatives: number of most probable tokens to return with each.
+        stopped: called between passes; True cancels.
 
     Raises:
-        Cancelled: `stopped` said so.
+        Cancelled: by `stopped`.
     """
-    told: list[TokenLogprob] = []
+    logprobs: list[TokenLogprob] = []
     for following, rows in _verified(target, limits, tokens, 1, stopped):
-        told += raw_logprobs(rows, following, alternatives)
-    return told
+        logprobs += raw_logprobs(rows, following, alternatives)
+    return logprobs
 
 
 def _verified(
@@ -64,15 +64,15 @@ def _verified(
     known: int,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Sequence[int], Rows]]:
-    """Tokens behind the `known` first, verified as if they were drafts, and the row before each;
-    valid until the next ones."""
-    most = 1 + min(_AT_ONCE, limits.max_draft)
+    """Yield the tokens after the first `known`, verified like drafts, with the row before each,
+    valid until the next iteration."""
+    most = 1 + min(_PASS_TOKENS, limits.max_draft)
     target.rollback(tokens[: known - 1])
     for start in range(known, len(tokens), most):
         if stopped():
             raise Cancelled("The text is no longer needed.")
         following = tokens[start : start + most]
-        # The last one has its row before it, and is read with what follows.
+        # The last one needs no row after it, and is read with the next part.
         tree = TokenTree.chain(following[:-1], "")
         yield following, target.forward(PassRequest(list(tokens[:start]), tree)).rows
         target.commit(tree, range(len(tree)))

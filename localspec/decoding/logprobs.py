@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of a step, by the target."""
+"""The target's log-probabilities of the tokens of a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TokenLogprob(NamedTuple):
 
     Attributes:
         logprob: natural logarithm of its probability.
-        top: the most probable tokens with theirs, best first.
+        top: the most probable tokens with their log-probabilities, best first.
     """
 
     token: int
@@ -28,19 +28,19 @@ class TokenLogprob(NamedTuple):
 def raw_logprobs(
     rows: Iterable[Row], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """Of the softmax of the target's logits as they are: temperature 1, before bias, grammar,
-    penalties and truncation.
+    """Log-probabilities by the softmax of the target's raw logits: temperature 1, before bias,
+    grammar, penalties and truncation.
 
     Args:
-        rows: logits at each token, float32 [vocabulary]; there may be more.
-        alternatives: how many of the most probable tokens to give with each.
+        rows: logits at each token, float32 [vocabulary]; surplus ones are ignored.
+        alternatives: number of most probable tokens to return with each.
     """
     found = []
     for token, row in zip(tokens, rows, strict=False):
         best = float(row.max())
         normaliser = best + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
         top = top_ids(row, alternatives).tolist() if alternatives else ()
-        top_logprobs = tuple((one, float(row[one]) - normaliser) for one in top)
+        top_logprobs = tuple((other, float(row[other]) - normaliser) for other in top)
         found.append(TokenLogprob(token, float(row[token]) - normaliser, top_logprobs))
     return tuple(found)
 
@@ -48,12 +48,12 @@ def raw_logprobs(
 def sampled_logprobs(
     targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """The same of the distributions that the tokens were drawn from; tokens that could not come are
-    left out."""
+    """Log-probabilities by the distributions that the tokens were drawn from; impossible tokens are
+    left out of the alternatives."""
     found = []
     for token, target in zip(tokens, targets, strict=False):
         probability = target.prob(token)
-        logprob = math.log(probability) if probability else -math.inf  # a lossy rule's
+        logprob = math.log(probability) if probability else -math.inf  # accepted by a lossy rule
         best = (-target.probs).argsort(kind="stable")[:alternatives].tolist()
         top = ((target.ids.item(i), target.probs.item(i)) for i in best)
         found.append(TokenLogprob(token, logprob, tuple((t, math.log(p)) for t, p in top if p)))

@@ -1,4 +1,4 @@
-"""Speculative decoding without input or output, and `drive`, which answers what it yields."""
+"""The speculative decoding loop as a generator of requests, and `drive`, which answers them."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def speculate(
     """Speculative decoding (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2),
     over token trees (SpecInfer, Miao et al. 2023), until `session.finish` is set.
 
-    Each step yields a `PassRequest`, a `Commit` and the `Step`. However it ends, the drafter keeps
-    a beginning of `session.context` and nothing else.
+    Each step yields a `PassRequest`, a `Commit` and the `Step`. However it ends, the drafter holds
+    a prefix of `session.context` and nothing else.
 
     Args:
-        clock: seconds; nothing is decided by it.
+        clock: in seconds; only for statistics.
     """
     session.coupled = rule.coupled
     reads = drafter.reads
-    learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
+    learning = 0.0  # seconds; counted in the next step, which benefits
     drafted, at_prompt = drafter.native_seconds, session.at_prompt
     try:
         while session.finish is None:
             started = clock() - learning
             plan = PROMPT if at_prompt else drafter.plan(session)
             # Draft tokens from q: algorithm 1, the first loop.
-            draft = NOTHING if plan.drafter is None else drafter.draft(session, plan)
+            draft = NO_DRAFT if plan.drafter is None else drafter.draft(session, plan)
             tree = draft.tree
 
             # p at every node in one pass: algorithm 1, "run M_p in parallel".
@@ -70,30 +70,31 @@ def speculate(
             if reads:
                 drafter.verified(result.rows)
 
-            # Accept, and pick the target's own token behind what was accepted.
+            # Accept, and pick the target's own token after the accepted ones.
             verification = Verification(result.rows, tree, session)
             verdict = rule.accept(verification, session.random)
             if verdict.token == NO_TOKEN:  # the next step raises, unless this ends the answer
                 *path, last = verdict.path
                 verdict = Verdict(path, tree.tokens[last], verdict.tested)
-            path, behind = verdict.path, session.constraint
-            if behind is not None:
-                behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
-            said = [*map(tree.tokens.__getitem__, path), verdict.token]
-            # As penalties and grammar see it before the text is longer.
-            told = () if session.logprobs is None else _told(verification, path, said)
-            tokens = session.extend(said, behind)
+            path, constraint = verdict.path, session.constraint
+            if constraint is not None:
+                last_node = path[-1] if path else ROOT
+                constraint = verification.constraint_after(last_node, verdict.token)
+            new = [*map(tree.tokens.__getitem__, path), verdict.token]
+            # Before the text is extended, as penalties and grammar depend on it.
+            logprobs = () if session.logprobs is None else _logprobs(verification, path, new)
+            tokens = session.extend(new, constraint)
 
             # The last committed token stays out of the caches: the next pass starts with it.
             kept = path[: len(tokens) - 1]
             yield Commit(tree, kept)
-            hidden = _along(kept, result) if result.hidden else NO_ROWS
+            hidden = _hidden_along(kept, result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
             ended, before, at_prompt = clock(), drafted, False
             drafted = drafter.native_seconds
             seconds = ended - started, result.seconds, drafted - before
-            step = _step(session, tokens, plan, draft, verdict, seconds, told)
+            step = _step(session, tokens, plan, draft, verdict, seconds, logprobs)
             drafter.observe(step)
             learning = clock() - ended
             yield step
@@ -102,10 +103,9 @@ def speculate(
 
 
 def drive(session: Session, requests: Requests, target: Target) -> Generator[Step, None, None]:
-    """The steps of one answer that shares its target with no other.
+    """Yield the steps of one answer that does not share its target.
 
-    However the iteration ends, the caches hold a beginning of `session.context` and nothing
-    else."""
+    However the iteration ends, the caches hold a prefix of `session.context` and nothing else."""
     result: PassResult | None = None
     try:
         while True:
@@ -127,18 +127,18 @@ def drive(session: Session, requests: Requests, target: Target) -> Generator[Ste
             target.rollback(session.context)
 
 
-NOTHING = Draft(TokenTree())
+NO_DRAFT = Draft(TokenTree())
 
 
-def _told(target: Verification, path: list[int], said: list[int]) -> tuple[TokenLogprob, ...]:
+def _logprobs(target: Verification, path: list[int], new: list[int]) -> tuple[TokenLogprob, ...]:
     session, nodes = target.session, (ROOT, *path)
     if session.as_sampled:
-        return sampled_logprobs([target.p(node) for node in nodes], said, session.logprobs or 0)
-    return raw_logprobs((target.rows[node + 1] for node in nodes), said, session.logprobs or 0)
+        return sampled_logprobs([target.p(node) for node in nodes], new, session.logprobs or 0)
+    return raw_logprobs((target.rows[node + 1] for node in nodes), new, session.logprobs or 0)
 
 
-def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
-    """Hidden rows behind the committed text and each accepted node, and those before them."""
+def _hidden_along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
+    """Hidden rows after the committed text and each accepted node, preceded by earlier ones."""
     if path:
         taken = [0, *(node + 1 for node in path)]
         found = {layer: rows[taken] for layer, rows in result.hidden.items()}
@@ -156,15 +156,17 @@ def _step(
     draft: Draft,
     verdict: Verdict,
     seconds: tuple[float, float, float],
-    told: tuple[TokenLogprob, ...],
+    logprobs: tuple[TokenLogprob, ...],
 ) -> Step:
     path, tests, tree = verdict.path, verdict.tested, draft.tree
     if len(tokens) <= len(path):  # the answer ended inside the accepted path
         path = path[: len(tokens)]
         tests = [node for node in tests if tree.depths[node] <= len(tokens)]
     sources = [*map(tree.sources.__getitem__, path)]
-    if path and path[-1] >= tree.proposed:  # nobody proposed what merely filled a slot
+    if path and path[-1] >= tree.proposed:  # padding proposes nothing
         sources = [TARGET if source == PADDING else source for source in sources]
     sources += [TARGET] * (len(tokens) - len(path))
     before = len(session.context) - len(tokens)
-    return Step(tokens, sources, plan, draft, path, tests, before, *seconds, told[: len(tokens)])
+    return Step(
+        tokens, sources, plan, draft, path, tests, before, *seconds, logprobs[: len(tokens)]
+    )

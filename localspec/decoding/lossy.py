@@ -1,4 +1,4 @@
-"""Acceptance rules that can change the output, used when named alone; whatever reports them says
+"""Acceptance rules that can change the output. They are used only by name, and reports call them
 "lossy"."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 
 Criterion: TypeAlias = Callable[[Distribution, int, float], bool]
-"""Whether a token stays, given the target's distribution at its place and a threshold."""
+"""Whether a token is accepted, given the target's distribution at its position and a threshold."""
 DELTA = 0.3
 
 
@@ -35,7 +35,7 @@ def among_best(p: Distribution, token: int, k: float) -> bool:
 
 
 def in_nucleus(p: Distribution, token: int, mass: float) -> bool:
-    """Those more probable than the token hold less than `mass`."""
+    """The tokens more probable than this one have less than `mass` in total."""
     mine = p.prob(token)
     return mine > 0.0 and float(p.probs[p.probs > mine].sum()) < mass
 
@@ -55,11 +55,11 @@ CRITERIA: Mapping[str, tuple[Criterion, float]] = {
 
 
 class LossyRule(AcceptanceRule):
-    """Takes at each node the first child that is good enough.
+    """Accepts at each node the first child that meets the criterion.
 
     Args:
         name: one of CRITERIA.
-        threshold: None takes the default.
+        threshold: None for the default.
 
     Raises:
         UsageError: a threshold out of its range.
@@ -85,14 +85,16 @@ class LossyRule(AcceptanceRule):
         tokens = target.tree.tokens
 
         def accepts(node: int, child: int) -> bool:
-            return self.criterion(judged(target, node), tokens[child], self.threshold)
+            return self.criterion(
+                criterion_distribution(target, node), tokens[child], self.threshold
+            )
 
         path, tested, node = walk(target.tree, accepts)
         return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
 
 
-def judged(target: Verification, node: int) -> Distribution:
-    """p at `node`; at temperature 1 where the text is greedy, as all mass would be on one token."""
+def criterion_distribution(target: Verification, node: int) -> Distribution:
+    """p at `node`; at temperature 1 for greedy text, as all mass would be on one token."""
     params = target.session.sampler.params
     if params.temperature > 0.0:
         return target.p(node)

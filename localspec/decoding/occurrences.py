@@ -1,4 +1,4 @@
-"""How often tokens occurred lately, for repetition penalties."""
+"""Counts of recent tokens, for repetition penalties."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NONE = Occurrences.of(())
 
 
 class PenaltyWindow:
-    """What penalties look at of a growing text.
+    """The window of a growing text that penalties apply to.
 
     Args:
         text: may only grow.
-        last: tokens that count; -1 for all of them, at the same cost for any length.
-        vocabulary: token ids lie below this.
+        last: length of the window; -1 for all of the text, at a cost independent of its length.
+        vocabulary: upper bound of token ids.
     """
 
     def __init__(self, text: Sequence[int], last: int, vocabulary: int) -> None:
@@ -56,9 +56,9 @@ class PenaltyWindow:
         new = np.asarray(self._text[self._seen :], np.int64)
         np.add.at(self._counts, new, 1)
         self._seen = len(self._text)
-        imagined = np.asarray(path, np.int64)
-        np.add.at(self._counts, imagined, 1)
+        hypothetical = np.asarray(path, np.int64)
+        np.add.at(self._counts, hypothetical, 1)
         ids = self._counts.nonzero()[0]
         found = Occurrences(ids, self._counts[ids])
-        np.subtract.at(self._counts, imagined, 1)
+        np.subtract.at(self._counts, hypothetical, 1)
         return found

@@ -1,4 +1,4 @@
-"""Options of sampling, apart from what does it: the command line reads them without numpy."""
+"""Sampling options, in a module without numpy, which the command line imports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The only source of chance in a generation.
+"""The only source of randomness in a generation.
 
-Coins and draws are functions of the seed and a place in the text, whatever was drawn before."""
+Coins and draws are functions of the seed and a position in the text, not of earlier draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.decoding.distribution import Distribution, Ids, Probabilities
 
 
 class RandomSource(Protocol):
-    """Chance, as the algorithm asks for it. A position is the number of tokens before a place."""
+    """Random decisions of the algorithm. A position is the number of tokens before it."""
 
     def coin(self, probability: float, position: int, node: int) -> bool:
         """True with the given probability (clipped to [0, 1]), for a drafted node of the draft that
@@ -24,13 +24,13 @@ class RandomSource(Protocol):
     def propose(self, distribution: Distribution, position: int, depth: int) -> int:
         """A drafter's token, `depth` tokens into the draft that begins at a position.
 
-        Independent of all that the target draws, and of other drafts. Asked again for what is left
+        Independent of the target's draws, and of other drafts. Called again for the distribution
         without that token, it draws without replacement."""
         ...
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
-        """What `draw` decides by, float64 [n]: −p/E for each token, E exponential and the token's
-        own; the smallest one wins."""
+        """The values that `draw` compares, float64 [n]: −p/E for each token, with an exponential E
+        of each; the smallest one wins."""
         ...
 
 
@@ -38,7 +38,7 @@ _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _TARGET, _DRAFT, _COIN = range(3)
 _WIDE = 32
-"""Bits of a depth, or of a node, beside a position."""
+"""Bits of a depth, or of a node, combined with a position."""
 
 
 def splitmix64(state: int, number: int) -> int:
@@ -50,8 +50,7 @@ def splitmix64(state: int, number: int) -> int:
     return z ^ (z >> 31)
 
 
-# The same for arrays. An operation on a few numbers takes as long with any operand but an array
-# as two of them.
+# The same for arrays. A small array operation takes twice as long with an operand that is no array.
 _FACTOR, _FIRST, _SECOND = (
     np.array(factor, np.uint64) for factor in (_GAMMA, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
@@ -76,7 +75,7 @@ def uniforms(ids: Ids, state: int) -> Probabilities:
 
 
 class SeededRandom:
-    """Pseudo-random numbers by counter: hashes of seed, purpose, place and token.
+    """Counter-based pseudo-random numbers: hashes of seed, purpose, position and token.
 
     A token is drawn as arg max (log p + g), g Gumbel noise of the token (the same as arg max p/E, E
     exponential), so that coupled drafts mostly agree: Daliri et al. 2024, arXiv 2408.07978."""
@@ -108,7 +107,7 @@ class SeededRandom:
 
 def _winner(distribution: Distribution, state: int, number: int) -> int:
     ids = distribution.ids
-    if len(ids) == 1:  # half of all places of an ordinary text
+    if len(ids) == 1:  # at half of all positions in ordinary text
         return ids.item(0)
     return ids.item(_race(distribution, splitmix64(state, number)).argmin())
 

@@ -1,4 +1,4 @@
-"""Answers that repeat themselves to no end."""
+"""Detection of answers that repeat themselves endlessly."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-LOOKED_AT = 512
-"""Tokens at the end of an answer."""
+WINDOW = 512
+"""Tokens examined at the end of an answer."""
 LEAST, TIMES = 64, 4
-"""Tokens that the repetition fills, and how often it comes, at least."""
+"""Least length of the whole repetition, in tokens, and least number of its periods."""
 
 
 def period(tokens: Sequence[int], least: int = LEAST) -> int:
-    """Length of what the end of an answer, at least `least` tokens, repeats over and over; 0 where
-    it does not."""
-    tail = np.asarray(tokens)[-LOOKED_AT:]
+    """The period of a repetition of at least `least` tokens at the end of an answer; 0 if none."""
+    tail = np.asarray(tokens)[-WINDOW:]
     for length in range(1, len(tail) // TIMES + 1):
         differs = np.flatnonzero(tail[length:] != tail[:-length])
         repeated = len(tail) - (int(differs[-1]) + 1 if len(differs) else 0)

@@ -19,7 +19,7 @@ from localspec.errors import UsageError
 class BestLossless(AcceptanceRule):
     """Block verification for chains, speculative sampling for trees.
 
-    Lossless, as the choice rests on the shape of the tree alone."""
+    Lossless, as the choice depends on the shape of the tree only."""
 
     name = "auto"
 

@@ -1,4 +1,4 @@
-"""From a row of logits to the distribution that is sampled from, for target and drafters alike.
+"""From a row of logits to the distribution to sample from, for target and drafters alike.
 
 The order is llama.cpp's: logit bias, grammar, penalties, top-k, top-p, min-p, temperature."""
 
@@ -23,16 +23,17 @@ Rows = npt.NDArray[np.float32]
 tokens, row i + 1 follows node i."""
 
 NEVER = -math.inf
-"""The logit of a token that cannot come."""
-NO_TOKEN = -1  # in place of a token behind a draft, where none can follow
+"""The logit of an impossible token."""
+NO_TOKEN = -1  # in place of the token after a draft, where none is possible
 DEAD_ENDS = (NativeError, UsageError)
-"""Where grammar or bias leave no token. That ends a draft, not the answer, which may end before."""
+"""Errors where grammar or bias leave no token. They end a draft, not the answer, which may end
+before that position."""
 GROUPS = 1024
 """Groups of `top_ids`; few enough that sorting their maxima is cheap."""
 
 
 class Constraint(Protocol):
-    """A grammar at one place in the text."""
+    """The state of a grammar at one position of the text."""
 
     def allows(self, token: int) -> bool:
         """Whether a token may come next; far cheaper than `masked`."""
@@ -43,7 +44,7 @@ class Constraint(Protocol):
         ...
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        """As `top_ids`, of the allowed tokens alone."""
+        """As `top_ids`, of the allowed tokens only."""
         ...
 
     def advance(self, token: int) -> None: ...
@@ -51,14 +52,14 @@ class Constraint(Protocol):
     def fork(self) -> Constraint: ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens of the only text that may follow; other tokens may spell it too. Cheap at places
-        that follow one another."""
+        """Tokens of the only text that may follow; other tokenizations may be allowed. Cheap at
+        successive positions."""
         ...
 
 
-_MOST = 1e30  # of a bias: sums stay finite
+_MOST = 1e30  # bound of a bias, so that sums stay finite
 _COLDEST = 1e300
-"""The reciprocal of the lowest temperature: that of a subnormal one is infinite."""
+"""Bound of 1 ÷ temperature, which is infinite for a subnormal temperature."""
 
 
 class Sampler:
@@ -85,7 +86,7 @@ class Sampler:
             or params.presence_penalty != 0.0
         )
         self.adjusts = bool(self._bias_ids.size) or self._penalises
-        """Whether logits depend on more than the row: argmax over raw rows is then not enough."""
+        """Whether logits depend on more than the row, so that its argmax is not enough."""
 
     def window(self, text: Sequence[int]) -> PenaltyWindow | None:
         if not self._penalises:
@@ -95,7 +96,7 @@ class Sampler:
     def best(
         self, row: Row, recent: Occurrences = NONE, constraint: Constraint | None = None
     ) -> int:
-        """The token greedy decoding picks, lowest id on ties."""
+        """The token that greedy decoding picks, lowest id on ties."""
         row = self._adjusted(row, recent) if self.adjusts else row
         best = int(row.argmax())
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
@@ -113,7 +114,7 @@ class Sampler:
     def distribution(
         self, row: Row, recent: Occurrences = NONE, constraint: Constraint | None = None
     ) -> Distribution:
-        """The distribution a token is drawn from after `recent`.
+        """The distribution that a token is drawn from after `recent`.
 
         Raises:
             NativeError: the constraint allows no token at all, or every logit is -inf or NaN.
@@ -136,7 +137,7 @@ class Sampler:
             ids = np.flatnonzero(row >= bound).astype(np.int32)
             ids = _possible(row, ids[(-row[ids]).argsort(kind="stable")])
             total = None
-        # Logits descend from 0 here, so each truncation keeps a beginning of them.
+        # Logits descend from 0 here, so each truncation keeps a prefix of them.
         logits = row[ids].astype(np.float64)
         logits -= logits[0]
         keep = len(ids)
@@ -171,7 +172,7 @@ def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     to the largest logit. Only the head is sorted."""
     best = row.max()
     if best == -np.inf:
-        best = np.float32(0.0)  # `_possible` says what is wrong
+        best = np.float32(0.0)  # `_possible` raises the error
     weights = np.exp(row - best)
     total = float(weights.sum(dtype=np.float64))
     k = 256
@@ -183,7 +184,7 @@ def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
 
 
 def _possible(row: Row, ids: Ids) -> Ids:
-    """Drops tokens with logit -inf from `ids`, best first."""
+    """Drop tokens with logit -inf from `ids`, which are best first."""
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
     if not len(ids):
@@ -208,7 +209,7 @@ def top_ids(row: Row, k: int) -> Ids:
     else:
         whole = n - n % GROUPS
         grid = row[:whole].reshape(-1, GROUPS)
-        # The methods of arrays are wrappers around these, and cost half as much again.
+        # Array methods are wrappers around these functions, and half as slow again.
         maxima = np.maximum.reduce(grid, axis=0)
         ranked = maxima.copy()
         ranked.partition(GROUPS - k)
@@ -229,7 +230,7 @@ def top_ids(row: Row, k: int) -> Ids:
 
 
 def top_few(row: Row, k: int, best: int) -> list[int]:
-    """As `top_ids` for few, by an arg-max each, `best` the first of them. Overwrites the row."""
+    """As `top_ids` for small k, by k arg-maxes; `best` is the first. Overwrites the row."""
     found = [best]
     while len(found) < k:
         row[best] = NEVER

@@ -1,4 +1,4 @@
-"""What one generation knows: the tokens so far, how they are picked, and when to stop."""
+"""The state of one generation: its tokens, its sampler, and when it stops."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from localspec.typed import fit
 
 @dataclass(frozen=True, slots=True)
 class ContextShift:
-    """What leaves a full context: llama.cpp's context shift (`n_keep`, `n_discard`). What is left
-    is prefilled again as a text of its own.
+    """Which tokens to drop from a full context: llama.cpp's context shift (`n_keep`, `n_discard`).
+    The remaining text is prefilled again.
 
     Attributes:
-        keep: tokens at the beginning that stay; -1 for all of the prompt.
-        discard: tokens behind them that go; 0 for half of what there is.
+        keep: tokens kept at the beginning; -1 for all of the prompt.
+        discard: tokens dropped after them; 0 for half of the rest.
     """
 
     LEAST = 4
-    """Tokens behind what is kept, at least."""
+    """Least number of tokens after the kept ones."""
 
     keep: int = 0
     discard: int = 0
@@ -31,9 +31,9 @@ class ContextShift:
     def __post_init__(self) -> None:
         fit(self)
 
-    def gone(self, tokens: int, prompt: int) -> slice:
-        """The part of `tokens` tokens, of which `prompt` are the prompt's, that leaves: at least
-        one, never the last."""
+    def removed_slice(self, tokens: int, prompt: int) -> slice:
+        """The part to drop of `tokens` tokens, of which `prompt` are the prompt's: at least one,
+        never the last."""
         keep = max(0, min(prompt if self.keep < 0 else self.keep, tokens - self.LEAST))
         behind = tokens - keep
         return slice(keep, keep + max(1, min(self.discard or behind // 2, behind - 1)))
@@ -43,17 +43,17 @@ class Session:
     """The state that plan, draft, verify and accept share while one answer is generated.
 
     Attributes:
-        context: every committed token, prompt first. Its last one is in no KV cache yet: the next
+        context: every committed token, prompt first. Its last one is not cached yet, as the next
             pass begins with it.
-        prompt_length: how many of them came with the prompt, or were left by a shift.
-        dropped: how many tokens shifts took out of it.
+        prompt_length: number of tokens of the prompt, or after a shift of the remaining text.
+        dropped: number of tokens removed by shifts.
         coupled: whether drafters draw with the noise of the target's own token; set by `speculate`.
         constraint: the grammar at the end of `context`, or None.
-        limit: `context` may grow to this many tokens.
-        ends: whether a token ends the generation by itself.
+        limit: maximum length of `context`.
+        ends: whether a token is an end-of-generation token.
         logprobs: alternatives in `Step.logprobs`; None for no log-probabilities.
-        finish: None while the generation goes on, "stop" after an end-of-generation token or a
-            complete stop string, "length" at the limit.
+        finish: None during the generation, "stop" after an end-of-generation token or a complete
+            stop string, "length" at the limit.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Session:
         capacity: int = 0,
     ) -> None:
         """`limit`: of prompt and answer together, of which `capacity` fit into the context at a
-        time (0 for all). `completes`: called once with each committed token in order, whether the
-        text of the answer is complete with it."""
+        time (0 for all). `completes`: called once for each committed token, in order; whether the
+        answer is complete with it."""
         self.context = list(prompt)
-        self.prompt_length = self._asked = len(self.context)
+        self.prompt_length = self._original_prompt = len(self.context)
         self.dropped = 0
         self._shift, self._capacity, self._longest = shift, capacity, limit
         self.sampler = sampler
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def position(self) -> int:
-        """Tokens before the next one, shifted ones included: the place of its noise."""
+        """Number of tokens before the next one, dropped ones included; selects its noise."""
         return len(self.context) + self.dropped
 
     def propose(self, distribution: Distribution, depth: int) -> int:
@@ -114,11 +114,11 @@ class Session:
         return NONE if self._window is None else self._window.after(path)
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
-        """Commit the tokens of one step up to the first that ends the generation; return those.
+        """Commit the tokens of one step up to the first that ends the generation; returns those.
 
         Args:
             tokens: accepted drafts and the target's own token after them, at least one.
-            constraint: the grammar behind the last of them (unused when they are cut short).
+            constraint: the grammar after the last of them (unused if they are cut short).
         """
         room, ends, completes = self.limit - len(self.context), self.ends, self._completes
         kept = tokens if len(tokens) <= room else tokens[:room]
@@ -134,13 +134,13 @@ class Session:
         return kept
 
     def shift(self) -> bool:
-        """Make room in a full context, if wanted and more may be generated; whether it did."""
+        """Shift a full context if enabled and more may be generated; returns whether it did."""
         longest = self._longest - self.dropped
         if self._shift is None or self.finish != "length" or longest <= len(self.context):
             return False
-        gone = self._shift.gone(len(self.context), self._asked)
-        del self.context[gone]
-        count = gone.stop - gone.start
+        removed = self._shift.removed_slice(len(self.context), self._original_prompt)
+        del self.context[removed]
+        count = removed.stop - removed.start
         self.dropped += count
         self.limit = min(self._capacity, longest - count)
         self.prompt_length = len(self.context)

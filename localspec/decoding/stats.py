@@ -1,4 +1,4 @@
-"""The figures of one generation, added up from its steps."""
+"""Statistics of one generation, summed over its steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localspec.decoding.interfaces import PROMPT, Step
 
 @dataclass(slots=True)
 class DrafterStats:
-    """What one source proposed: tokens drafted, tested, accepted.
+    """Counts of one source: tokens drafted, tested, accepted.
 
     Attributes:
-        accepted_per_position, tested_per_position: by depth in the draft, whoever proposed what is
-            before.
+        accepted_per_position, tested_per_position: by depth in the draft, whichever source proposed
+            the tokens before.
     """
 
     drafted: int = 0
@@ -33,7 +33,7 @@ class DrafterStats:
 
 
 def add_counts(sums: list[int], counts: Sequence[int]) -> None:
-    """Add counts by position to sums, which grow where they are shorter."""
+    """Add counts by position to sums, which are extended if shorter."""
     sums.extend([0] * (len(counts) - len(sums)))
     for position, count in enumerate(counts):
         sums[position] += count
@@ -45,7 +45,7 @@ class AccountStatement:
 
     Attributes:
         saved: seconds, against plain decoding at the same pace; negative where it cost more.
-        risked: seconds by which slower steps were slower; `saved` is less by that already.
+        risked: seconds lost in slower steps; already deducted from `saved`.
         fund: seconds that may be risked at its end.
         refused: steps not drafted because the fund did not cover them.
         pair_saved: seconds saved with this pair in all answers and sessions.
@@ -63,26 +63,26 @@ class GenerationStats:
     """Counts and seconds of one generation.
 
     Attributes:
-        prompt_tokens, cached_tokens: of the prompt, and of those that the KV cache still held.
+        prompt_tokens, cached_tokens: of the prompt, and the number of these that were cached.
         generated_tokens: tokens of the answer, an end-of-generation token included.
         target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
-        drafted, tested, accepted: draft tokens proposed, decided on, kept; those behind the first
+        drafted, tested, accepted: draft tokens proposed, decided on, kept; those after the first
             rejection are untested.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
-        calibration_seconds: spent before that on measuring what passes cost.
+        calibration_seconds: spent before that on measuring pass costs.
         decode_seconds: in steps after the first token.
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
-        overhead_seconds: the rest of `decode_seconds`: localspec's own work.
+        overhead_seconds: of localspec itself, the rest of `decode_seconds`.
         by_drafter: counts by the name of the source.
-        rule, lossless: the acceptance rule, and whether it leaves the output as it is.
+        rule, lossless: the acceptance rule, and whether it preserves the output.
         vocabulary: how a draft model with another vocabulary drafts.
         threads, kernels: of the last pass on the CPU, and why.
-        seed: of the random numbers. It repeats the answer where passes and drafts are the same, by
-            rule "match" or with `ModelOptions.exact` whatever is drafted.
-        reasons: why steps were not drafted, and how many.
-        notices: what the user should know, one sentence each.
-        account: what drafting saved and risked; None where nothing was planned.
+        seed: of the random numbers. It reproduces the answer if passes and drafts are the same;
+            by rule "match" or with `ModelOptions.exact` for any drafts.
+        reasons: number of steps without a draft, by reason.
+        notices: sentences for the user.
+        account: what drafting saved and risked; None without `auto`.
     """
 
     prompt_tokens: int = 0

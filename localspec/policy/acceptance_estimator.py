@@ -1,4 +1,4 @@
-"""How likely a drafted token is to be accepted, learned from what was."""
+"""Accept probability of drafted tokens, learned online."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def logit(p: float) -> float:
 @dataclass(eq=False)
 class AcceptanceEstimator(Stored):
     """The accept probability: a logistic function of features, fitted by the extended Kalman filter
-    with forgetting, plus a quick bias of the present conversation alone.
+    with forgetting, plus a fast bias for the current conversation.
 
     Attributes:
         weights: at first the prior ones; the first feature is the constant 1.
@@ -36,8 +36,8 @@ class AcceptanceEstimator(Stored):
     SPREAD = 0.5
     KEEP = 0.9995  # forgetting per observation
     LARGEST = 4.0
-    """Bound of each variance, so that forgetting cannot blow up what is never observed."""
-    EXPECTED = 0.02  # errors up to this teach nothing worth the time
+    """Bound of each variance, as forgetting would inflate that of an unobserved weight."""
+    EXPECTED = 0.02  # smaller errors are not worth an update
     BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
 
     weights: Sequence[float]
@@ -65,7 +65,7 @@ class AcceptanceEstimator(Stored):
         self.seen += 1
         if -self.EXPECTED < error < self.EXPECTED:
             return
-        # This runs for every tested token: no loop is spelled out that a built-in can do.
+        # Hot path: runs for every tested token, so built-ins replace explicit loops.
         scaled = [sum(map(mul, row, features)) for row in self.variance]
         steepness = p * (1.0 - p)
         gain = 1.0 / (1.0 + steepness * sum(map(mul, scaled, features)))
@@ -73,18 +73,17 @@ class AcceptanceEstimator(Stored):
         shrink = gain * steepness * grow
         self.weights = [w + step * s for w, s in zip(self.weights, scaled)]  # noqa: B905
         variance, bounded = [], True
-        # Each product is the same with rows and columns exchanged, to the last bit: forgetting
-        # doubles what rounding leaves between the two every 1,400 observations, and nothing else
-        # takes it away, until there are negative variances.
+        # The matrix has to stay symmetric to the last bit: forgetting doubles any asymmetry every
+        # 1,400 observations, which finally makes variances negative.
         for i, row in enumerate(self.variance):
-            of = scaled[i]
-            row = [v * grow - shrink * (of * s) for v, s in zip(row, scaled)]  # noqa: B905
+            own = scaled[i]
+            row = [v * grow - shrink * (own * s) for v, s in zip(row, scaled)]  # noqa: B905
             if row[i] > largest:
                 bounded = False
             variance.append(row)
         self.variance = variance
         if not bounded:
-            # Row and column together, or it would be the variance of nothing.
+            # Row and column together, so that it stays a covariance.
             fit = [math.sqrt(min(1.0, self.LARGEST / row[i])) for i, row in enumerate(variance)]
             self.variance = [
                 [v * (one * other) for v, other in zip(row, fit, strict=True)]
@@ -94,5 +93,5 @@ class AcceptanceEstimator(Stored):
         self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
 
     def begin(self) -> None:
-        """A new conversation."""
+        """Begin a conversation."""
         self.bias = 0.0

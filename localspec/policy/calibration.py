@@ -1,4 +1,4 @@
-"""Measuring T(n) of a model on this device, with passes over a few arbitrary tokens."""
+"""Calibration: timing passes of a model over arbitrary tokens, for its cost curve T(n)."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ if TYPE_CHECKING:
     from localspec.llama.threads import Threads
 
 WHOLE = (1.4, 0.35)
-"""Seconds for the target and for the draft model where a measurement is asked for."""
+"""Seconds for the target and for the draft model in a calibration on request."""
 FIRST = (0.3, 0.08)  # the same before a first answer
 CORE, ROUNDS = 11, 2
-"""So many of SIZES, the first ones, are measured so often; where passes are BRIEF, all are."""
+"""How many of SIZES are measured ROUNDS times: the first CORE ones; all where passes are BRIEF."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
-"""Sizes measured at a second length of context, which tells what the cache adds."""
+"""Sizes measured at a second context length, for the cost of the cache."""
 LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
 
-STEADY = 1.3  # the first sizes, measured once more at the end, may differ by so much
-AGAIN = 0.01  # seconds for that, if the passes are so short
+STEADY = 1.3  # largest ratio between two measurements of the first sizes on a steady machine
+AGAIN = 0.01  # seconds for the second one, if the passes are short
 IN_A_ROW, BRIEF = 4, 0.02
-"""Plain passes in a row, where one takes fewer seconds. After one of another size llama.cpp builds
-the graph of a pass anew, and its CUDA backend replays a graph from the third pass on."""
-SIMILAR = 1.6  # a stored curve may differ by so much from what is measured in a moment
-REPEATED = 2  # times that a calibration is repeated because the machine was busy
-SHARE = 0.01  # of the seconds that answers take, what comparing a stored curve may take
+"""Plain passes in a row, if one takes fewer seconds than BRIEF. After a pass of another size
+llama.cpp rebuilds its graph, and its CUDA backend replays a graph from the third pass on."""
+SIMILAR = 1.6  # largest ratio between a stored curve and a quick measurement
+REPEATED = 2  # repetitions of a calibration because the machine was busy
+SHARE = 0.01  # of the seconds of answers, for comparisons with a stored curve
 
 
 def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
-    """Measure T(n) within `budget` seconds, the most telling sizes first, each by its fastest
+    """Measure T(n) within `budget` seconds, the most informative sizes first, each by its fastest
     round.
 
     The cache is left empty. Raises Cancelled, and learns nothing, if the passes are cancelled.
 
     Returns:
-        Whether the machine was steady. If not, the curve is better measured again.
+        Whether the machine was steady; if not, the curve should be measured again.
     """
     passes.clear()
     filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
     far: dict[int, float] = {}
     try:
-        # The first passes allocate, and page the weights in.
+        # Warm-up: the first passes allocate, and page the weights in.
         passes.extend(filler[: min(4, passes.capacity // 2)], 1)
         passes.extend(filler[:1], 1)
         held = len(passes.tokens)
         deadline = perf_counter() + budget
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
-            return True  # no room to draft in, either
+            return True  # no room for drafts either
         measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
-        # A GPU's first pass of a size may load kernels, which takes as long as the pass.
+        # A GPU's first pass of a size may load kernels, which doubles its time.
         rounds = ROUNDS if near[max(near)] < BRIEF else 1
         measure(passes, filler, sizes[CORE:], near, deadline, rounds)
         again: dict[int, float] = {}
-        # A pass of some microseconds meets more hiccups, and is soon done again.
+        # A pass of some microseconds varies more, and costs little to repeat.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
         measure(passes, filler, sizes[:2], again, float("inf"), rounds)
         length = FAR_LENGTH
-        # A prompt of that length costs about what its tokens do in the largest pass known.
+        # A prompt costs about as much per token as the largest pass.
         largest = max(near)
         fill = near[largest] / largest * length
         if (
@@ -86,7 +86,7 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
 
 
 def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
-    """Measure what the cache adds after the text that it holds, which stays."""
+    """Measure the cost of the cache after the text that it holds, which is kept."""
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
@@ -96,9 +96,9 @@ def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
     curve.learn({n: seconds / pace for n, seconds in far.items()}, held)
 
 
-def agrees(passes: Cache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits at two points after the text that the cache
-    holds, which stays unless the memory is recurrent."""
+def matches_curve(passes: Cache, curve: CostCurve) -> bool:
+    """Whether a curve of an earlier session still fits at two sizes, after the text that the cache
+    holds. That is kept unless the memory is recurrent."""
     if passes.recurrent:
         passes.clear()
     text = len(passes.tokens)
@@ -111,7 +111,7 @@ def agrees(passes: Cache, curve: CostCurve) -> bool:
         if not text:
             passes.extend(filler[:4], 1)
         held = len(passes.tokens)
-        for _ in range(ROUNDS):  # one pass alone may meet a hiccup
+        for _ in range(ROUNDS):  # a single pass may be interrupted
             measure(passes, filler, [one, four], now, float("inf"))
             off = (now[four] / now[one]) / (curve.seconds(four, held) / curve.seconds(one, held))
             if 1.0 / SIMILAR < off < SIMILAR:
@@ -129,7 +129,7 @@ def measure(
     deadline: float,
     rounds: int = 1,
 ) -> None:
-    """Fastest pass of each size after what the cache holds now."""
+    """Measure the fastest pass of each size after the present cache contents, into `best`."""
     held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:
@@ -147,12 +147,12 @@ def measure(
 
 
 class Calibration:
-    """When passes of a pair are measured: before the first answer, and again after a busy time.
+    """Calibrates a pair before its first answer, and again if the machine was busy.
 
     Args:
-        threads: stay while something is measured.
-        checked: whether nothing in the profile is of another session, which has to be compared with
-            the machine.
+        threads: kept constant during a measurement.
+        checked: whether the profile needs no comparison with the machine, as nothing in it is of
+            an earlier session.
     """
 
     def __init__(self, profile: PairProfile, threads: Threads, *, checked: bool) -> None:
@@ -167,12 +167,12 @@ class Calibration:
         *,
         whole: bool = False,
     ) -> float:
-        """Measure before an answer what is not known yet; returns the seconds it took.
+        """Measure missing curves before an answer; returns the seconds it took.
 
         Args:
-            target: it loses what it holds if its curve is measured.
-            known: tokens of the prompt that the target holds; measuring again must not cost these.
-            whole: measure everything, which may take two seconds, instead of what an answer needs.
+            target: cleared if its curve is measured.
+            known: tokens of the prompt in the target's cache; a repetition must not lose many.
+            whole: measure everything, which may take two seconds, not only what an answer needs.
         """
         started, profile, measured = perf_counter(), self._profile, self._curves(target, models)
         fresh = not 4 * known > len(prompt)
@@ -182,17 +182,17 @@ class Calibration:
             if not any(wanted) and not self.checked:
                 takes = sum(3.0 * curve.seconds(4, 0) for _, curve in measured)
                 if takes > SHARE * (profile.budget.seconds - profile.measured_at):
-                    return 0.0  # another answer will do, or another session
-                wanted = [not agrees(passes, curve) for passes, curve in measured]
+                    return 0.0  # postponed to a later answer, or session
+                wanted = [not matches_curve(passes, curve) for passes, curve in measured]
                 profile.measured_at = profile.budget.seconds
-                if any(wanted) and not fresh:  # another answer will do
+                if any(wanted) and not fresh:  # postponed to a later answer
                     profile.doubts = max(1, profile.doubts)
                     wanted = [False] * len(wanted)
             self.checked, steady = True, []
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:
                     budget = (WHOLE if whole else FIRST)[min(number, 1)]
-                    # On fewer threads, for now, a pass over many tokens costs more beside one.
+                    # With fewer threads for the moment, large passes are relatively slower.
                     steady.append(calibrate(passes, curve, budget) and self._threads.all)
                     if passes is not target:
                         curve.set_pace(1.0 / profile.target.pace)
@@ -208,8 +208,8 @@ class Calibration:
         prompt: Sequence[int],
         read: Callable[[], object],
     ) -> float:
-        """Measure after a long prompt what the cache adds, where that is not known. `read` has the
-        target read all but the last token. Returns the seconds it took, without reading."""
+        """Measure the cost of the cache after a long prompt, if unknown; returns the seconds it
+        took, without the prefill. `read`: prefills all but the last token in the target."""
         spent = 0.0
         for passes, curve in self._curves(target, models):
             context = len(prompt) - 1 if passes is target else len(passes.tokens)

@@ -1,7 +1,7 @@
-"""The cost of a pass, measured on this machine and refined while it is used.
+"""The cost of a pass, measured on this machine and refined by live passes.
 
 T(n, c) = a(n) + b(n) · c, for a pass over n tokens after c cached ones. a(n) is a table, as it need
-not even be monotone. b(n) = b₀ + b₁ · n is what attention adds.
+not be monotone. b(n) = b₀ + b₁ · n is the cost of attention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localspec.policy.stored import Stored
 from localspec.policy.worth import Bid
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
-"""Sizes of a pass worth measuring, the most telling ones first."""
+"""Sizes of a pass worth measuring, the most informative ones first."""
 
 
 @dataclass(eq=False)
@@ -30,33 +30,32 @@ class CostCurve(Stored):
     second cancels out of decisions, and a lasting change of one size gets through.
 
     Attributes:
-        sizes: a(n), as far as it was measured.
+        sizes: the measured a(n).
         slope: b₀ and b₁.
         length: of the context at which the table was measured.
         two_lengths: whether passes were measured at two lengths of context.
-        pace: how much slower than the table the machine is at present.
-        baseline: of plain passes; None where none ran since the pace was set.
-        version: counts the changes that are worth working out costs anew for.
-        answers: how many share a pass; `localspec.scheduling.shared_costs` has curves of several.
+        pace: current time of a pass, relative to the table.
+        baseline: of plain passes; None until one ran since the pace was set.
+        version: number of changes that invalidate derived costs.
+        answers: that share a pass; see `localspec.scheduling.shared_costs` for several.
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
     TABLE_RATE, TABLE_CLIP = 0.03, 0.25
     FIRST_RATE = 0.3
-    """Rates of the first live pass, and of the first of a size; they fall with the root of how many
-    there were."""
+    """Rate of the first live pass, and of the first of a size; it falls with the square root of
+    their number."""
     PLAIN_RATE = 0.5  # rate at which a plain pass moves a doubtful pace
     SETTLE = 0.01
     """Share of the pace (as a logarithm) that the table takes over every REFRESH passes."""
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
-    """The pace may move so far (as a logarithm), or so many times the noise, until it is
-    confirmed."""
+    """Largest unconfirmed change of the pace: as a logarithm, and in units of the noise."""
     OVERDUE = 32  # passes over several tokens until a plain one has to confirm the baseline
-    APART = 256  # tokens that two lengths have to lie apart to tell what the cache costs
+    APART = 256  # least difference of two context lengths to measure the cost of the cache
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
     """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
-    TYPICAL = 4.0  # tokens of a pass in which b₁ · n is about b₀
+    TYPICAL = 4.0  # pass size at which b₁ · n is about b₀
     LEAST = 1e-7  # seconds of a pass, at least
 
     answers = 1
@@ -83,20 +82,20 @@ class CostCurve(Stored):
         return bool(self.sizes)
 
     def forget(self) -> None:
-        """Drop everything that was measured."""
+        """Drop all measurements."""
         self.sizes, self.slope, self.length, self.two_lengths = {}, (0.0, 0.0), 0, False
         self._begin()
 
     def refresh(self) -> None:
-        """See who shares the next pass."""
+        """Update the number of answers that share the next pass."""
 
     def allocate(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
-        """How many candidates are verified, and seconds for each, where several answers decide
-        together; None where this one decides."""
+        """The number of candidates to verify, and the seconds of each, if answers share a pass;
+        None for a single answer."""
         return None
 
     def set_pace(self, pace: float) -> None:
-        """Begin at another pace, for plain passes as well."""
+        """Reset the pace, that of plain passes included."""
         self.pace = self._confirmed = pace
         self.baseline: Baseline | None = None
         self._plain_at = 0  # tokens of context of the latest plain pass
@@ -107,8 +106,8 @@ class CostCurve(Stored):
         return n in self.sizes
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
-        """Take over calibrated seconds by size. The first length of context makes the table,
-        another one what the cache costs."""
+        """Take over calibrated seconds by size. The first context length gives the table, a second
+        one the cost of the cache."""
         if not self.sizes:
             self.length = context
         both = {n: seconds for n, seconds in measured.items() if n in self.sizes}
@@ -122,7 +121,7 @@ class CostCurve(Stored):
         self.version += 1
 
     def seconds(self, n: int, context: int) -> float:
-        """T(n, context), at the table's pace; 0 where nothing is known."""
+        """T(n, context), at the table's pace; 0 if unknown."""
         near = self.sizes.get(n)
         return (self._near(n) if near is None else near) + self._cached(n, context)
 
@@ -136,16 +135,16 @@ class CostCurve(Stored):
         return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
     def plain(self, context: int) -> float:
-        """Seconds of a plain pass at present, as plain passes alone tell."""
+        """Current seconds of a plain pass, measured by plain passes only."""
         if self.baseline is None:
-            # That passes over several tokens are slower than thought tells nothing of plain ones.
+            # Slow passes over several tokens say nothing about plain ones.
             return self.seconds(1, context) * min(self.pace, self._confirmed)
         return self.baseline.now * self.seconds(1, context)
 
     def doubtful(self, context: int) -> bool:
-        """Whether a plain pass has to confirm the baseline: others moved the pace far, or there
-        were only others for long; or the latest was strange, at another length, or of another
-        session."""
+        """Whether a plain pass has to confirm the baseline: other passes moved the pace far, or
+        were too many in a row; or the latest plain one was an outlier, at another context length,
+        or of an earlier session."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
@@ -156,8 +155,7 @@ class CostCurve(Stored):
         return abs(math.log(self.pace / self._confirmed)) > tolerance
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
-        """Learn from a live pass. `alike`: whether the one before a plain pass was plain as
-        well."""
+        """Learn from a live pass. `alike`: whether the pass before a plain one was plain, too."""
         if seconds <= 0.0:
             return
         if not self.sizes:
@@ -182,16 +180,16 @@ class CostCurve(Stored):
         seen = self._seen[n] = self._seen.get(n, 0) + 1
         rate = max(self.TABLE_RATE, self.FIRST_RATE / math.sqrt(seen))
         moved = expected * (math.exp(rate * _clipped(off, self.TABLE_CLIP)) - 1.0)
-        # Near the beginning the error is that of the table; deep in a text it may be the cache's.
+        # In a short context the error is due to the table; in a long one perhaps to the slope.
         share = 0.0
         if context >= self.APART:
             unsure = self.UNSURE * near
             slope = max(expected - near, unsure * context / 512) * self.UNSURE_SLOPE
             share = slope * slope / (unsure * unsure + slope * slope)
         cached = expected - near
-        if cached > near:  # so much it cannot be: it was measured in a busy moment
+        if cached > near:  # implausible: measured while the machine was busy
             share = max(share, (cached - near) / expected)
-        plain = self.plain(self._plain_at)  # what it takes stays what plain passes said
+        plain = self.plain(self._plain_at)  # must not change below
         self._move(n, near + moved * (1.0 - share))
         if share:
             relative = n / self.TYPICAL
@@ -215,29 +213,29 @@ class CostCurve(Stored):
         self.sizes[n] = max(seconds, self.LEAST)
 
     def _move(self, n: int, seconds: float) -> None:
-        """Change a(n) by a live pass."""
+        """Update a(n) by a live pass."""
         self._set(n, max(0.5 * self._near(n), seconds))
 
     def _cached(self, n: int, context: int) -> float:
-        """What the cache adds."""
+        """The cost of the cache."""
         return (self.slope[0] + self.slope[1] * n) * context
 
     def _fit_slope(self, measured: Mapping[int, float], context: int) -> None:
-        """b₀ and b₁, by least squares over what each size took more than at the table's length."""
+        """Fit b₀ and b₁ by least squares to the extra time over the table's context length."""
         sizes = list(measured)
-        there = {n: self.seconds(n, self.length) for n in sizes}
-        added = [max(0.0, (measured[n] - there[n]) / (context - self.length)) for n in sizes]
+        near = {n: self.seconds(n, self.length) for n in sizes}
+        added = [max(0.0, (measured[n] - near[n]) / (context - self.length)) for n in sizes]
         each, fixed = np.polyfit(sizes, added, 1).tolist() if len(sizes) > 1 else (0.0, added[0])
         if each < 0.0:
             each, fixed = 0.0, float(np.mean(added))
         self.slope = slope = max(0.0, fixed), each
         for n in sizes:
-            # The cache's share cannot be most of what a pass takes where it is nearly empty.
-            self._set(n, max(0.5 * there[n], there[n] - (slope[0] + slope[1] * n) * self.length))
+            # With a nearly empty cache its cost cannot be most of a pass.
+            self._set(n, max(0.5 * near[n], near[n] - (slope[0] + slope[1] * n) * self.length))
         self.two_lengths = True
 
     def _near(self, n: int) -> float:
-        """a(n): interpolated, and in proportion beyond the largest size."""
+        """a(n): interpolated, and extrapolated in proportion beyond the largest size."""
         table, known = self.sizes, self._known
         if n in table:
             return table[n]

@@ -1,4 +1,4 @@
-"""What is known of a pair on this machine; kept from session to session."""
+"""The profile of a pair on this machine; kept across sessions."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from localspec.policy.stored import Stored
 
 @dataclass(eq=False)
 class PairProfile(Stored):
-    """Cost curves, and what is known of each source that ever drafted for this target here.
+    """Cost curves of a target, and the profiles of all sources that drafted for it here.
 
     Attributes:
         target: T(n) of the target.
-        doubts: how many times in a row the curves were measured on a busy machine.
-        measured_at: `Budget.seconds` when a pass was measured last.
+        doubts: number of consecutive calibrations on a busy machine.
+        measured_at: `Budget.seconds` at the last measurement.
         step_overhead, row_overhead: localspec's own seconds for a plain step, and per drafted
             token.
-        answers, said: answers begun, and tokens in them so far; older ones count less.
+        answers, said: answers begun, and their tokens; older ones count less.
         stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
     """
 
     OVERHEAD_RATE = 0.05
-    KEPT = 0.9  # weight of an answer's length, for each one that was begun after it
+    KEPT = 0.9  # decay of an answer's weight, per later answer
 
     target: CostCurve = field(default_factory=CostCurve)
     budget: Budget = field(default_factory=Budget)
@@ -45,7 +45,7 @@ class PairProfile(Stored):
     stock: PositiveFloat | None = None
 
     def forget(self) -> None:
-        """Start anew, as on a machine that has never run this pair."""
+        """Reset to the state of a pair that never ran here."""
         self._replace_with(PairProfile())
 
     def _replace_with(self, other: PairProfile) -> None:
@@ -53,7 +53,7 @@ class PairProfile(Stored):
             setattr(self, one.name, getattr(other, one.name))
 
     def source(self, source: Source) -> SourceProfile:
-        """The profile of a source, of an earlier session where there is one."""
+        """The profile of a source, created if missing."""
         found = self.sources.get(source.name)
         if found is None:
             found = self.sources[source.name] = SourceProfile()
@@ -61,14 +61,14 @@ class PairProfile(Stored):
         return found
 
     def begin(self) -> None:
-        """A new answer."""
+        """Begin an answer."""
         self.answers, self.said = self.answers * self.KEPT + 1.0, self.said * self.KEPT
         for source in self.sources.values():
             source.begin()
 
     @property
     def usual_length(self) -> float:
-        """Tokens of an answer; infinite while none is known."""
+        """Mean tokens of an answer; infinite while unknown."""
         return self.said / self.answers if self.said else math.inf
 
     def record_overhead(self, overhead: float, drafted: int) -> None:
@@ -81,11 +81,11 @@ class PairProfile(Stored):
             self.step_overhead += self.OVERHEAD_RATE * (overhead - self.step_overhead)
 
     def verifying(self, context: int, most: int, target: CostCurve | None = None) -> list[float]:
-        """Seconds of a verifying step by its tokens, up to most + 1, at the table's pace; [0] means
-        nothing."""
+        """Seconds of a verifying step by its tokens, up to most + 1, at the table's pace; [0] is
+        unused."""
         target = target or self.target
         row = target.row(most + 1, context)
-        # Gains are measured by plain decoding, which plain passes know best.
+        # Gains are relative to plain decoding, whose time is best known from plain passes.
         row[1] = target.plain(context) / target.pace
         step, each = self.step_overhead / target.pace, self.row_overhead / target.pace
         return [0.0, *(seconds + step + n * each for n, seconds in enumerate(row[1:]))]
@@ -103,8 +103,7 @@ class PairProfile(Stored):
         return found
 
     def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave. Raises ValueError, and changes nothing, if it is no such
-        record."""
+        """Load a record of `as_dict`. Raises ValueError, and changes nothing, if it is invalid."""
         found = _PROFILE.validate_python(stored)
         if stored.keys() != {one.name for one in fields(self)}:
             raise ValueError("a field is missing")

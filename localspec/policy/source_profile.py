@@ -1,4 +1,4 @@
-"""What is known of one source; kept from session to session."""
+"""The profile of one source; kept across sessions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from localspec.policy.stored import Stored
 
 @dataclass(eq=False)
 class Gain(Stored):
-    """Tokens that something brings: a mean of the latest, and how many observations it counts
-    for."""
+    """Running mean of gained tokens, and the effective number of observations."""
 
-    LATEST, EARLIER = 12.0, 6.0  # observations that count, at most; and those of earlier answers
+    LATEST, EARLIER = 12.0, 6.0  # most effective observations, in all and from earlier answers
     BONUS = 0.15  # tokens, over the root of the count (Lattimore & Szepesvári 2020, chapter 7)
 
     mean: float = 0.75
@@ -30,7 +29,7 @@ class Gain(Stored):
         return self.mean + self.BONUS / math.sqrt(self.count)
 
     def begin(self) -> None:
-        """A new answer."""
+        """Begin an answer."""
         self.count = min(self.count, self.EARLIER)
 
     def learn(self, tokens: float) -> None:
@@ -40,19 +39,18 @@ class Gain(Stored):
 
 @dataclass(eq=False)
 class SourceProfile(Stored):
-    """What is known of one source.
+    """Costs, acceptance and gains of one source.
 
     Attributes:
-        costs: T(n) of its model, relative to the pace of the target's: a machine that changes
-            changes both. Empty for a lookup source.
+        costs: T(n) of its model, relative to the pace of the target's, as a change of the machine
+            affects both. Empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
-        gain: of asking it beyond what was looked up, its first pass not taken off.
-        saved: plain passes that it saved a token in the latest answers; None before the first.
+        gain: of drafting by it over lookups only, its first pass not deducted.
+        saved: plain passes saved per token in recent answers; None before the first.
     """
 
     SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5
-    """Weight of a token in `saved`; what is left of a loss for each answer that it was left out
-    of."""
+    """Weight of a token in `saved`; factor on a loss for each answer without it; first value."""
 
     costs: CostCurve = field(default_factory=CostCurve)
     estimators: dict[str, AcceptanceEstimator] = field(default_factory=dict)
@@ -63,7 +61,7 @@ class SourceProfile(Stored):
         self._priors: Mapping[str, tuple[float, ...]] = {}
 
     def add_priors(self, priors: Mapping[str, tuple[float, ...]]) -> None:
-        """The source is here: begin with its priors what has other features, or none."""
+        """Add estimators for the source's priors, where missing or of another size."""
         if priors is self._priors:
             return
         self._priors = priors
@@ -73,17 +71,17 @@ class SourceProfile(Stored):
                 self.estimators[kind] = AcceptanceEstimator([*prior])
 
     def begin(self) -> None:
-        """A new answer."""
+        """Begin an answer."""
         for estimator in self.estimators.values():
             estimator.begin()
         self.gain.begin()
 
     def record_savings(self, passes: float, tokens: int) -> None:
-        """In a step of so many tokens it saved so many plain passes."""
+        """Record the plain passes saved in a step of `tokens` tokens."""
         before = self.FIRST if self.saved is None else self.saved
         self.saved = before + min(1.0, tokens * self.SAVED_RATE) * (passes / tokens - before)
 
     def record_omission(self, needed: float) -> None:
-        """An answer is begun without it, in which it would have had to save so many."""
+        """Record an answer without it, for which it would have had to save `needed` per token."""
         if self.saved is not None:
             self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)

@@ -1,4 +1,4 @@
-"""Where profiles are kept: one JSON file per machine × pair × settings × library."""
+"""Storage of profiles: one JSON file per machine × pair × settings × library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.policy.profile import PairProfile
 
-FORMAT = 9  # counts up when a stored record means something else; older ones are measured anew
+FORMAT = 9  # increased when records change; older ones are dropped, and measured again
 
 LATELY = 180.0  # seconds after which a debt of the budget is forgiven
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("localspec.policy.store")
 
 
 class ProfileStore:
-    """Reads and writes what is known of one pair here. Never raises: it can all be measured again.
+    """Loads and saves the profile of one pair. Never raises, as all of it can be measured again.
 
     Args:
         identity: everything that the figures depend on, as JSON values.
@@ -34,7 +34,7 @@ class ProfileStore:
         self.path = folder() / f"{fingerprint(identity)[:24]}.json"
 
     def load(self, profile: PairProfile) -> bool:
-        """Fill in what an earlier session measured; False where there is nothing (valid)."""
+        """Load an earlier session's measurements; False if there are none (valid)."""
         try:
             stored = json.loads(read_file(self.path))
             if stored["identity"] != self.identity:
@@ -71,5 +71,5 @@ class ProfileStore:
 
 
 def folder() -> Path:
-    """Where all the files are."""
+    """The folder of all profiles."""
     return paths.cache_folder() / "measurements"

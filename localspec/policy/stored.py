@@ -1,4 +1,4 @@
-"""What is kept on disk is its own record: pydantic checks the fields of these dataclasses."""
+"""Base of the dataclasses that are stored on disk; pydantic checks their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a draft is worth: expected tokens against the seconds they cost.
+"""The worth of a draft: expected tokens, less the cost in seconds.
 
 Tokens per second are maximised in the long run by maximising, at every decision, expected tokens −
 rate × expected seconds, where the rate is the tokens per second on average (Dinkelbach 1967). A
@@ -18,13 +18,13 @@ FARTHEST = 4
 
 
 class Bid(NamedTuple):
-    """What one of several answers would have verified.
+    """The candidates of one of several answers, for a shared pass.
 
     Attributes:
-        reaches: path probabilities of its candidates, in the order in which they are taken.
-        firm: how many of these are verified in any case: what was drawn.
-        rate: tokens per second to be had.
-        spare: seconds that may be lost by verifying in vain.
+        reaches: path probabilities of its candidates, in the order of choice.
+        firm: how many of these are mandatory, as they were drawn.
+        rate: attainable tokens per second.
+        spare: seconds that may be lost if nothing is accepted.
     """
 
     reaches: list[float]
@@ -34,11 +34,11 @@ class Bid(NamedTuple):
 
 
 class Worth:
-    """Worth of drafts at one place of a text, in tokens; `plain` is that of plain decoding.
+    """Worth of drafts at one position, in tokens; `plain` is that of plain decoding.
 
     Args:
         seconds: of a pass of the target by its tokens, from 1 on.
-        rate: tokens per second to be had on average.
+        rate: attainable tokens per second on average.
         spare: seconds that the step may take beyond a plain one if nothing is accepted.
         firm: whether all candidates are verified, as they were drawn.
     """
@@ -51,15 +51,15 @@ class Worth:
         self.seconds, self.rate, self.spare = seconds, rate, spare
         self._firm = firm
         self.plain = 1.0 - rate * seconds[1]
-        self._prices: list[float] = []  # made when they are asked for: most steps draft nothing
+        self._prices: list[float] = []  # computed on demand, as most steps draft nothing
 
     def spend(self, seconds: float) -> None:
-        """Count seconds of a draft pass: so much less may be lost by verifying."""
+        """Deduct the seconds of a draft pass from what may be lost by verifying."""
         self.spare -= seconds
         self._prices = []
 
     def _affordable(self) -> list[float]:
-        """Tokens' worth of passes of the target over 1, 2 … tokens, as many as may be verified."""
+        """Costs, in tokens, of passes of the target over 1, 2 … tokens, as far as affordable."""
         if not self._prices:
             costs, most = self.seconds, len(self.seconds) - 1
             while most > 1 and costs[most] - costs[1] > self.spare:
@@ -68,23 +68,23 @@ class Worth:
         return self._prices
 
     def affords(self, seconds: float, count: int) -> bool:
-        """Whether so many candidates may still be verified after a pass of so many seconds."""
+        """Whether `count` candidates may still be verified after a pass of these seconds."""
         costs = self.seconds
         return count + 1 < len(costs) and seconds + costs[count + 1] - costs[1] <= self.spare
 
     def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
-        """Of the best number of these candidates; of all of them where they are firm."""
+        """Worth of the best number of these candidates; of all of them where they are firm."""
         reaches = [*reaches, *further]
         if self._firm:
             count = min(len(reaches), len(self.seconds) - 2)
             return 1.0 + sum(reaches) - self.rate * self.seconds[count + 1]
         reaches.sort(reverse=True)
-        # This runs for every pass that is thought of: no loop is spelled out.
+        # Hot path: runs for every pass considered, so built-ins replace an explicit loop.
         best: float = max(map(sub, accumulate(reaches, initial=1.0), self._affordable()))
         return best
 
     def count(self, reaches: Sequence[float], firm: int = 0) -> int:
-        """How many of these candidates are best verified, in their order; at least `firm`."""
+        """The number of these candidates, in order, worth verifying most; at least `firm`."""
         best, count, total, most = self.plain, 0, 1.0, len(self._affordable()) - 1
         if firm:
             best, count, total = float("-inf"), firm, 1.0 + sum(reaches[: firm - 1])
@@ -109,7 +109,7 @@ class Worth:
         """Whether some number of further draft passes is worth more than `now`.
 
         Args:
-            reaches, known: of the candidates that there are, and of further ones to count.
+            reaches, known: of the existing candidates, and of further ones to include.
             reach: of the candidate that the first pass reads.
             continuation: probability of each further token, if those before it are accepted.
             one: seconds of a pass.
@@ -120,7 +120,7 @@ class Worth:
             reach *= continuation
             spent += price
             if reach + 0.2 < spent and not self._firm:
-                return False  # what is left to gain is less than what is spent
+                return False  # the remaining gain cannot cover the cost
             further.append(reach)
             if self.of(reaches, further) - spent > now:
                 return True

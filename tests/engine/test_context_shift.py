@@ -124,4 +124,4 @@ def test_penalties_and_sampling_go_on(small: Engine) -> None:
     ids=str,
 )
 def test_what_leaves(shift: ContextShift, tokens: int, prompt: int, gone: slice) -> None:
-    assert shift.gone(tokens, prompt) == gone
+    assert shift.removed_slice(tokens, prompt) == gone

@@ -39,7 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return True  # whatever else this machine does
 
     monkeypatch.setattr(calibration, "calibrate", counted)
-    monkeypatch.setattr(calibration, "agrees", lambda *_: True)
+    monkeypatch.setattr(calibration, "matches_curve", lambda *_: True)
     return seen
 
 
