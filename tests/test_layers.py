@@ -142,7 +142,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_370, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_767, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
-    "drafters": (2_725, 70),  # the same; plans that options force
+    "drafters": (2_726, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (560, 10),  # what nobody holds is freed
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "loading": (1_045, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
-    "policy": (2_133, 73),  # what steps cost is told apart from what busy spells do
+    "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),

@@ -1,6 +1,6 @@
-"""A vocabulary as bytes, in which different vocabularies compare.
+"""A vocabulary as byte strings, so that different vocabularies can be compared.
 
-A control token spells its name between marks that no text contains."""
+A control token is spelled as its name between marks that occur in no text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
 """Around the name of a control token; neither occurs in UTF-8."""
 _CONTROL = re.compile(rb"\xff\xfe.*?\xfe\xff", re.DOTALL)
 _LEAD = b"\n"
-"""Written before a text that a tokenizer would otherwise put a space before."""
+"""Put before a text to which a tokenizer would otherwise add a space."""
 _ALL = b"\xff" * 8
-"""Sorts behind everything that is spelled."""
+"""Sorts after all spellings."""
 
 Piece = tuple[int, int]
-"""A token, and the end of its text in bytes."""
+"""A token, and the offset in bytes of the end of its text."""
 
 
 def control(name: bytes) -> bytes:
     return OPENS + name + CLOSES if name else b""
 
 
-class Sorted:
+class SortedTokens:
     """Tokens in the order of their bytes: int64 [tokens]."""
 
     __slots__ = ("_keys", "tokens")
@@ -38,7 +38,7 @@ class Sorted:
         self._keys = [spelled[token] for token in ordered]
 
     def beyond(self, start: bytes) -> npt.NDArray[np.int64]:
-        """Those of `tokens` that begin with `start` and go on."""
+        """The tokens of which `start` is a proper prefix."""
         low = bisect_right(self._keys, start)
         return self.tokens[low : bisect_left(self._keys, start + _ALL, low)]
 
@@ -47,8 +47,8 @@ class ByteVocabulary:
     """The tokens of one model.
 
     Attributes:
-        spelled: bytes of each token; empty where it has none.
-        ids: the token that spells something by itself.
+        spelled: bytes of each token, maybe empty.
+        ids: token by its bytes.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ByteVocabulary:
         spelled: bytes of each token, see `control`.
         tokenize: tokens of UTF-8 text without control tokens; None takes the longest token that
             fits.
-        second_best: tokens that others with the same bytes are preferred to.
+        second_best: tokens used only if no other one has the same bytes.
         """
         self.spelled = spelled
         self._tokenize = tokenize
@@ -74,7 +74,7 @@ class ByteVocabulary:
         self._longest = max(map(len, self.ids), default=0)
 
     def encode(self, text: bytes) -> list[Piece]:
-        """The tokens that this model writes a text with, as far as it can."""
+        """Tokenize a text; bytes without a token are left out."""
         return list(self._pieces(text))
 
     def first(self, text: bytes) -> int:
@@ -86,12 +86,12 @@ class ByteVocabulary:
             yield from self._plain(text[done : match.start()], done)
             done = match.end()
             token = self.ids.get(match.group())
-            if token is not None:  # there is no other way to say it
+            if token is not None:  # it has no other spelling
                 yield token, done
         yield from self._plain(text[done:], done)
 
     def _plain(self, text: bytes, start: int) -> Iterator[Piece]:
-        """Text without control tokens, which begins at byte `start` of the whole."""
+        """Tokenize text without control tokens, at byte `start` of the whole."""
         while text:
             try:
                 text.decode()
@@ -99,7 +99,7 @@ class ByteVocabulary:
             except UnicodeDecodeError as error:
                 end, bad = error.start, error.end
             yield from self._valid(text[:end], start)
-            # Half a character, or none: only tokens for single bytes can say it.
+            # Incomplete or invalid UTF-8, for which only tokens of single bytes serve.
             yield from self._longest_first(text[end:bad], start + end)
             text, start = text[bad:], start + bad
 
@@ -110,17 +110,17 @@ class ByteVocabulary:
         for lead in (b"", _LEAD) if text else ():
             tokens = tokenize(lead + text)
             at, pieces = start + len(text), list[Piece]()
-            # From the end, as a tokenizer may have put a space in front.
+            # From the end, as a tokenizer may have added a space in front.
             for token in reversed(tokens):
                 pieces.append((token, at))
                 at -= len(self.spelled[token])
                 if at <= start:
                     break
             pieces.reverse()
-            said = b"".join(self.spelled[token] for token, _ in pieces)
-            if at == start and said == text and (lead or len(pieces) == len(tokens)):
+            joined = b"".join(self.spelled[token] for token, _ in pieces)
+            if at == start and joined == text and (lead or len(pieces) == len(tokens)):
                 return pieces
-        return self._longest_first(text, start)  # the tokenizer changes what it reads
+        return self._longest_first(text, start)  # the tokenizer normalises its input
 
     def _longest_first(self, text: bytes, start: int) -> Iterator[Piece]:
         at = 0
@@ -132,4 +132,4 @@ class ByteVocabulary:
                     yield token, start + at
                     break
             else:
-                at += 1  # there is no word for it
+                at += 1  # no token has this byte

@@ -1,4 +1,4 @@
-"""From `Drafting` to the drafter of one answer."""
+"""Composition of the drafter of one answer from its `Drafting` options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 
 CHEAP = 1.2
-"""In plain passes, what one with a window of more than two columns may take."""
+"""Most time of a pass with a window of more than two columns, in plain passes."""
 
 
 def compose(
@@ -40,16 +40,15 @@ def compose(
     choice; else the policy decides over all sources.
 
     Args:
-        parts: what sources can be made of.
-        profile: what is known of the pair on this machine.
+        parts: from which sources are built.
+        profile: of the pair on this machine.
         limits: of the target.
         trees: whether the acceptance rule takes branches.
         coupled: whether model sources draw with the target's noise.
-        costs: of the target's passes, None for those of an answer alone.
-        cannot: why this target should not be drafted for, or None; a source named is used all the
-            same.
-        session: of the answer, with its prompt; then draft models that cannot earn back reading it
-            are left out.
+        costs: of the target's passes; None for those of a single answer.
+        cannot: why `auto` must not draft for this target, or None.
+        session: of the answer, with its prompt; if given, draft models that cannot earn back
+            reading it are left out.
         known: tokens of the prompt that are cached.
 
     Raises:
@@ -96,15 +95,15 @@ def compose(
 
 
 def decides(drafting: Drafting, parts: Parts, cannot: str | None) -> bool:
-    """Whether `compose` gives the policy, which has to know what passes cost; raises as it does."""
+    """Whether `compose` returns the policy, which needs pass costs; raises as it does."""
     return cannot is None and require(drafting, parts) == "auto"
 
 
 def require(drafting: Drafting, parts: Parts) -> str:
-    """The name of what drafts: "none", "auto", or that of a source.
+    """The effective drafter: "none", "auto", or the name of a source.
 
     Raises:
-        UsageError: a source by name lacks what it needs.
+        UsageError: a named source lacks a part that it needs.
     """
     name = drafting.drafter
     if name == "auto" and drafting.shaped:
@@ -125,7 +124,7 @@ def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
 
 
 def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
-    """Columns of a window beside a draft: two, and more where their rows cost next to nothing."""
+    """Columns of a window beside a draft: two, or more where their rows cost little."""
     beside = (limits.max_draft - plan.depth * plan.width) // LEVELS
     most = min(limits.max_leaves - plan.width, beside)
     if not profile.target:

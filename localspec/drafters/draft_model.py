@@ -1,7 +1,7 @@
 """The draft model as a source: chains drawn from it, trees of its choices.
 
 Of a long text it reads the first few tokens (attention sinks: Xiao et al. 2024, section 3) and the
-latest ones, at the positions right behind those."""
+latest ones, at the positions that follow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from localspec.decoding.sources import DraftContext, DraftPasses, ModelSource
 from localspec.decoding.tree import TokenTree
 
 SINKS = 4
-"""Tokens at the beginning that stay."""
+"""Tokens kept at the beginning."""
 _NEEDLE = 16
-"""Tokens by which a place in a text is found again."""
+"""Tokens by which a position in a text is found."""
 
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
@@ -30,14 +30,14 @@ PRIORS = {
     "second": (1.1, 1.0, 2.4),
     "second coupled": (-0.26, 0.38, -0.08),
 }
-"""Where a pair begins. Features: see `localspec.policy.draft_builder`.
+"""Initial weights of a new pair. Features: see `localspec.policy.draft_builder`.
 
 Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
 the embedded pair at T = 0.8."""
 
 
 class RowsAhead(NamedTuple):
-    """Rows behind a text and its expected continuation.
+    """Rows after a text and its predicted continuation.
 
     Attributes:
         rows: float32 [1 + len(expected), vocabulary].
@@ -46,8 +46,8 @@ class RowsAhead(NamedTuple):
     rows: Rows
     expected: list[int]
 
-    def behind(self, tokens: Sequence[int]) -> RowsAhead | None:
-        """What is left behind `tokens`; None where other ones were expected."""
+    def after(self, tokens: Sequence[int]) -> RowsAhead | None:
+        """The rows after `tokens`; None if other tokens were predicted."""
         n = len(tokens)
         if n > len(self.expected) or self.expected[:n] != list(tokens):
             return None
@@ -55,14 +55,13 @@ class RowsAhead(NamedTuple):
 
 
 class DraftModel(ModelSource):
-    """A draft model, whose cache is kept in step with a session; accepted drafts are not decoded
-    again.
+    """A draft model whose cache follows a session; accepted drafts are not decoded again.
 
     Attributes:
-        greedy: in the present answer. Greedy drafts are accepted with probability p of their token,
+        greedy: in the current answer. Greedy drafts are accepted with probability p of their token,
             sampled ones with Σ min(p, q).
-        reader: a `ParallelReader`, where target and draft model can run side by side.
-        reads_along: whether it can read expected tokens of others in the same pass.
+        reader: a `ParallelReader` if target and draft model can run in parallel, else None.
+        reads_along: whether a pass can include predicted tokens of other sources.
     """
 
     name = "model"
@@ -71,14 +70,14 @@ class DraftModel(ModelSource):
     reader: Any = None
     reads_along = True
     WINDOW = 256
-    """If more tokens than this are unread, only the latest ones are read."""
+    """If more tokens than this are unread, only the latest WINDOW are read."""
     LONGEST, ROOM = 2048, 2048 + 128
-    """Tokens that it holds at most, as passes after more are slow; the same with drafts."""
+    """Most cached tokens, as passes slow down with more; the same with drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:
-        vocabulary: tokens of the *target*; rows are cut or padded to it.
-        window: see WINDOW; None has it read everything.
+        vocabulary: size of the *target's*; rows are cut or padded to it.
+        window: see WINDOW; None reads everything.
         """
         self.cache = cache
         self._window = window
@@ -92,7 +91,7 @@ class DraftModel(ModelSource):
         return self.cache.native_seconds - hidden
 
     def draws(self, *, greedy: bool) -> bool:
-        """Asked before an answer: whether its tokens may be drawn, or are chosen."""
+        """Whether its tokens may be drawn, or are chosen; called before an answer."""
         return True
 
     def kind(self, session: Session) -> str:
@@ -108,21 +107,21 @@ class DraftModel(ModelSource):
 
     @contextmanager
     def verifying(self, session: Session, tree: TokenTree) -> Iterator[None]:
-        """Read on as if the tree's main branch were accepted."""
-        assert self.reader is not None, "the plan overlaps what cannot run side by side"
+        """Read ahead as if the tree's main branch were accepted."""
+        assert self.reader is not None, "an overlapping plan needs a parallel reader"
         self.reader.start(session.context, tree.path_tokens(tree.main_leaf()))
         try:
             yield
         finally:
             self.reader.stop()
 
-    # In step with the text.
+    # Synchronisation with the text.
 
     def begin(self, prompt: Sequence[int]) -> None:
         if self.reader is not None:
             self.reader.forget()
         self._agreed = 0
-        self._left_out = 0 if self._window is None else _left_out_of(prompt, self.cache.tokens)
+        self._left_out = 0 if self._window is None else _count_left_out(prompt, self.cache.tokens)
         self.sync(prompt)
         text = self.to_read(prompt)
         missing = text[len(self.cache.tokens) : -1]
@@ -140,12 +139,12 @@ class DraftModel(ModelSource):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        """Drop what does not agree with the committed tokens, and the last of these, after which a
-        row is wanted.
+        """Drop cached tokens that differ from the committed ones, and the last of these, as the row
+        after it is needed.
 
         Args:
-            beyond: tokens that are imagined to follow, until the next `sync`.
-            whole: the row after the last token is known.
+            beyond: hypothetical tokens after the context, until the next `sync`.
+            whole: whether the row after the last token is known.
         """
         context = _excerpt(context, self._left_out)
         held, known = self.cache.tokens, len(context)
@@ -164,8 +163,8 @@ class DraftModel(ModelSource):
         self.cache.truncate(0)
 
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
-        """What it reads of a text; before reading to its end, for which more may be left out."""
-        if self._begins_anew(context):
+        """The part of a text that it reads. Call it before reading, as it may leave out more."""
+        if self._restarts(context):
             assert self._window is not None
             self.cache.truncate(min(len(self.cache.tokens), SINKS))
             self._left_out = len(context) - self._window - SINKS
@@ -173,17 +172,17 @@ class DraftModel(ModelSource):
         return _excerpt(context, self._left_out)
 
     def held(self, context: Sequence[int]) -> int:
-        if self._begins_anew(context):
+        if self._restarts(context):
             assert self._window is not None
             return SINKS + self._window
         return len(context) - self._left_out
 
     def unread(self, context: Sequence[int]) -> int:
         held = len(self.cache.tokens)
-        kept = min(held, SINKS) if self._begins_anew(context) else held
+        kept = min(held, SINKS) if self._restarts(context) else held
         return self.held(context) - kept
 
-    def _begins_anew(self, context: Sequence[int]) -> bool:
+    def _restarts(self, context: Sequence[int]) -> bool:
         window, length = self._window, len(context) - self._left_out
         if window is None or length <= window + SINKS:
             return False
@@ -205,15 +204,15 @@ class DraftModel(ModelSource):
 
 
 class ChainPasses:
-    """The passes over a draft of one branch, which is appended to the cache and cut back; `ahead`:
-    rows that are known already."""
+    """The passes over a draft of one branch, which is appended to the cache and truncated again.
+    `ahead`: rows that are known already."""
 
     def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
         self._model = model
         self._rows: Rows | None = None if ahead is None else ahead.rows
         self._expected = [] if ahead is None else ahead.expected
-        self._at: list[int] = []  # the path behind which they begin
-        self._read = -1  # tokens of the cache behind that one, where nothing was read along
+        self._at: list[int] = []  # path before the first row
+        self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
 
     def knows(self, path: list[int]) -> bool:
         if self._rows is None or path == self._at:
@@ -233,16 +232,16 @@ class ChainPasses:
             held = len(cache.tokens)
             unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
-        primes: list[int] = []
+        predicted: list[int] = []
         if model.reads_along:
             room = model.room(draft.session.context) - len(path)
-            primes = draft.predicted_tokens(size)[: max(0, room)]
-        self._rows = model.read([*unread, *primes], 1 + len(primes))
-        if not primes:
+            predicted = draft.predicted_tokens(size)[: max(0, room)]
+        self._rows = model.read([*unread, *predicted], 1 + len(predicted))
+        if not predicted:
             cache.checkpoint()
-        self._read = -1 if primes else len(cache.tokens)
-        draft.record_pass(size + len(primes))
-        self._expected, self._at = primes, path
+        self._read = -1 if predicted else len(cache.tokens)
+        draft.record_pass(size + len(predicted))
+        self._expected, self._at = predicted, path
 
     def row(self, path: list[int]) -> Row:
         assert self._rows is not None
@@ -251,14 +250,15 @@ class ChainPasses:
 
 
 def _excerpt(text: Sequence[int], left_out: int) -> Sequence[int]:
-    """The first SINKS tokens of a text, and those behind `left_out` more."""
+    """The first SINKS tokens of a text, and those after the next `left_out`."""
     return [*text[:SINKS], *text[SINKS + left_out :]] if left_out else text
 
 
-def _left_out_of(text: Sequence[int], held: Sequence[int]) -> int:
-    """How many tokens of a text a cache left out; 0 where it holds the beginning, or too little."""
+def _count_left_out(text: Sequence[int], held: Sequence[int]) -> int:
+    """Number of tokens of a text that a cache left out; 0 if it holds the beginning, or too
+    little."""
     needle = list(held[SINKS : SINKS + _NEEDLE])
     if not needle or list(held[:SINKS]) != list(text[:SINKS]):
         return 0
-    behind = list(text[SINKS:])
-    return next((n for n in range(len(behind)) if behind[n : n + len(needle)] == needle), 0)
+    rest = list(text[SINKS:])
+    return next((n for n in range(len(rest)) if rest[n : n + len(needle)] == needle), 0)

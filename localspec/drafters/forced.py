@@ -1,4 +1,4 @@
-"""Drafts what a grammar or a schema leaves no choice about: names of properties, constants."""
+"""Drafts of text forced by a grammar or a schema: names of properties, constants."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
 
 _WEIGHTS = (3.5, -2.0)
-"""Of a token, and of the last one, which what follows may be spelled with."""
+"""Of a token; of the last one, which may be part of a longer token."""
 _PRIORS = {"greedy": _WEIGHTS, "sampled": _WEIGHTS}
 
 
 class ForcedSource(LookupSource):
-    """The only text that may come (llguidance's fast-forward), in the vocabulary's spelling; the
-    target may spell it otherwise. A position is what has to follow there."""
+    """Proposes the only text that a grammar allows (llguidance's fast-forward), as tokenized by the
+    vocabulary; the target may choose other tokens. A position is the text that has to follow."""
 
     name = "grammar"
     priors = _PRIORS

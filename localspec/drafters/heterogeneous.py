@@ -1,4 +1,4 @@
-"""A draft model with another vocabulary than the target's."""
+"""A draft model whose vocabulary differs from the target's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from localspec.drafters.mapped_cache import MappedCache
 class HeterogeneousDraftModel(DraftModel):
     """A `DraftModel` with another vocabulary, through a `MappedCache`.
 
-    On the shared tokens (TLI) a row costs one pass. Through text (SLEM) target tokens that the
+    On the shared tokens (TLI) a row costs one pass. Through text (SLEM), target tokens that the
     draft model lacks can be drafted too, in further passes. "auto" decides before each answer, by
-    how often the written token came where the shared one did not. Sampled drafts are drawn, but the
-    written token is chosen (q = 1) where the draft model lacks many tokens.
+    how often the written token was right where the shared one was wrong. Sampled drafts are drawn,
+    but the written token is chosen (q = 1) if the draft model lacks many tokens.
 
     Args:
         cache: the draft model's, over target tokens.
@@ -24,13 +24,13 @@ class HeterogeneousDraftModel(DraftModel):
     """
 
     WORTHWHILE = 0.04
-    """Part of the tokens that text has to win: about what its passes cost."""
+    """Share of tokens that drafting through text has to gain, to pay for its passes."""
     FEW = 0.25
-    """Part of the tokens lacking from which on written ones are chosen."""
+    """Share of missing tokens from which on written ones are chosen."""
     RIGHT = 0.6
-    """How often a written token is right, before that is known."""
+    """Prior for the share of right written tokens."""
     PRIOR = 64
-    """Rows that this, and the sample, count for."""
+    """Weight of this prior, and of the sample, in rows."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class HeterogeneousDraftModel(DraftModel):
         return not chooses
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self.mapped.said.clear()  # nobody but the target can say what was right
-        # What was written so far tells more than the sample.
+        self.mapped.proposed.clear()  # only committed tokens can be compared
+        # The prompt is more representative than the sample.
         known = min(1.0, len(prompt) / self.PRIOR / 4)
         lacks = 1.0 - self.mapped.mapping.shared_part(prompt)
         self._lacks += known * (lacks - self._lacks)
@@ -74,14 +74,14 @@ class HeterogeneousDraftModel(DraftModel):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        said = self.mapped.said
-        if beyond:  # nothing of it has come true yet
-            self.mapped.said = {}
+        proposed = self.mapped.proposed
+        if beyond:  # hypothetical tokens prove nothing
+            self.mapped.proposed = {}
         else:
             self._compare(context)
         super().sync(context, beyond, whole=whole)
         if beyond:
-            self.mapped.said = said
+            self.mapped.proposed = proposed
 
     def _by_text(self) -> bool:
         if self._way != "auto":
@@ -91,15 +91,15 @@ class HeterogeneousDraftModel(DraftModel):
         return won >= self.WORTHWHILE
 
     def _compare(self, context: Sequence[int]) -> None:
-        """See which of the shared token and the written one came."""
+        """Count whether the shared or the written token was committed."""
         cache = self.mapped
         held, at = cache.tokens, self._agreed
-        for place in sorted(cache.said):
+        for place in sorted(cache.proposed):
             if place >= len(context) or list(held[at:place]) != list(context[at:place]):
                 break
             at = max(at, place)
-            shared, written = cache.said.pop(place)
+            shared, written = cache.proposed.pop(place)
             if written >= 0:
                 self._compared += 1
-                came = context[place]
-                self._won += int(written == came) - int(shared == came)
+                committed = context[place]
+                self._won += int(written == committed) - int(shared == committed)

@@ -1,4 +1,4 @@
-"""The draft model's cache as one over the target's tokens, for models with other vocabularies."""
+"""A draft model's cache in terms of the target's tokens, for models with other vocabularies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from localspec.drafters.byte_vocabulary import CLOSES, OPENS
 from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 
 MOST_ROWS = 64
-"""Rows of logits that a pass may be asked for."""
+"""Most rows of logits per pass."""
 KEPT = 24
 LONGEST = 16
-"""Most tokens of the draft model that one token of the target is put together from."""
+"""Most draft tokens that make up one target token."""
 WORD = 12
-"""Most of its tokens that are written anew because the word they are in goes on."""
+"""Most draft tokens to read again because their word continues."""
 _SPACE = b" \t\r\n"
 
 
@@ -27,19 +27,19 @@ class MappedCache:
     """Implements `localspec.decoding.caches.Cache` in target ids over a draft model's cache.
 
     The draft model reads its own tokens of the same text. Where a target token ends inside a word,
-    its last ones are read anew as the word goes on. Where it expects the rest of a longer token,
-    that is what follows, without a pass.
+    the last of these are read again once the word continues. Where a longer draft token is likely,
+    its rest is the prediction, without a pass.
 
     Args:
-        inner: nobody else appends to it.
-        recurrent: it cannot be cut back cheaply: what was read stays, and nothing is looked ahead.
+        inner: only this object appends to it.
+        recurrent: whether truncation is expensive; then tokens stay, and none are read ahead.
 
     Attributes:
-        by_text: whether a row is for the token that the draft model would *write* next (SLEM), in
-            as many passes as that takes, or for the shared tokens (TLI).
-        chosen: whether the token written heads its row.
-        said: by tokens before a row, its most probable shared token and the one written (-1 for
-            none).
+        by_text: whether a row is for the token that the draft model would *write* next (SLEM),
+            which may take several passes, or for the shared tokens (TLI).
+        chosen: whether the written token becomes the best of its row.
+        proposed: by number of tokens before a row, its most probable shared token and the written
+            one (-1 for none).
     """
 
     def __init__(self, inner: Cache, mapping: VocabularyMap, *, recurrent: bool = False) -> None:
@@ -48,10 +48,10 @@ class MappedCache:
         self.tokens: list[int] = []
         self.by_text = False
         self.chosen = True
-        self.said: dict[int, tuple[int, int]] = {}
+        self.proposed: dict[int, tuple[int, int]] = {}
         self.recurrent = recurrent
         self._text = bytearray()
-        self._ends = [0]  # bytes of text up to each of `tokens`, behind a zero
+        self._ends = [0]  # offset in the text of the end of each of `tokens`, after a zero
         self._stops = [0]  # the same for each of `inner.tokens`
         self._kept: dict[int, Row] = {}  # rows by the number of `inner.tokens` before them
         self._full = False
@@ -63,7 +63,7 @@ class MappedCache:
 
     @property
     def capacity(self) -> int:
-        """Tokens of the target for which there is room, an estimate."""
+        """Estimated capacity in tokens of the target."""
         if self._full:
             return 0
         held, spent = len(self.tokens), len(self.inner.tokens)
@@ -79,7 +79,7 @@ class MappedCache:
         return (sample * (1 + count // len(sample)))[:count]
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """As `Cache.extend`. Without room for the text the rows prefer nothing."""
+        """As `Cache.extend`. Without room for the text all logits of the rows are equal."""
         started, before, held = perf_counter(), self.inner.native_seconds, len(self.tokens)
         try:
             return self._extend(tokens, outputs)
@@ -106,12 +106,12 @@ class MappedCache:
         self._cut(0)
 
     def alignment(self) -> tuple[list[int], list[int]]:
-        """The tokens, and where in their text each of `inner.tokens` ends: for `align`."""
+        """The tokens, and the offset of the end of each of `inner.tokens`, for `align`."""
         self._settle()
         return list(self.tokens), self._stops[1:]
 
     def align(self, tokens: Sequence[int], stops: Sequence[int]) -> None:
-        """Hold these tokens, `inner` being what it was when `alignment` said so; rows are lost."""
+        """Restore the result of `alignment`, with the same contents of `inner`; rows are lost."""
         self._forget(0)
         self._kept.clear()
         self._append(tokens)
@@ -128,11 +128,11 @@ class MappedCache:
         before = len(self._text)
         self._append(tokens)
         wanted = self._ends[len(self._ends) - outputs :]
-        row = self._without_a_pass() if outputs == 1 and not self._full else None
+        row = self._row_without_pass() if outputs == 1 and not self._full else None
         if row is not None:
             return row[None]
         rows = np.zeros((outputs, len(self.mapping.same)), np.float32)
-        unread = self._rewritten(before)
+        unread = self._retokenize(before)
         ends = [*self._stops, *(end for _, end in unread)]
         places = [bisect_right(ends, end) - 1 for end in wanted]
         if self._read(unread, places):
@@ -146,11 +146,11 @@ class MappedCache:
     # The draft model's tokens.
 
     def _settle(self) -> None:
-        """Take note of what an interrupted pass, or a recurrent memory, left behind."""
+        """Synchronise with `inner` after an interrupted pass, or with a recurrent memory."""
         self._cut(min(len(self.inner.tokens), len(self._stops) - 1))
 
     def _cut(self, count: int) -> None:
-        """Keep so many of the draft model's tokens; fewer where its memory is recurrent."""
+        """Keep `count` of the draft model's tokens, or fewer if its memory is recurrent."""
         self.inner.truncate(count)
         self._note(len(self.inner.tokens))
 
@@ -162,11 +162,11 @@ class MappedCache:
         del self.tokens[length:]
         del self._ends[length + 1 :]
         del self._text[self._ends[-1] :]
-        self.said = {at: said for at, said in self.said.items() if at <= length}
+        self.proposed = {at: tokens for at, tokens in self.proposed.items() if at <= length}
 
-    def _agreeing(self, before: int) -> int:
-        """How many of the draft model's tokens the text bears out. Up to `before` it does; beyond
-        that the draft model went on by itself."""
+    def _count_agreeing(self, before: int) -> int:
+        """Number of the draft model's tokens that agree with the text. Up to `before` they do;
+        after that the draft model continued by itself."""
         count = bisect_right(self._stops, before) - 1
         spelled, text = self.mapping.draft.spelled, self._text
         while count < len(self._stops) - 1:
@@ -177,9 +177,9 @@ class MappedCache:
             count += 1
         return count
 
-    def _rewritten(self, before: int) -> list[tuple[int, int]]:
-        """Cut the draft model's tokens to those that stay; returns those to be read, with ends."""
-        kept = self._agreeing(before)
+    def _retokenize(self, before: int) -> list[tuple[int, int]]:
+        """Truncate the draft model's tokens to valid ones; returns those to read, with ends."""
+        kept = self._count_agreeing(before)
         if kept and self._stops[kept] >= len(self._text):
             self._cut(kept)
             return []
@@ -200,10 +200,10 @@ class MappedCache:
         lost = start + same - len(self.inner.tokens)  # a recurrent memory's
         if lost <= same:
             return pieces[same - lost :]
-        return self._rewritten(before)
+        return self._retokenize(before)
 
     def _beginning_of_word(self, kept: int) -> int:
-        """From which of the draft model's tokens on the text is written anew."""
+        """Index of the first draft token to tokenize again."""
         if self.recurrent or kept == 0:
             return kept
         covered = self._stops[kept]
@@ -216,31 +216,31 @@ class MappedCache:
                 return start + 1
             if at == 0 or (self._text[at] in _SPACE and self._text[at - 1] not in _SPACE):
                 return start
-        return kept - WORD // 3  # no spaces: a few tokens make it right again, if not at once
+        return kept - WORD // 3  # no spaces: go back a few tokens
 
     def _read_tokens(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Some of the draft model's tokens, and where in the text they end."""
+        """Draft tokens from `start` to `end`, with their ends in the text."""
         return list(
             zip(self.inner.tokens[start:end], self._stops[start + 1 : end + 1], strict=True)
         )
 
     def _read(self, unread: list[tuple[int, int]], places: Sequence[int]) -> bool:
-        """Read tokens, and keep the row at each of `places`, counts of tokens; False where there is
-        no room for them."""
+        """Read tokens, and keep the row at each of `places`, counts of tokens; False if there is no
+        room."""
         held = len(self.inner.tokens)
         if held + len(unread) > self.inner.capacity or self._full:
             self._full = True
             return False
         missing = [place for place in places if place <= held and place not in self._kept]
         if missing and min(missing) > 0 and not self.recurrent:
-            # Its row is gone: the token before it is read once more.
+            # That row is gone: read the token before it again.
             first = min(missing) - 1
             unread = [*self._read_tokens(first, held), *unread]
             self._cut(first)
             held = len(self.inner.tokens)
         least = min(places, default=held + len(unread) + 1)
         while unread:
-            # Without rows as many at once as there are, with rows as many as there may be.
+            # Any number of tokens without rows, then as many rows as a pass may have.
             quiet = max(0, min(len(unread), least - held - 1))
             size = len(unread) if len(unread) - quiet <= MOST_ROWS else quiet or MOST_ROWS
             part, unread, outputs = unread[:size], unread[size:], size - quiet
@@ -254,25 +254,25 @@ class MappedCache:
             del self._kept[place]
         return True
 
-    # What they say.
+    # Rows.
 
-    def _without_a_pass(self) -> Row | None:
-        """The row behind the text if it likely stopped inside a longer draft token."""
+    def _row_without_pass(self) -> Row | None:
+        """The row after the text if it likely ends inside a longer draft token."""
         found = self._inside(len(self._stops) - 1, len(self._text))
         if found is None or found[1] <= 1.0:
             return None
-        self.said[len(self.tokens)] = int(found[0].argmax()), -1
+        self.proposed[len(self.tokens)] = int(found[0].argmax()), -1
         return found[0]
 
     def _inside(self, place: int, end: int) -> tuple[Row, float] | None:
-        """As `VocabularyMap.inside`, for a text that ends beyond a place."""
+        """As `VocabularyMap.inside`, for a text that ends after a draft token."""
         row, start = self._kept.get(place), self._stops[place]
         if row is None or start >= end:
             return None
         return self.mapping.inside(row, bytes(self._text[start:end]))
 
     def _row(self, place: int, end: int, number: int) -> Row | None:
-        """What follows the first `number` tokens, which end there; None where nothing is known."""
+        """The row after the first `number` tokens; None if unknown."""
         row = self._kept.get(place)
         if row is None:
             return None
@@ -283,18 +283,18 @@ class MappedCache:
         if self.by_text and not self.recurrent:
             written, chance = self._write(place, last=number == len(self.tokens))
         best = int(base.argmax())
-        self.said[number] = best, written
+        self.proposed[number] = best, written
         if written in (-1, best):
             return base
         began = self.mapping.begins(int(row.argmax()))
-        return _with(base, written, chance, began, leads=self.chosen)
+        return _with_token(base, written, chance, began, leads=self.chosen)
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
         """The target token that the draft model would write next, and its probability: its arg-max
-        tokens for as long as the target might read all of them as one.
+        tokens, as long as they may be part of one target token.
 
         Args:
-            last: whether the text ends here, so that it may read on.
+            last: whether the text ends here, so that it may read ahead.
         """
         mapping, inner = self.mapping, self.inner
         text = b""
@@ -326,9 +326,9 @@ class MappedCache:
         return first, chances[min(needed, len(chances) - 1)]
 
 
-def _with(base: Row, token: int, chance: float, began: int, *, leads: bool) -> Row:
-    """The row with a token that takes its probability `chance` from `began` (-1 for none), the one
-    it begins with; `leads`: it is to be the best one."""
+def _with_token(base: Row, token: int, chance: float, began: int, *, leads: bool) -> Row:
+    """Return the row with a token that takes its probability `chance` from its prefix `began` (-1
+    for none); `leads`: make it the best one."""
     best = base.max()
     row: Row = base - (best + np.log(np.exp(base - best).sum()))
     likely = np.float32(np.log(max(chance, 1e-6)))

@@ -23,7 +23,7 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class MedusaWeights:
-    """Heads, whose file was read.
+    """The weights of Medusa heads.
 
     Attributes:
         blocks: of each head, weight [width, width] and bias [width].
@@ -53,15 +53,15 @@ class MedusaWeights:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Finding the libraries takes milliseconds."""
+    """Cached, as finding the libraries takes milliseconds."""
     return ThreadpoolController()
 
 
 class MedusaCache:
-    """The heads behind one state, used like the cache of a draft model.
+    """The heads' rows for one hidden state, used like the cache of a draft model.
 
     Attributes:
-        place: tokens of the text behind which it can draft; -1 where no state is known.
+        place: length of the text after which it can draft; -1 if no state is known.
         native_seconds: of computing rows so far.
     """
 
@@ -78,18 +78,18 @@ class MedusaCache:
         self._rows: list[Row] = [np.full(vocabulary, -np.inf, np.float32) for _ in weights.outputs]
         self._computed: set[int] = set()
 
-    def know(self, place: int, state: Row) -> None:
+    def set_state(self, place: int, state: Row) -> None:
         self.place = place
         self._state = state
         self._computed.clear()
 
     def row(self, head: int) -> Row:
-        """Logits of a token behind the text, 0 for the next; valid until another state is known."""
+        """Logits of a token after the text, 0 for the next; valid until the next state."""
         row = self._rows[head]
         if head not in self._computed:
             started = perf_counter()
-            # OpenBLAS's other threads go on spinning for some 20 ms, and the target's pass that
-            # follows has to share its cores with them.
+            # One thread, as OpenBLAS's others would spin for some 20 ms, on cores that the target's
+            # next pass needs.
             with _blas().limit(limits=1, user_api="blas"):
                 found = self.model.logits(head, self._state)
             if self.model.ids is None:
@@ -103,7 +103,7 @@ class MedusaCache:
     def knows(self, head: int) -> bool:
         return head in self._computed
 
-    # To be measured: a row costs what it costs, however many tokens are read.
+    # For calibration: the cost of a row does not depend on the tokens read.
 
     def filler(self, count: int) -> list[int]:
         return [0] * count
@@ -125,7 +125,7 @@ class MedusaCache:
     def checkpoint(self) -> None:
         pass
 
-    # As a context is used.
+    # Interface of a context.
 
     def close(self) -> None:
         pass
@@ -141,7 +141,7 @@ class MedusaCache:
 
 
 class Medusa(DepthHead):
-    """The heads, kept in step with a session; `layers`: how many the target has."""
+    """Medusa heads that follow a session; `layers`: number of the target's layers."""
 
     cache: MedusaCache
 
@@ -154,7 +154,7 @@ class Medusa(DepthHead):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        self.cache.clear()  # a state serves for one place
+        self.cache.clear()  # a state is valid at one position only
 
     def forget(self) -> None:
         self.cache.clear()
@@ -165,7 +165,7 @@ class Medusa(DepthHead):
         return min(len(self.cache.model.outputs), self.cache.capacity - len(context))
 
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self.cache.know(len(context), hidden[self.layers[0]][-1])
+        self.cache.set_state(len(context), hidden[self.layers[0]][-1])
 
     def has(self, depth: int) -> bool:
         return self.cache.knows(depth)

@@ -1,4 +1,4 @@
-"""One source by its name, always to the same plan."""
+"""Drafting by one named source, with a fixed plan."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.lookahead import LookaheadSource
 from localspec.errors import UsageError
 
-MOST_PRIMES = 3
+MAX_PREDICTED = 3  # tokens that a primer may add to a pass
 LEVELS = 2
-"""Tokens of each column of a window: the paper's N − 1."""
+"""Tokens of each column of a lookahead window: the paper's N − 1."""
 
 
 class Cascade(Source):
-    """Two sources together; for use by name.
+    """Two sources in sequence; only for use by name.
 
     Args:
-        first: drafts half of the tokens, or all of them where there is no `then`.
+        first: drafts half of the tokens, or all of them without `then`.
         then: drafts the other half.
-        primer: what the first one, a model, may read along in a pass.
+        primer: predicts tokens that `first`, a model, reads in the same pass.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Cascade(Source):
 
 
 class NamedDrafter(Drafter):
-    """A source by its name, always to the same plan as far as there is room: what `--drafter` and
-    `--depth` force. It is the `DraftContext` of its model.
+    """Drafts by one source with a fixed plan, as far as there is room: for `--drafter` and
+    `--depth`. It is the `DraftContext` of its model.
 
     Args:
         limits: of the target.
         trees: whether the acceptance rule takes branches.
-        columns: of the window, if the source opens one.
+        columns: of the lookahead window, if any.
 
     Raises:
         UsageError: the window needs more columns.
@@ -105,7 +105,7 @@ class NamedDrafter(Drafter):
         depth = min(plan.depth, levels)
         if depth < 1:
             return LAST
-        # Every level but the last may end width − 1 branches beside the one that goes on.
+        # At every level but the last, width − 1 branches may end beside the main one.
         width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
         if (depth, width) != (plan.depth, plan.width):
             plan = plan._replace(depth=depth, width=width)
@@ -113,13 +113,13 @@ class NamedDrafter(Drafter):
 
     def draft(self, session: Session, plan: Plan) -> Draft:
         self.session, self._tree, self.depth = session, TokenTree(), plan.depth
-        tree, staged = self._tree, self._cascade
-        if staged.then is None:
-            self._extend(staged.first, plan, plan.depth, plan.width)
+        tree, cascade = self._tree, self._cascade
+        if cascade.then is None:
+            self._extend(cascade.first, plan, plan.depth, plan.width)
         else:
-            self._extend(staged.first, plan, max(1, plan.depth // 2), plan.width)
-            # One branch only: candidates beside it would hang from a guess.
-            self._extend(staged.then, plan, plan.depth - len(tree.path(tree.main_leaf())), 1)
+            self._extend(cascade.first, plan, max(1, plan.depth // 2), plan.width)
+            # One branch only, as it continues from unverified tokens.
+            self._extend(cascade.then, plan, plan.depth - len(tree.path(tree.main_leaf())), 1)
         if self._window is not None:
             room = min(self._limits.max_draft, self._limits.capacity - len(session.context))
             if room - len(tree) >= self._columns * LEVELS:
@@ -140,8 +140,8 @@ class NamedDrafter(Drafter):
             self._draft_by_lookup(source, depth, width)
 
     def _draft_by_lookup(self, source: LookupSource, depth: int, width: int) -> None:
-        tree, tip = self._tree, self._tree.main_leaf()
-        position = self._position(source, tree.path_tokens(tip))
+        tree, leaf = self._tree, self._tree.main_leaf()
+        position = self._position(source, tree.path_tokens(leaf))
         chains = [_firm_tokens(source, position, depth)]
         if width > 1 and chains[0]:
             chains += (
@@ -150,12 +150,12 @@ class NamedDrafter(Drafter):
                 if token != chains[0][0]
             )
         for chain in chains[:width]:
-            node = tip
+            node = leaf
             for token in chain:
                 node = tree.add(token, node, source.name)
 
     def _draft_by_model(self, source: ModelSource, plan: Plan, depth: int, width: int) -> None:
-        """The first candidate of a position is followed, the others cost no pass."""
+        """Extend the first candidate at each position; the others are leaves, without a pass."""
         tree, session, credit = self._tree, self.session, source.credit
         if self._cascade.then is None:  # a cascade counts under its own name
             credit = self._cascade.name + credit[len(source.name) :]
@@ -172,7 +172,7 @@ class NamedDrafter(Drafter):
                 passes.read(self, self._path)
             row = passes.row(self._path)
             if least:
-                # Before a token is drawn: to drop it because of what it is would bias the text.
+                # Decided before a token is drawn, as dropping a drawn one would bias the text.
                 best = confidence(row)
                 likelihood *= best
                 if best < plan.min_confidence or likelihood < plan.min_likelihood:
@@ -181,21 +181,21 @@ class NamedDrafter(Drafter):
                 found = [(sampler.best(row), None)] if chosen else sampler.candidates(row, width)
             except DEAD_ENDS:
                 break
-            above, (token, q) = node, found[0]
-            node = tree.add(token, above, credit, q)
+            parent, (token, q) = node, found[0]
+            node = tree.add(token, parent, credit, q)
             self._path = [*self._path, token]
             for sibling, q_sibling in found[1:]:
-                tree.add(sibling, above, credit, q_sibling)
+                tree.add(sibling, parent, credit, q_sibling)
             sampler.advance(token)
 
-    # The draft, as passes of a model see it.
+    # DraftContext: what passes of the model use.
 
     def predicted_tokens(self, unread: int) -> list[int]:
         primer = self._cascade.primer
         if primer is None:
             return []
         left = self.depth - len(self._path) - 1
-        return _firm_tokens(primer, self._position(primer, self._path), min(MOST_PRIMES, left))
+        return _firm_tokens(primer, self._position(primer, self._path), min(MAX_PREDICTED, left))
 
     def record_pass(self, size: int) -> None:
         pass

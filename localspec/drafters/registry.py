@@ -1,7 +1,7 @@
 """The sources by name: a new one is a file here, its test, and one line in REGISTRY.
 
-What sources are made of is imported when one is made, so that the command line can name them
-without that."""
+Modules of sources are imported when one is built, so that the command line can list the names
+quickly."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _index() -> NgramIndex:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What sources are made of; shared by all of them.
+    """The parts from which sources are built; shared by all of them.
 
     Attributes:
         greedy: draft the model's most probable tokens even where the answer is sampled.
-        datastore: what was learned for this vocabulary.
+        datastore: learned texts for this vocabulary.
     """
 
     model: DraftModel | None = None
@@ -41,7 +41,7 @@ class Parts:
 
     @property
     def native_cache(self) -> Any:
-        """That of the draft model or head: a `localspec.llama.context.Context`, or as one; None
+        """Cache of the draft model or head: a `localspec.llama.context.Context` or alike; None
         without either."""
         if self.head is not None:
             return self.head.cache
@@ -53,7 +53,7 @@ class Parts:
         return "" if self.head is None else self.head.name
 
     def lack(self, registered: Registration) -> str | None:
-        """What a source lacks, and what to do, for people; None where it can be made."""
+        """What a source lacks, and what to do, for users; None if it can be built."""
         if registered.needs_model and self.model is None:
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:
@@ -73,10 +73,10 @@ class Registration:
     """A source by name.
 
     Attributes:
-        build: makes it, for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
-        needs_datastore: whether something has to have been learned.
-        needs_head: its own name, where there has to be a trained head for it.
-        depth: of its drafts, where it is asked for by name and no depth is.
+        build: builds it for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
+        needs_datastore: whether it needs learned texts.
+        needs_head: name of the trained head that it needs, or "".
+        depth: default depth of its drafts for use by name.
     """
 
     build: Callable[[Parts], Source]
@@ -122,7 +122,7 @@ def _head(parts: Parts) -> Source:
 
 
 REGISTRY: dict[str, Registration] = {
-    # It costs nothing to ask, and copies long stretches.
+    # Lookups are free, and copy long passages.
     "ngram": Registration(partial(_lookup, "ngram"), depth=8),
     "grammar": Registration(partial(_lookup, "grammar"), depth=8),
     "retrieval": Registration(partial(_lookup, "retrieval"), needs_datastore=True, depth=8),
@@ -133,7 +133,7 @@ REGISTRY: dict[str, Registration] = {
     "medusa": Registration(_head, needs_head="medusa"),
     "dflash": Registration(_head, needs_head="dflash", depth=7),
     "dspark": Registration(_head, needs_head="dspark", depth=7),
-    # The n-gram drafts for the draft model; each of the two goes on from the other's draft.
+    # Cascades of the n-gram drafter and the draft model.
     "cascade": Registration(partial(_model, "cascade"), needs_model=True),
     "model+ngram": Registration(partial(_model, "model+ngram"), needs_model=True),
     "ngram+model": Registration(partial(_model, "ngram+model"), needs_model=True),

@@ -1,4 +1,4 @@
-"""Retrieval: what followed the longest ending of the text that was learned.
+"""Retrieval: continuations of the text's longest suffix in learned texts.
 
 He et al. 2023 (REST), section 3; continuations most frequent first."""
 
@@ -18,11 +18,11 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59, 0.0),
     "sampled": (-1.12, 0.48, 0.95, 0.3, 0.0),
 }
-"""Those of the n-gram, and of how often the token followed."""
+"""Those of the n-gram drafter, and one for the number of occurrences."""
 
 
 class _Position:
-    """The end of the text and what was imagined behind it; looked up on demand.
+    """A position after the text and hypothetical tokens; looked up lazily.
 
     Attributes:
         tail: the last tokens.
@@ -39,14 +39,14 @@ class _Position:
         known: StoredOccurrences | None = None,
     ) -> None:
         self._snapshot, self._size, self.tail, self._streak = snapshot, size, tail, streak
-        # Where the longest ending occurs, and shorter ones: each takes equally long.
-        self._endings = Chain(snapshot.longest(tail))
+        # Occurrences of the longest suffix, then of shorter ones; each lookup costs the same.
+        self._suffixes = Chain(snapshot.longest(tail))
         self._known = [] if known is None else [known]
         self.chain = Chain(self._predictions())
 
     @cached_property
     def best(self) -> StoredOccurrences | None:
-        return next((o for o in chain(self._known, self._endings.skip(0)) if o.followers), None)
+        return next((o for o in chain(self._known, self._suffixes.skip(0)) if o.followers), None)
 
     def advance(self, token: int) -> _Position:
         known, streak = None, 0
@@ -58,7 +58,7 @@ class _Position:
         return _Position(self._snapshot, self._size, tail, streak, known)
 
     def alternatives(self) -> Iterator[tuple[int, float]]:
-        for occurrences in self._endings.skip(0):
+        for occurrences in self._suffixes.skip(0):
             for token, following in occurrences.followers.items():
                 if token < self._size:
                     yield token, min(0.5, following.total / (max(2, occurrences.total) + 1))
@@ -67,7 +67,7 @@ class _Position:
         occurrences, streak = self.best, self._streak
         while occurrences is not None and occurrences.followers:
             token, following = next(iter(occurrences.followers.items()))
-            if token >= self._size:  # damage on disk must not reach the model
+            if token >= self._size:  # a damaged file must not reach the model
                 return
             length, times = occurrences.length, following.total
             common = features_of(length, times, occurrences.total, min(streak, 31))
@@ -77,10 +77,10 @@ class _Position:
 
 
 class RetrievalSource(CopyingSource):
-    """Looks the ending up in what was learned.
+    """Copies from learned texts.
 
     Args:
-        datastore: of the target's vocabulary; what is in it when an answer begins is used.
+        datastore: of the target's vocabulary; used as it is when an answer begins.
     """
 
     name = "retrieval"

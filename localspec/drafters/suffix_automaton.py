@@ -1,8 +1,8 @@
-"""An online suffix automaton over token ids: what followed the longest repeated ending.
+"""An online suffix automaton over token ids: continuations of the longest repeated suffix.
 
 Blumer et al. 1985; appending a token takes amortised constant time. The suffix link of the state
-for the whole text *is* the longest repeated ending. Tokens are counted behind that alone, as in PPM
-(Cleary & Witten 1984, "update exclusion")."""
+for the whole text *is* the longest repeated suffix. Tokens are counted only after that one, as in
+PPM (Cleary & Witten 1984, "update exclusion")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = 0
 
 
 class Match(NamedTuple):
-    """A state of the automaton, and how many tokens of the ending occurred before."""
+    """A state of the automaton, and the length of the matched suffix."""
 
     state: int
     length: int
@@ -24,8 +24,8 @@ class Followers(dict[int, int]):
     """How often each token followed a state.
 
     Attributes:
-        best: the most frequent one, of equals the one that became so last.
-        repeats: how often any token followed again.
+        best: the most frequent one; among equals the latest to become so.
+        repeats: number of repeated continuations.
     """
 
     __slots__ = ("best", "repeats")
@@ -36,8 +36,8 @@ class Followers(dict[int, int]):
 
 
 class SuffixAutomaton:
-    """All substrings of a growing token sequence. A token that was never counted behind a state
-    followed it once."""
+    """All substrings of a growing token sequence. A token without a count after a state followed it
+    once."""
 
     __slots__ = ("_follows", "_last", "_length", "_link", "_next", "tokens")
 
@@ -72,10 +72,10 @@ class SuffixAutomaton:
         return Match(self._next[state][token], length + 1)
 
     def continuations(self, match: Match, most: int) -> list[tuple[int, int]]:
-        """What may follow a match: up to `most` pairs of token and count.
+        """Continuations of a match: up to `most` pairs of token and count.
 
         Those of the longest match come first, by count, the most recent first among equals; then
-        those of its shorter endings."""
+        those of its shorter suffixes."""
         found: dict[int, int] = {}
         state, length = match
         while length and state != START and len(found) < most:
@@ -88,9 +88,8 @@ class SuffixAutomaton:
         return list(found.items())
 
     def chain(self, match: Match) -> Iterator[tuple[int, int, int, int]]:
-        """What most likely follows a match, and what follows that, for as long as anything is
-        known; on demand. Of each the token, length of the ending it followed, how often it did, and
-        how often anything did."""
+        """Yield the most likely continuation of a match, token by token, lazily: the token, the
+        length of the suffix that it followed, its count there, and the count of all tokens."""
         state, length = match
         while length and state != START:
             options = self._next[state]
@@ -123,7 +122,7 @@ class SuffixAutomaton:
         if state <= START:
             return
         follows = self._follows[state]
-        if follows is None:  # the first one followed before there was a repeat
+        if follows is None:  # the first one came before any repeat
             first = next(iter(self._next[state]))
             follows = self._follows[state] = Followers({first: 1}, first)
         count = follows[token] = follows.get(token, 0) + 1
@@ -148,7 +147,7 @@ class SuffixAutomaton:
         self._last = fresh
 
     def _split(self, state: int, token: int, target: int) -> int:
-        """Give the shorter strings of `target`, those that end `state` + token, their own state."""
+        """Split off the shorter strings of `target`, the suffixes of `state` + token."""
         clone = self._state(self._length[state] + 1, self._next[target].copy(), self._link[target])
         follows = self._follows[target]
         if follows is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TrainedHead(DraftModel, ABC):
-    """A head, kept in step with a session.
+    """A head that follows a session.
 
     Args:
         layers: of the target, whose hidden states it reads, in its order.
@@ -27,7 +27,7 @@ class TrainedHead(DraftModel, ABC):
         name: of the source.
     """
 
-    # What it says rests on states that only the target's passes bring.
+    # It needs hidden states, which exist only after the target's passes.
     reads_along = False
 
     def __init__(self, cache: Cache, layers: Sequence[int], vocabulary: int, name: str) -> None:
@@ -36,7 +36,7 @@ class TrainedHead(DraftModel, ABC):
         self.hidden = tuple(sorted(set(layers)))
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        return 0  # before the target has
+        return 0  # it reads after the target
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         super().committed(context, hidden)
@@ -45,11 +45,11 @@ class TrainedHead(DraftModel, ABC):
 
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Hidden rows, see `localspec.decoding.sources.Source.committed`."""
+        """Take hidden rows; see `localspec.decoding.sources.Source.committed`."""
 
 
 class FedHead(TrainedHead):
-    """One whose cache is fed the states of all the text."""
+    """A head whose cache is fed the hidden states of the whole text."""
 
     cache: EagleCache | BlockCache
     _at_prompt = False
@@ -72,7 +72,7 @@ class FedHead(TrainedHead):
 
     @abstractmethod
     def catch_up(self, context: Sequence[int]) -> None:
-        """Read what can be read of a text, all but its last token at most."""
+        """Read a text as far as possible, at most all but its last token."""
 
     def forget(self) -> None:
         super().forget()
@@ -80,23 +80,23 @@ class FedHead(TrainedHead):
 
 
 class DepthHead(TrainedHead):
-    """One that predicts several tokens at once from one state of the target.
+    """A head that predicts several tokens at once from one state of the target.
 
-    A row serves all candidates of a depth."""
+    One row serves all candidates of a depth."""
 
     def unread(self, context: Sequence[int]) -> int:
-        return 1  # a draft takes the same however long ago the last one was
+        return 1  # a draft costs the same after any number of unread tokens
 
     def start(self, draft: DraftContext) -> DraftPasses:
         self.open(draft.session.context, draft.depth)
         return _Depths(self)
 
     def open(self, context: Sequence[int], most: int) -> None:
-        """Before the rows of a draft of up to so many tokens are asked for."""
+        """Prepare a draft of up to `most` tokens."""
 
     @abstractmethod
     def has(self, depth: int) -> bool:
-        """Whether a row takes no pass: 0 for the next token's."""
+        """Whether the row at a depth (0: the next token) needs no pass."""
 
     @abstractmethod
     def at(self, depth: int) -> Row:
@@ -122,8 +122,8 @@ class _Depths:
 
 
 class EagleHead(FedHead):
-    """An EAGLE-3 head (Li et al. 2025), or an MTP layer (DeepSeek-V3, section 2.2): used as a draft
-    model is. Accepted tokens are read again with the target's hidden states."""
+    """An EAGLE-3 head (Li et al. 2025), or an MTP layer (DeepSeek-V3, section 2.2), used like a
+    draft model. Accepted tokens are read again with the target's hidden states."""
 
     cache: EagleCache
 
@@ -140,11 +140,11 @@ class EagleHead(FedHead):
 
 
 class BlockHead(FedHead, DepthHead):
-    """A block diffusion head (DFlash, DSpark): several tokens in one pass, computed before anything
-    is drawn. A DSpark head biases each row by its likeliest token at the place before."""
+    """A block diffusion head (DFlash, DSpark): several tokens in one pass, computed before any is
+    drawn. A DSpark head biases each row by its likeliest token at the position before."""
 
     cache: BlockCache
-    _rows: Rows | None = None  # of the draft behind the present text
+    _rows: Rows | None = None  # of the draft after the current text
     _last, _most = 0, 0
 
     def sync(

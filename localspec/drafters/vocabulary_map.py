@@ -2,8 +2,8 @@
 
 Timor et al. 2025 (arXiv 2502.05202):
 
-* On the intersection (TLI): a token that both have keeps its probability. A token that only the
-  draft model has counts for the first of the target's tokens that it is written with.
+* On the intersection (TLI): a shared token keeps its probability. The probability of a token that
+  only the draft model has goes to the first target token of its spelling.
 * Through text (SLEM): see `localspec.drafters.mapped_cache`.
 
 Either way q is a function of the text, so that speculative sampling is lossless."""
@@ -17,23 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted, control
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, SortedTokens, control
 from localspec.errors import DraftMismatch
 
 if TYPE_CHECKING:
     from localspec.llama.vocabulary import TokenBytes
 
 FLOOR = -1e4
-"""Logits below the best one of a token that the draft model has no word for. Not minus infinity, as
-a grammar may leave nothing else."""
-FAINT = 12.0
-"""Logits below the best one at which a draft token that the target lacks is ignored."""
+"""Logit, relative to the best one, of a token that the draft model lacks. Not minus infinity, as a
+grammar may leave no other."""
+LEAST_LOGIT = 12.0
+"""Distance from the best logit at which a draft token that the target lacks is ignored."""
 MOST_LOOSE = 64
-"""At most so many of those are looked at in one row."""
+"""Most of those considered in one row."""
 SPARE = 1.15
 LEAST_INSIDE = 0.02
-"""Least probability, relative to the best token, of one that the text may have stopped in."""
-LEAST_TOLD = 0.5
+"""Least probability, relative to the best token, of a token inside which the text may end."""
+LEAST_COVERED = 0.5
 """Part of the sample text that a draft model must have tokens for."""
 SAMPLE = """\
 Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
@@ -51,12 +51,12 @@ def total(values, start=0):
 
 
 class VocabularyMap:
-    """Two vocabularies, and the way from one to the other.
+    """A mapping from a draft model's vocabulary to the target's.
 
     Attributes:
         target, draft: the vocabularies.
-        same: int32 [target tokens], the draft token that spells the same, -1 where there is none.
-        shared: the part of the target's tokens that have one.
+        same: int32 [target tokens], the draft token with the same bytes, or -1.
+        shared: the share of target tokens that have one.
         sample: target tokens of an ordinary text.
     """
 
@@ -72,7 +72,7 @@ class VocabularyMap:
         """Args:
         sample: an ordinary text.
         bos: the draft token that its texts begin with, -1 for none.
-        dropped: a target token that is left out of what the draft model reads if it lacks it.
+        dropped: a target token that the draft model does not read if it lacks it.
         """
         self.target = target
         self.draft = draft
@@ -81,7 +81,7 @@ class VocabularyMap:
             [draft.ids.get(spelled, -1) for spelled in target.spelled], np.int32
         )
         self.shared = float((self.same >= 0).sum()) / max(1, sum(map(bool, target.spelled)))
-        # A token that merely repeats what another one spells is read, and never proposed.
+        # Of several tokens with the same bytes, only one is proposed.
         proposed = np.array([*target.ids.values()], np.int64)
         met = self.same[proposed] >= 0
         self._ours, lacking = proposed[met], proposed[~met]
@@ -91,20 +91,20 @@ class VocabularyMap:
         ]
         theirs = set(self._theirs.tolist())
         loose = [token for token, s in enumerate(draft.spelled) if s and token not in theirs]
-        self._loose = Sorted(loose, draft.spelled)
-        self._lacking = Sorted(lacking.tolist(), target.spelled)
+        self._loose = SortedTokens(loose, draft.spelled)
+        self._lacking = SortedTokens(lacking.tolist(), target.spelled)
         self._nexts: dict[tuple[int, int], int] = {}
         self.sample = [token for token, _ in target.encode(sample)]
-        theirs_of_it = draft.encode(sample)
-        self._longer = len(theirs_of_it) / max(1, len(self.sample))
-        told = sum(len(draft.spelled[token]) for token, _ in theirs_of_it)
-        self.told = told / max(1, len(sample))
+        draft_sample = draft.encode(sample)
+        self._longer = len(draft_sample) / max(1, len(self.sample))
+        covered = sum(len(draft.spelled[token]) for token, _ in draft_sample)
+        self.covered = covered / max(1, len(sample))
         """The part of the sample that the draft model has tokens for."""
 
     def _for_draft(self, token: int, spelled: bytes, dropped: int) -> bytes:
         if self.same[token] >= 0 or not spelled.startswith(OPENS):
             return spelled
-        # A control token that the draft model does not know: it reads the name.
+        # Of a control token that the draft model lacks, it reads the name.
         return b"" if token == dropped else spelled[len(OPENS) : -len(CLOSES)]
 
     def written(self, token: int) -> bytes:
@@ -115,15 +115,15 @@ class VocabularyMap:
         return tokens if self._longer <= 1.0 else int(tokens * self._longer * SPARE) + 8
 
     def shared_part(self, tokens: Sequence[int]) -> float:
-        """How many of these target tokens the draft model has as well, 0 … 1."""
+        """The share of these target tokens that the draft model has as well, 0 … 1."""
         return float((self.same[np.asarray(tokens, np.int64)] >= 0).mean()) if len(tokens) else 1.0
 
     def begins(self, draft: int) -> int:
-        """The target token that a draft token counts for, -1 where there is none."""
+        """The first target token of a draft token's spelling, or -1."""
         return self._next(draft, 0)
 
     def may_grow(self, text: bytes) -> bool:
-        """Whether a target token that the draft model lacks begins with this text and goes on."""
+        """Whether this text is a proper prefix of a target token that the draft model lacks."""
         return len(self._lacking.beyond(text)) > 0
 
     def on_shared(self, row: Row) -> Row:
@@ -134,15 +134,15 @@ class VocabularyMap:
         return _floored(ours)
 
     def inside(self, row: Row, start: bytes) -> tuple[Row, float] | None:
-        """What follows where the text ends within a token of the draft model.
+        """The row where the text ends inside a token of the draft model.
 
         Args:
             row: of the draft model, before that token.
-            start: what there is of the token.
+            start: the beginning of the token.
 
         Returns:
             Logits over the target's tokens, and the odds of such a token against one that ends
-                here; None where there is none.
+                here; None if no token begins so.
         """
         ids = self._loose.beyond(start)
         if not len(ids):
@@ -158,11 +158,11 @@ class VocabularyMap:
     def _spread(
         self, row: Row, ids: npt.NDArray[np.int64], start: int, ours: npt.NDArray[np.float32]
     ) -> float:
-        """Give the logits of these draft tokens to the target's tokens that they go on with;
-        returns their probability, relative to that of the best token of the row."""
+        """Add the logits of these draft tokens to the target tokens that continue them after
+        `start` bytes; returns their probability relative to the row's best token."""
         best = float(row.max())
         logits = row[ids]
-        near = (logits > best - FAINT).nonzero()[0]
+        near = (logits > best - LEAST_LOGIT).nonzero()[0]
         if len(near) > MOST_LOOSE:
             near = near[np.argpartition(logits[near], -MOST_LOOSE)[-MOST_LOOSE:]]
         mass = 0.0
@@ -213,7 +213,7 @@ def match(target: TokenBytes, draft: TokenBytes) -> VocabularyMap:
         bos=draft.bos if draft.adds_bos else -1,
         dropped=target.bos,
     )
-    if made.told < LEAST_TOLD:
+    if made.covered < LEAST_COVERED:
         raise DraftMismatch(
             "The draft model has another vocabulary than the model, and one without tokens for "
             "ordinary text. Choose another draft model, or pass --draft none."

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.repetition import LEAST, LOOKED_AT, TIMES, period
+from localspec.decoding.repetition import LEAST, TIMES, WINDOW, period
 
 
 @given(
     st.lists(st.integers(0, 5), max_size=40),
-    st.lists(st.integers(0, 5), min_size=1, max_size=LOOKED_AT // TIMES),
+    st.lists(st.integers(0, 5), min_size=1, max_size=WINDOW // TIMES),
 )
 def test_an_end_that_repeats_is_found(before: list[int], circle: list[int]) -> None:
     times = max(TIMES, -(-LEAST // len(circle))) + 1

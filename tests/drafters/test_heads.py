@@ -131,7 +131,7 @@ def test_one_thread_computes_medusa_heads(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(MedusaWeights, "logits", watched)
     heads = MedusaCache(weights, tokens, 64)
-    heads.know(3, np.ones(width, np.float32))
+    heads.set_state(3, np.ones(width, np.float32))
     assert heads.row(0) == pytest.approx(width * (1.0 + 1.0 / (1.0 + np.exp(-1.0))))
     assert during == [[1] * len(before)]
     assert blas_threads() == before, "others compute as they did"

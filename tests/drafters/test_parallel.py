@@ -48,7 +48,7 @@ class Hasty(ParallelReader):
     """Reads a single row: the target has its answer at once."""
 
     def _read(self, context: Sequence[int]) -> RowsAhead | None:
-        self._enough.set()
+        self._stopping.set()
         return super()._read(context)
 
 

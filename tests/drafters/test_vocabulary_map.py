@@ -84,7 +84,7 @@ def test_figures() -> None:
     made = between(TARGET, DRAFT)
     assert made.shared == pytest.approx(3 / 6)
     assert made.shared_part([0, 3, 1, 2]) == 0.5
-    assert made.told == 1.0
+    assert made.covered == 1.0
     assert made.sample == [0, 2, 3]
     assert made.room(100) == 100, "the draft model writes it with fewer tokens"
     assert between([b"unable the"], [b"u", b"n", b"a"]).room(100) > 300

@@ -10,7 +10,7 @@ import pytest
 
 from localspec import Engine, SamplingParams
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.likelihood import _AT_ONCE
+from localspec.decoding.likelihood import _PASS_TOKENS
 from localspec.decoding.logprobs import TokenLogprob, sampled_logprobs
 from localspec.decoding.sampling import Sampler
 from localspec.errors import Cancelled, ContextOverflow
@@ -78,7 +78,7 @@ def expected(engine: Engine, tokens: list[int]) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("length", [1, 2, _AT_ONCE + 1, _AT_ONCE + 2, 2 * _AT_ONCE + 7])
+@pytest.mark.parametrize("length", [1, 2, _PASS_TOKENS + 1, _PASS_TOKENS + 2, 2 * _PASS_TOKENS + 7])
 def test_every_token_but_the_first_is_told(tiny: Engine, length: int) -> None:
     tokens = [5 + (7 * i) % 90 for i in range(length)]
     told = tiny.likelihood(tokens, 2)

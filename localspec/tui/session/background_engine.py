@@ -332,7 +332,7 @@ class BackgroundEngine:
             thinks=thinks,
             progress=reading,
         )
-        written: deque[int] = deque(maxlen=repetition.LOOKED_AT)
+        written: deque[int] = deque(maxlen=repetition.WINDOW)
         unseen, repeats = 0, False
         answer.begin(stream, self._engine, f"{OPENS}\n" if thinks else "")
         self._call(begun)
@@ -350,7 +350,7 @@ class BackgroundEngine:
                 unseen += len(chunk.token_ids)
                 if question.max_tokens is None and unseen >= repetition.LEAST:
                     unseen = 0
-                    if repetition.period(written, repetition.LOOKED_AT):
+                    if repetition.period(written, repetition.WINDOW):
                         repeats = True
                         stream.close()
                         break
