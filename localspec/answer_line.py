@@ -1,11 +1,11 @@
-"""The line of figures below an answer, the same in `run`, the chat and the server's page."""
+"""The line of statistics below an answer, in `run`, the chat and the server's page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"
-"""What the speed is compared with, where stock llama.cpp's plain decoding was measured."""
+"""Reference of the speed-up, if stock llama.cpp's plain decoding was measured."""
 
 
 def answer_line(
@@ -19,8 +19,8 @@ def answer_line(
     """`76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`.
 
     Args:
-        speed: tokens per second after the first; 0 where there was only one.
-        speed_up: over STOCK, a factor; None where that was not measured.
+        speed: tokens per second after the first; 0 for a single token.
+        speed_up: factor over STOCK; None if not measured.
         rest: further parts.
     """
     parts = [f"{tokens:,} token{'' if tokens == 1 else 's'}"]
@@ -34,10 +34,10 @@ def answer_line(
 
 
 def rate(value: float) -> str:
-    """Tokens per second, without digits that say nothing."""
+    """Format tokens per second, without insignificant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def times(value: float) -> str:
-    """A speed-up: `2.6×`; below 2 with a digit more, so that a loss shows."""
+    """Format a speed-up: `2.6×`; below 2 with another digit, to show small losses."""
     return f"{value:.1f}×" if value >= 2 else f"{value:.2f}×"

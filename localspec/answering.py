@@ -1,4 +1,4 @@
-"""One answer: what may be asked for, and how it is generated, step by step."""
+"""The generation of one answer, step by step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.slots import Slot
 from localspec.scheduling.task import Preempted, Task, Wait
-from localspec.typed import fitted
+from localspec.typed import convert
 
 if TYPE_CHECKING:
     from localspec.llama.vocabulary import Vocabulary
@@ -42,7 +42,7 @@ SHIFTED = (
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """An answer that was asked for."""
+    """The request for an answer, and its state."""
 
     session: Session
     detokenizer: Detokenizer
@@ -56,8 +56,8 @@ class Answer:
     pictures: Sequence[Picture] = ()
 
 
-class Generating:
-    """Generates answers as tasks of a scheduler, over slots."""
+class AnswerGenerator:
+    """Generates answers as tasks of a scheduler, in slots."""
 
     profile: PairProfile
     _scheduler: Scheduler
@@ -85,7 +85,7 @@ class Generating:
             slot.target.set_pictures(())
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
-        """The steps of an answer whose task has a slot."""
+        """Begin an answer whose task has a slot; returns its steps."""
         slot: Slot = task.slot
         stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
         self._threads.begin()
@@ -107,7 +107,7 @@ class Generating:
             session=answer.session,
             known=known,
         )
-        stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
+        stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
         target.progress = answer.progress
@@ -121,17 +121,17 @@ class Generating:
             if unread := tokens[len(slot.cache.tokens) : -1]:
                 slot.cache.extend(unread, 0, answer.progress)
 
-        # It would read the prompt, as text.
+        # It may prefill the prompt, but only as text.
         if adaptive and not answer.pictures and slot.alone:
-            with suppress(CacheFull, Preempted):  # there is no room for that now
+            with suppress(CacheFull, Preempted):  # skipped without room
                 stats.calibration_seconds += self._calibration.run_after_prompt(
                     slot.cache, sources(parts)[1], tokens, read
                 )
         return self._steps(answer, task, drafter)
 
     def _steps(self, answer: Answer, task: Task, drafter: Drafter) -> Generator[Step, None, None]:
-        """Behind shifts of the context too, with their seconds beside other answers; threads may
-        change between two."""
+        """Yield the steps, across context shifts, with the seconds of shared passes; the number of
+        threads may change between steps."""
         session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
         slot: Slot = task.slot
         waited = task.waited
@@ -145,7 +145,7 @@ class Generating:
                     if step is None:
                         break
                     if task.lost > lost:
-                        # The drafter counts what was for this answer; its reader, what it took.
+                        # The drafter counts this answer's share, its reader the elapsed time.
                         step = step._replace(
                             seconds=step.seconds + task.lost - lost,
                             target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],
@@ -154,7 +154,7 @@ class Generating:
                     yield step
             if not session.shift():
                 return
-            # Target and drafts are brought to the text that is left; the prompt's progress is over.
+            # Continue with the shifted text, without another report of progress.
             slot.target.progress = None
             slot.target.reuse(session.context)
             slot.parts.index.expect(session.context, answer.prediction)
@@ -165,7 +165,7 @@ class Generating:
     def _measure(
         self, slot: Slot, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        # Other answers are not held up by measuring what is known well enough.
+        # Measured curves are not refined while other answers would wait.
         if self.profile.target and not whole and not slot.alone:
             return 0.0
         models = sources(slot.parts)[1]
@@ -175,8 +175,7 @@ class Generating:
 
 
 def vocabulary_of(parts: Parts) -> str | None:
-    """How drafts are made where the draft model has another vocabulary; None where it has the
-    same."""
+    """How a draft model with another vocabulary drafts; None for the same vocabulary."""
     model = parts.model
     return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
@@ -189,7 +188,7 @@ def constraint_of(
     *,
     closes: str,
 ) -> Constraint | None:
-    """What an answer has to match, None for anything; a UsageError for several, or a bad one."""
+    """The grammar of an answer, or None. Raises UsageError for several, or an invalid one."""
     given = [one for one in (grammar, json_schema, regex) if one is not None]
     if not given:
         return None
@@ -209,9 +208,9 @@ def constraint_of(
 
 
 def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Stop strings, each of some text, or a UsageError."""
+    """Return the stop strings as a tuple. Raises UsageError if one is empty."""
     stops = (stop,) if isinstance(stop, str) else tuple(() if stop is None else stop)
-    stops = tuple(fitted("stop", text, str) for text in stops)
+    stops = tuple(convert("stop", text, str) for text in stops)
     if not all(stops):
         raise UsageError("A stop string is empty. Leave it out, or give some text.")
     return stops

@@ -23,7 +23,7 @@ from localspec.prompting.template import Message
 from localspec.scheduling.task import NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
-from localspec.worker_threads import call, in_a_thread, off_the_loop
+from localspec.worker_threads import call_soon, run_in_thread, start_in_thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -64,7 +64,7 @@ class AsyncEngine:
         for answer in answers:
             answer.cancel()
         # Not given up half way by a cancellation, which would leave threads behind.
-        await off_the_loop("localspec-close", self._close)
+        await run_in_thread("localspec-close", self._close)
 
     def _close(self) -> None:
         self._threads.shutdown()
@@ -91,7 +91,7 @@ class AsyncEngine:
                 tell: Progress = progress
 
                 def report(done: int, total: int) -> None:
-                    call(loop, tell, done, total)
+                    call_soon(loop, tell, done, total)
 
                 asked["progress"] = report
             with self._state:
@@ -163,9 +163,9 @@ class Loading:
             if given_up.is_set():
                 raise Cancelled("Stopped while the model was loading.")
             if self._progress is not None:
-                call(loop, self._progress, fraction)
+                call_soon(loop, self._progress, fraction)
 
-        loaded, thread = in_a_thread("localspec-load", lambda: self._opening(report))
+        loaded, thread = start_in_thread("localspec-load", lambda: self._opening(report))
 
         def free() -> None:
             """What was loaded for nobody."""
@@ -176,7 +176,7 @@ class Loading:
             engine = AsyncEngine(await asyncio.wrap_future(loaded))
         except asyncio.CancelledError:
             given_up.set()
-            in_a_thread("localspec-close", free)
+            start_in_thread("localspec-close", free)
             raise
         thread.join()
         return engine

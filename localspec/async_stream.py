@@ -1,4 +1,4 @@
-"""One answer in an event loop: `async for chunk in stream`."""
+"""The stream of one answer in an event loop: `async for chunk in stream`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 from localspec.decoding.stats import GenerationStats
 from localspec.stream import Chunk, Completion, Stream
-from localspec.worker_threads import call
+from localspec.worker_threads import call_soon
 
 Opening = Callable[["AsyncStream"], Awaitable[None]]
-"""Makes the stream of an answer, in another thread, and passes it to `begun`."""
+"""Creates the stream of an answer, in another thread, and passes it to `begun`."""
 
 
 class AsyncStream:
-    """An answer to iterate with `async for`. Made by `AsyncEngine.stream`.
+    """An answer to iterate with `async for`, from `AsyncEngine.stream`.
 
-    It takes its place in the queue when first iterated. Leaving the iteration by `break`, an
-    exception or a cancelled task ends the answer within a step; it cannot be taken up again.
+    It joins the queue when first iterated. Leaving the iteration by `break`, an exception or a
+    cancelled task ends the answer within a step; it cannot be resumed.
     """
 
     def __init__(self, opening: Opening) -> None:
         self._opening: Opening | None = opening
         self._stream: Stream | None = None
-        self._told = asyncio.Event()
+        self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
         self._cancelled = self._over = False
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
-        # Not a generator, which asyncio ends some time after the loop is left: this ends at once.
+        # Not a generator, which asyncio finalises some time after the loop is left.
         return _Iteration(self)
 
     async def __aenter__(self) -> AsyncStream:
@@ -44,7 +44,7 @@ class AsyncStream:
 
     @property
     def stats(self) -> GenerationStats:
-        """Figures, growing while it runs."""
+        """Statistics, updated while it runs."""
         return GenerationStats() if self._stream is None else self._stream.stats
 
     @property
@@ -58,29 +58,29 @@ class AsyncStream:
         return self._stream is not None and self._stream.runs
 
     def begun(self, stream: Stream, owner: Hashable = None) -> None:
-        """Take a place in the queue with a stream. Called in another thread. `owner`: as for
+        """Attach the stream, and join the queue. Called in another thread. `owner`: as for
         `Scheduler.submit`."""
-        stream.begin(lambda: call(self._loop, self._told.set), owner)
-        # In this order: a cancellation before it is seen below, one after it reaches the stream.
+        stream.begin(lambda: call_soon(self._loop, self._ready.set), owner)
+        # In this order: an earlier cancellation is seen below, a later one reaches the stream.
         self._stream = stream
         if self._cancelled:
             stream.cancel()
 
     def cancel(self) -> None:
-        """Stop before the next pass, or inside the one that runs; what is there can still be read.
+        """Stop before the next pass, or inside the current one; earlier chunks can still be read.
         From any thread."""
         self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()
 
     def leave(self) -> None:
-        """Nobody reads on. A finalizer may call it."""
+        """Cancel, as it has no reader any more. Safe in a finalizer."""
         if not self._over:
             self._over = True
             self.cancel()
 
     async def aclose(self) -> None:
-        """Stop here, and wait until the engine is free."""
+        """Stop, and wait until the engine is free."""
         self.leave()
         while self._runs:
             await self._wait()
@@ -112,12 +112,12 @@ class AsyncStream:
         return chunk
 
     async def _wait(self) -> None:
-        await self._told.wait()
-        self._told.clear()
+        await self._ready.wait()
+        self._ready.clear()
 
 
 class _Iteration:
-    """What one `async for` holds."""
+    """The iterator of one `async for`."""
 
     def __init__(self, stream: AsyncStream) -> None:
         self._stream = stream

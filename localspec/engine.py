@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from localspec.answering import Answer, Generating, checked_stops, constraint_of, vocabulary_of
+from localspec.answering import Answer, AnswerGenerator, checked_stops, constraint_of, vocabulary_of
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
@@ -43,7 +43,7 @@ from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream
-from localspec.typed import fitted, typed
+from localspec.typed import convert, typed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Engine(Generating):
+class Engine(AnswerGenerator):
     """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager. One that
     nobody holds is freed as well.
 
@@ -416,8 +416,8 @@ class Engine(Generating):
             vocabulary.fingerprint(), vocabulary.size, self.model.name
         )
         tokens = {
-            fitted("name", name, str): [
-                vocabulary.tokenize(fitted("text", text, str), special=False, add_bos=False)
+            convert("name", name, str): [
+                vocabulary.tokenize(convert("text", text, str), special=False, add_bos=False)
                 for text in ([known] if isinstance(known, str) else known)
             ]
             for name, known in texts.items()

@@ -1,5 +1,5 @@
-"""Keyword arguments of `load` and `Engine.stream`, for type checkers and editors. A test holds that
-they are those of `ModelOptions`, `Drafting` and `Engine.stream`, which document them."""
+"""Keyword arguments of `load` and `Engine.stream`, for type checkers and editors. A test compares
+them with `ModelOptions`, `Drafting` and `Engine.stream`, which document them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
 from localspec.llama.adapters import AdapterSource
 from localspec.llama.options import ModelOptions
-from localspec.typed import fitted
+from localspec.typed import convert
 
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result")
 Record = TypeVar("Record", ModelOptions, Drafting)
 
-ELSEWHERE = {
+OTHER_NAMES = {
     "n_ctx": "context",
     "ctx": "context",
     "ctx_size": "context",
@@ -48,7 +48,7 @@ IN_ANSWERS_ELSEWHERE = {
     **dict.fromkeys(("response_format", "format", "schema"), "json_schema"),
     "messages": "prompt",
 }
-"""What other tools call them, where the spelling does not tell."""
+"""Names in other tools that are not spelled alike."""
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -88,11 +88,11 @@ class DraftingKeywords(TypedDict, total=False):
 
 
 class LoadKeywords(ModelKeywords, DraftingKeywords, total=False):
-    """What `localspec.load` takes besides its own parameters."""
+    """Keyword arguments of `localspec.load` besides its own parameters."""
 
 
 class AnswerKeywords(TypedDict, total=False):
-    """What `Engine.stream` takes besides the prompt."""
+    """Keyword arguments of `Engine.stream`."""
 
     max_tokens: int | None
     stop: str | Sequence[str] | None
@@ -115,27 +115,27 @@ class AnswerKeywords(TypedDict, total=False):
 def with_keywords(
     options: ModelOptions | None,
     drafting: Drafting | None,
-    said: Mapping[str, Any],
+    given: Mapping[str, Any],
     own: tuple[str, ...],
 ) -> tuple[ModelOptions, Drafting]:
-    """The options objects (None for defaults) with the fields that keywords give.
+    """Return the options objects (None for defaults) with the fields given by keywords.
 
     Args:
-        own: other parameters of the caller, to suggest.
+        own: other parameters of the caller, for suggestions.
 
     Raises:
-        TypeError: an unknown name; says which was meant.
+        TypeError: an unknown name; suggests the nearest.
         UsageError: a value out of its range.
     """
     model, draft = _names(ModelOptions), _names(Drafting)
-    for name in said:
+    for name in given:
         if name not in model and name not in draft:
             raise TypeError(_unknown(name, (*own, *model, *draft)))
-    options = fitted("options", options or ModelOptions(), ModelOptions)
-    drafting = fitted("drafting", drafting or Drafting(), Drafting)
+    options = convert("options", options or ModelOptions(), ModelOptions)
+    drafting = convert("drafting", drafting or Drafting(), Drafting)
     return (
-        _changed(options, {n: said[n] for n in model if n in said}),
-        _changed(drafting, {n: said[n] for n in draft if n in said}),
+        _changed(options, {n: given[n] for n in model if n in given}),
+        _changed(drafting, {n: given[n] for n in draft if n in given}),
     )
 
 
@@ -157,12 +157,12 @@ def _names(record: type[Any]) -> tuple[str, ...]:
 
 
 def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
-    # Unchanged it stays the object it was, which has been checked.
+    # An unchanged object has been checked already.
     return dataclasses.replace(record, **fields) if fields else record
 
 
 def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
-    elsewhere = ELSEWHERE if function == "load" else IN_ANSWERS_ELSEWHERE
+    elsewhere = OTHER_NAMES if function == "load" else IN_ANSWERS_ELSEWHERE
     wrong = f"{function}() got an unexpected keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (

@@ -1,4 +1,4 @@
-"""One answer while it is generated, and after."""
+"""The stream of one answer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from localspec.scheduling.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one step added.
+    """The output of one step.
 
     Attributes:
-        text: whole characters; what may begin a stop string is held back.
+        text: whole characters; the possible beginning of a stop string is held back.
         token_ids: tokens committed in this step.
-        sources: who proposed each of them: a drafter's name, or "target".
+        sources: of each token, the name of the source that proposed it, or "target".
         step: None for the text released after the last step.
     """
 
@@ -50,12 +50,13 @@ class Completion:
 
 
 class Stream(Iterator[Chunk]):
-    """Generates as it is iterated. Close it, finish it, or use it as a context manager.
+    """An answer that is generated while iterated. Finish it, close it, or use it as a context
+    manager.
 
-    The engine is held from the first chunk to the last; leaving early releases it and keeps the
-    text so far valid.
+    It occupies the engine from the first chunk to the last. Leaving early releases the engine and
+    keeps the text so far valid.
 
-    `stats`: figures, growing while it runs; `prompt`: its token ids.
+    `stats`: updated while it runs; `prompt`: its token ids.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class Stream(Iterator[Chunk]):
         *,
         when_full: str | None = None,
     ) -> None:
-        """A task puts each step with its text. `submit` begins it, given its `owner` and what to
-        call when there is something to read; `cancel` ends it. `when_full` is the notice for an
-        answer that the end of the context cuts off."""
+        """`submit` starts the task, whose items are steps with their texts, given its `owner` and a
+        callback for new items; `cancel` ends it. `when_full`: the notice for an answer cut off by
+        a full context."""
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
         self._submit, self._cancel = submit, cancel
         self._task: Task | None = None
-        self._items: Any = None  # what the task puts
+        self._items: Any = None  # of the task
         self._cancelled = self._ended = False
         self._reading = threading.RLock()  # by one thread at a time
         self._session = session
@@ -151,40 +152,40 @@ class Stream(Iterator[Chunk]):
 
     @property
     def stopped(self) -> str | None:
-        """The stop string that ended the answer, None where another end came."""
+        """The stop string that ended the answer, or None."""
         return self._assembler.stopped
 
     @property
     def truncated(self) -> bool:
-        """Whether the context was full: the answer ended there, or lost its beginning."""
+        """Whether a full context ended the answer, or cost its beginning."""
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 
     def begin(
-        self, told: Callable[[], object] | None = None, owner: Hashable | None = None
+        self, on_ready: Callable[[], object] | None = None, owner: Hashable | None = None
     ) -> None:
-        """Take a place in the queue now, instead of at the first step. `told` is called, from any
-        thread, when there may be something to read: a step waits for nothing while `ready`.
-        `owner`: as for `Scheduler.submit`; without `told` it is this thread."""
-        owner = threading.get_ident() if told is None else owner
-        self._task = self._submit(owner, told)
+        """Join the queue now, instead of at the first step. `on_ready` is called, from any thread,
+        when an item may be available: a step does not wait while `ready`. `owner`: as for
+        `Scheduler.submit`; without `on_ready` it is this thread."""
+        owner = threading.get_ident() if on_ready is None else owner
+        self._task = self._submit(owner, on_ready)
         if self._cancelled:
             self._cancel(self._task)
 
     @property
     def ready(self) -> bool:
-        """Whether the next chunk, or the end, is there."""
+        """Whether the next chunk, or the end, is available."""
         begun = self._task is not None and self._task.ready
         return begun or self.finish_reason is not None
 
     @property
     def runs(self) -> bool:
-        """Whether it has begun, and is not over yet."""
+        """Whether it has begun, and has not ended."""
         return self._task is not None and not self._task.over
 
     def cancel(self) -> None:
-        """Stop before the next pass, or inside the one that runs. From any thread. What was made
-        before can still be read."""
+        """Stop before the next pass, or inside the current one. From any thread. Earlier chunks can
+        still be read."""
         self._cancelled = True
         if self._task is not None:
             self._cancel(self._task)

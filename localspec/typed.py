@@ -1,4 +1,4 @@
-"""Values that callers give, held to the types that are declared for them."""
+"""Conversion and checks of callers' values by their declared types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 
 from localspec.errors import WrongType
 
-Asked = ParamSpec("Asked")
+Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _WORDS: dict[Any, str] = {
@@ -30,38 +30,38 @@ _WORDS: dict[Any, str] = {
 
 
 @lru_cache
-def _hints(of: Callable[..., Any]) -> Mapping[str, Any]:
-    return get_type_hints(of)
+def _hints(annotated: Callable[..., Any]) -> Mapping[str, Any]:
+    return get_type_hints(annotated)
 
 
-def typed(function: Callable[Asked, Result]) -> Callable[Asked, Result]:
-    """With arguments that are `fitted`."""
+def typed(function: Callable[Params, Result]) -> Callable[Params, Result]:
+    """Decorate a function to `convert` its arguments."""
     parameters = signature(function)
 
     @wraps(function)
-    def call(*args: Asked.args, **keywords: Asked.kwargs) -> Result:
+    def call(*args: Params.args, **keywords: Params.kwargs) -> Result:
         try:
             bound, hints = parameters.bind(*args, **keywords), _hints(function)
         except TypeError:
             return function(*args, **keywords)  # which names itself
         for name, value in bound.arguments.items():
             if name in hints:
-                bound.arguments[name] = fitted(name, value, hints[name])
+                bound.arguments[name] = convert(name, value, hints[name])
         return function(*bound.args, **bound.kwargs)
 
     return call
 
 
-def fit(record: Any, *besides: str) -> None:
-    """Have the fields of a dataclass `fitted`, `besides` excepted."""
+def convert_fields(record: Any, *besides: str) -> None:
+    """Apply `convert` to the fields of a dataclass, except `besides`."""
     for name, kind in _hints(record.__class__).items():
-        if name not in besides and kind is not str:  # names are judged by what there is
-            object.__setattr__(record, name, fitted(name, getattr(record, name), kind))
+        if name not in besides and kind is not str:  # names are checked against the known ones
+            object.__setattr__(record, name, convert(name, getattr(record, name), kind))
 
 
-def fitted(name: str, value: Any, kind: Any) -> Any:
-    """A value of a declared type, a number of another library as Python's; any iterable is a
-    sequence. A WrongType if it is of another type."""
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """Return a value of a declared type: numbers of other libraries become Python's, and any
+    iterable passes as a sequence. Raises WrongType for another type."""
     union = get_origin(kind) in (Union, UnionType)
     bases = [get_origin(one) or one for one in (get_args(kind) if union else (kind,))]
     bases = [Iterable if base in (tuple, Sequence) else base for base in bases]

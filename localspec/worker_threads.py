@@ -1,4 +1,4 @@
-"""Work in other threads, awaited in an event loop."""
+"""Running work in other threads, and awaiting it in an event loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-async def off_the_loop(name: str, task: Callable[[], Result]) -> Result:
-    """What a task returns or raises in a thread of its own, for which the program does not wait
-    when it ends. On cancellation the task goes on, and its result is dropped."""
-    done, thread = in_a_thread(name, task)
+async def run_in_thread(name: str, task: Callable[[], Result]) -> Result:
+    """Run a task in a daemon thread, and await its result. On cancellation the task continues, and
+    its result is dropped."""
+    done, thread = start_in_thread(name, task)
     result = await asyncio.wrap_future(done)
-    thread.join()  # telling was the last that it did
+    thread.join()  # it ends right after setting the result
     return result
 
 
-def in_a_thread(name: str, task: Callable[[], Result]) -> tuple[Future[Result], threading.Thread]:
-    """The same without an event loop."""
+def start_in_thread(
+    name: str, task: Callable[[], Result]
+) -> tuple[Future[Result], threading.Thread]:
+    """Start a task in a daemon thread; returns a future of its result, and the thread."""
     done: Future[Result] = Future()
     done.set_running_or_notify_cancel()
 
@@ -38,8 +40,10 @@ def in_a_thread(name: str, task: Callable[[], Result]) -> tuple[Future[Result], 
     return done, thread
 
 
-def call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
-    """Have an event loop call something; False where it is closed."""
+def call_soon(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object
+) -> bool:
+    """Schedule a call in an event loop; False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *args)
     except RuntimeError:

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "localspec"
 LAYERS = (
     ("errors", "paths"),
-    ("answer_line", "files", "identity", "kernels", "text", "typed", "watched", "worker_threads"),
+    ("answer_line", "files", "identity", "kernels", "text", "typed", "watchdog", "worker_threads"),
     ("decoding",),
     ("llama",),
     ("remote",),
@@ -182,7 +182,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "tui": (5_287, 107),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
-    "watched": (50, 10),
+    "watchdog": (50, 10),
     "worker_threads": (47, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.

@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 import localspec
 from localspec.bench.scale import scaled_pair
 from localspec.llama.options import ModelOptions
-from localspec.loading.beside import measure_stock
+from localspec.loading.second_engine import measure_stock
 from localspec.tui.app import ChatApp
 from localspec.tui.session.background_engine import PairReference
 

@@ -174,7 +174,7 @@ def baseline(engine: Engine) -> Baseline:
 def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
     """`baseline`, for which stock llama.cpp is measured once beside a small model (any by
     `localspec doctor`). Empties the caches where it measures."""
-    from localspec.loading.beside import measure_stock
+    from localspec.loading.second_engine import measure_stock
 
     if engine.model.kernels.in_use and engine.model.size <= SMALL:
         measure_stock(engine, options)

@@ -12,7 +12,7 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
-from localspec.watched import Watch
+from localspec.watchdog import Watchdog
 
 _AGAIN = "The file of the model may be damaged: download it again, or choose another model."
 _REBUILD = (
@@ -44,7 +44,7 @@ _FROM_OUTSIDE = [
     if hasattr(signal, name)
 ]
 
-_watch: Watch | None = None
+_watch: Watchdog | None = None
 
 
 def watch() -> None:
@@ -56,7 +56,7 @@ def watch() -> None:
     # Else ggml calls a debugger before it aborts, and prints what only its makers understand.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     with suppress(OSError):
-        _watch = Watch(_SCRIPT, 2, apart=False)
+        _watch = Watchdog(_SCRIPT, 2, apart=False)
         faulthandler.enable(file=_watch.pipe, all_threads=False)
         for number in _FROM_OUTSIDE:
             if signal.getsignal(number) == signal.SIG_DFL:

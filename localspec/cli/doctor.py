@@ -141,7 +141,7 @@ def _measure(
 ) -> None:
     from localspec import paths as places
     from localspec.doctor import checkup
-    from localspec.loading.beside import measure_stock
+    from localspec.loading.second_engine import measure_stock
     from localspec.pairing import recommendations
 
     options, target = models.options, findings.target.path

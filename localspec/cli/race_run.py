@@ -12,7 +12,7 @@ from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.work import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
-from localspec.loading.beside import load_beside
+from localspec.loading.second_engine import load_second_engine
 from localspec.race import Proof, RaceLane, RaceOutcome, first_difference, take_turns
 
 _WARM_UP_TOKENS = 4
@@ -41,7 +41,7 @@ def run_race(
     options = request.opening.options
     with (
         work.load(_opening(request, scale, work)) as engine,
-        load_beside(engine, options) as beside,
+        load_second_engine(engine, options) as beside,
     ):
         for each in (beside, engine):
             each.take_turns()

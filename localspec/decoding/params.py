@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from localspec.errors import UsageError
-from localspec.typed import fit
+from localspec.typed import convert_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        fit(self, "logit_bias")
+        convert_fields(self, "logit_bias")
         try:
             bias = {int(token): float(bias) for token, bias in dict(self.logit_bias).items()}
         except (TypeError, ValueError):

@@ -9,7 +9,7 @@ from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Sampler
-from localspec.typed import fit
+from localspec.typed import convert_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ContextShift:
     discard: int = 0
 
     def __post_init__(self) -> None:
-        fit(self)
+        convert_fields(self)
 
     def removed_slice(self, tokens: int, prompt: int) -> slice:
         """The part to drop of `tokens` tokens, of which `prompt` are the prompt's: at least one,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
-from localspec.typed import fit
+from localspec.typed import convert_fields
 
 MAX_DEPTH = 64
 OVERLAPS = ("auto", "on", "off")
@@ -72,7 +72,7 @@ class Drafting:
         return replace(self, rule="match")
 
     def __post_init__(self) -> None:
-        fit(self)
+        convert_fields(self)
         known = ("auto", "none", *REGISTRY)
         if self.drafter not in known:
             raise UsageError(

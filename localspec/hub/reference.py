@@ -23,7 +23,7 @@ from localspec.errors import UsageError
 from localspec.gguf.names import is_repository, stays_inside
 from localspec.paths import expanded
 from localspec.text import printable
-from localspec.typed import fitted
+from localspec.typed import convert
 
 DEMO = "demo"
 
@@ -68,7 +68,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     if not reference:
         raise UsageError("The name of the model is empty. Give a path or user/repo.")
     if not isinstance(reference, str):
-        return Path(fitted("model", reference, str | os.PathLike[str]))
+        return Path(convert("model", reference, str | os.PathLike[str]))
     text = reference
     path = expanded(text)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from localspec.errors import UsageError
 from localspec.identity import file_identity
 from localspec.paths import expanded
-from localspec.typed import fit, fitted
+from localspec.typed import convert, convert_fields
 
 _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
@@ -24,7 +24,7 @@ class Adapter:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        fit(self)
+        convert_fields(self)
         if not math.isfinite(self.scale):
             raise UsageError(
                 f"The scale of the adapter {self.path} is {self.scale}. Give a number, such as 0.5."
@@ -60,7 +60,7 @@ AdapterSource = str | os.PathLike[str] | Adapter
 def parse_adapters(sources: AdapterSource | Iterable[AdapterSource]) -> tuple[Adapter, ...]:
     """One or several adapters; texts are parsed by `Adapter.parse`."""
     several = (sources,) if isinstance(sources, str | os.PathLike | Adapter) else sources
-    checked = (fitted("lora", source, AdapterSource) for source in several)
+    checked = (convert("lora", source, AdapterSource) for source in several)
     return tuple(
         source if isinstance(source, Adapter) else Adapter.parse(os.fspath(source))
         for source in checked

@@ -9,7 +9,7 @@ from typing import cast
 
 from localspec.errors import UsageError
 from localspec.llama.adapters import Adapter, AdapterSource, parse_adapters
-from localspec.typed import fit
+from localspec.typed import convert_fields
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
@@ -79,7 +79,7 @@ class ModelOptions:
             read prompts faster, fewer delay the other answers less.
         exact: answers equal plain decoding's, token for token, also when sampled with a seed. Free
             with localspec's kernels; otherwise it changes the KV types, limits drafts
-            (`localspec.loading.same_bits`) and gives one answer at a time.
+            (`localspec.loading.batch_invariance`) and gives one answer at a time.
 
     Raises:
         UsageError: an invalid value.
@@ -108,7 +108,7 @@ class ModelOptions:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        fit(self)
+        convert_fields(self)
         object.__setattr__(self, "rpc", _rpc_servers(self.rpc))
         object.__setattr__(self, "lora", parse_adapters(self.lora))
         object.__setattr__(self, "lora_draft", parse_adapters(self.lora_draft))

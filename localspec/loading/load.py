@@ -27,10 +27,12 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.threads import have_separate_cores, thread_choice
-from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import ChosenDraft, Reference, draft_for
-from localspec.loading.heads import open_own_mtp
-from localspec.loading.opening import (
+from localspec.loading.batch_invariance import (
+    batch_invariant,
+    limit_to_equal_passes,
+    max_equal_pass,
+)
+from localspec.loading.components import (
     Cache,
     Drafts,
     Report,
@@ -39,7 +41,9 @@ from localspec.loading.opening import (
     open_projector,
     open_target,
 )
-from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
+from localspec.loading.cost_identity import cost_identity
+from localspec.loading.draft import ChosenDraft, Reference, draft_for
+from localspec.loading.heads import open_own_mtp
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.shared_slots import SharedSlots
 from localspec.scheduling.slots import Slots
@@ -107,7 +111,7 @@ def load(
                 f"{path.name} was trained. Answers beyond those may be worse."
             )
         identity = cost_identity([target_model], options)
-        largest = equal_passes(target_model, options, identity) if options.exact else None
+        largest = max_equal_pass(target_model, options, identity) if options.exact else None
         alone = _why_one_at_a_time(target_model, options, largest)
         if alone is not None:
             options = replace(options, parallel=1)
@@ -117,7 +121,7 @@ def load(
         if projector is not None:
             opened.enter_context(closing(projector))
         if largest is not None:
-            keep_same_bits(cast("Context", target), largest)
+            limit_to_equal_passes(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         slots = _slots(target, drafts, options)
         models = [target_model, drafts.model]

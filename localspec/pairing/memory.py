@@ -175,7 +175,7 @@ def memory_of_pair(
 
 
 def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> ModelOptions:
-    """As `localspec.loading.opening` opens it."""
+    """As `localspec.loading.components` opens it."""
     most = max(8, default_context(target, options.context))  # a file may claim less
     other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True).different
     if other is None and draft.architecture not in HEADS:

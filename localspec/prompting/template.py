@@ -18,7 +18,7 @@ from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
 from localspec.prompting.roles import ANSWERS, ROLES, RoleAdapter
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
-from localspec.typed import fitted
+from localspec.typed import convert
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
@@ -137,7 +137,7 @@ def check_messages(messages: Sequence[Message]) -> None:
         content = message.get("content")
         if not (content or isinstance(content, str) or message.get("tool_calls")):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
-        fitted(f"content of message {i}", content, str | Iterable | None)
+        convert(f"content of message {i}", content, str | Iterable | None)
 
 
 def _marked(message: Message) -> dict[str, Any]:

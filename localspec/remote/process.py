@@ -89,7 +89,7 @@ class ChildProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
-        self._lock = Lock()  # two engines may share it, see `localspec.loading.beside`
+        self._lock = Lock()  # two engines may share it, see `localspec.loading.second_engine`
         self._asked = 0  # calls so far
         self._waiting = False
         self.lost = False

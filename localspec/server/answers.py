@@ -20,7 +20,7 @@ from localspec.prompting.pieces import CallBegins, Piece, Plain, Reader, Text, T
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.kept_session import Prompted
 from localspec.server.model_hosts import ModelHost
-from localspec.worker_threads import call
+from localspec.worker_threads import call_soon
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -249,14 +249,14 @@ class Answers:
                 async for chunk in chunks:
                     if reports:
                         self._reads(answer, 0, 0)
-                    call(self._loop, self._put, answer, chunk)  # behind the reports
+                    call_soon(self._loop, self._put, answer, chunk)  # behind the reports
         finally:
             self._host.activity.ended(slot, stream)
             self._host.answered(answer.ask.prompted, stream)
 
     def _reads(self, answer: Answer, done: int, of: int) -> None:
         for report in answer.reads(done, of):
-            call(self._loop, self._put, answer, report)
+            call_soon(self._loop, self._put, answer, report)
 
     def _ended(self, answer: Answer, task: asyncio.Task[None]) -> None:
         # The slot is free before the client can know that its answer is complete.

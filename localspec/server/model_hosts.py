@@ -19,12 +19,12 @@ from localspec.engine import Engine
 from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
-from localspec.loading.beside import embedder_beside
+from localspec.loading.second_engine import open_embedder
 from localspec.server.activity import Activity
 from localspec.server.failures import ApiError, logger
 from localspec.server.kept_session import Prompted, ServedSession
 from localspec.text import printable
-from localspec.worker_threads import off_the_loop
+from localspec.worker_threads import run_in_thread
 
 Value = TypeVar("Value")
 
@@ -156,7 +156,7 @@ class ModelHost:
     async def _load(self) -> OpenModel:
         self.progress, self.failed = 0.0, False
         try:
-            self.opened = await off_the_loop("localspec-load", self._open)
+            self.opened = await run_in_thread("localspec-load", self._open)
         except BaseException:
             self.failed = True
             raise
@@ -187,7 +187,7 @@ class ModelHost:
         async with self._making:
             if self._embedder is None:
                 options = self.offer.options
-                self._embedder = await asyncio.to_thread(embedder_beside, self.require(), options)
+                self._embedder = await asyncio.to_thread(open_embedder, self.require(), options)
             return self._embedder
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.history.process import is_alive, this_process
-from localspec.watched import Watch
+from localspec.watchdog import Watchdog
 
 _RESTORE = (
     "\\033[?1049l"  # back from the alternate screen
@@ -35,7 +35,7 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 def guarded_terminal() -> Iterator[None]:
     """Restore the terminal if this process does not leave in order."""
     try:
-        watch = Watch(_SCRIPT, 2, apart=True)
+        watch = Watchdog(_SCRIPT, 2, apart=True)
     except OSError:  # no shell: a system that has no such terminals either
         yield
         return

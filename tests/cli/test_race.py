@@ -11,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.loading.beside import load_beside
+from localspec.loading.second_engine import load_second_engine
 from localspec.pairing import memory
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
@@ -107,11 +107,11 @@ def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.Monkey
     with pytest.raises(
         localspec.NativeError, match=r"takes .* MiB, and 1.0 MiB of memory are free"
     ):
-        load_beside(engine, ModelOptions(context=1024))
+        load_second_engine(engine, ModelOptions(context=1024))
 
 
 def test_beside_kernels_plain_decoding_is_llama_cpps(kernels: None, engine: Engine) -> None:
-    with load_beside(engine, ModelOptions(context=1024)) as beside:
+    with load_second_engine(engine, ModelOptions(context=1024)) as beside:
         assert beside.model is not engine.model
         assert not beside.model.kernels.in_use
         assert beside.notices == ()

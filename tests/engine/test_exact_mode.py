@@ -19,8 +19,8 @@ from localspec.llama.context import Context
 from localspec.llama.context_params import context_params, kv_types
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_LEAVES, MAX_TREE
-from localspec.loading import same_bits
-from localspec.loading.same_bits import equal_behind_trees
+from localspec.loading import batch_invariance
+from localspec.loading.batch_invariance import rows_equal_after_trees
 from tests.support import inside
 from tests.support.adapters import lora
 from tests.support.asking import PLAIN, WAYS, said
@@ -115,7 +115,7 @@ def test_a_trial_finds_cells_in_another_order(
 ) -> None:
     with Model(target_path, OPTIONS) as model:
         context = Context(model, OPTIONS)
-        assert equal_behind_trees(context)
+        assert rows_equal_after_trees(context)
         keep = Context.keep
 
         def otherwise(context: Context, tree: TokenTree, path: Sequence[int]) -> None:
@@ -123,7 +123,7 @@ def test_a_trial_finds_cells_in_another_order(
             context.extend([tree.tokens[node] + 1 for node in path[1:]])
 
         monkeypatch.setattr(Context, "keep", otherwise)
-        assert not equal_behind_trees(context)
+        assert not rows_equal_after_trees(context)
         context.close()
 
 
@@ -137,7 +137,7 @@ def test_drafts_are_as_long_as_passes_round_the_same_and_that_is_found_out_once(
         tried.append(context)
         return largest
 
-    monkeypatch.setattr(same_bits, "largest_equal_pass", trial)
+    monkeypatch.setattr(batch_invariance, "find_largest_equal_pass", trial)
     for spoilt in (False, False, True):
         if spoilt:
             kept = paths.cache_folder() / "same-bits.json"

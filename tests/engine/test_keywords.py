@@ -10,8 +10,8 @@ import localspec
 from localspec import Drafting, ModelOptions, UsageError
 from localspec.engine import Engine
 from localspec.keywords import (
-    ELSEWHERE,
     IN_ANSWERS_ELSEWHERE,
+    OTHER_NAMES,
     AnswerKeywords,
     DraftingKeywords,
     ModelKeywords,
@@ -70,7 +70,7 @@ def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
                 ("n_gpu_layers", "gpu_layers"),
                 ("drafting_options", "drafting"),
                 ("option", "options"),
-                *ELSEWHERE.items(),
+                *OTHER_NAMES.items(),
             )
         ),
         ("zzz", r"It takes model, draft, .*context, .*threshold"),

@@ -21,7 +21,7 @@ from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_TREE, ModelOptions
 from localspec.llama.pictures import PicturePart
-from localspec.loading.opening import open_projector
+from localspec.loading.components import open_projector
 from tests.support.images import png
 
 

@@ -26,7 +26,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.loading.beside import embedder_beside
+from localspec.loading.second_engine import open_embedder
 from localspec.remote import context as remote_context
 from localspec.remote import servers
 from localspec.remote.context import RemoteContext
@@ -234,10 +234,10 @@ def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: Rem
 def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
     options = replace(OPTIONS, rpc=("127.0.0.1:1",))
     engine = cast("Engine", SimpleNamespace(model=model))
-    with closing(embedder_beside(engine, options)) as there:
+    with closing(open_embedder(engine, options)) as there:
         found = there.embed(PROMPT)
     engine = cast("Engine", SimpleNamespace(model=here.model))
-    with closing(embedder_beside(engine, OPTIONS)) as own:
+    with closing(open_embedder(engine, OPTIONS)) as own:
         np.testing.assert_allclose(found, own.embed(PROMPT), atol=1e-6)
 
 

@@ -1,5 +1,5 @@
-"""A shell that acts when this process was killed, or native code ended it: it waits on a pipe that
-only this process holds open. A word on the pipe ends it in silence."""
+"""A shell that acts if this process is killed, or ended by native code. It waits on a pipe that
+only this process holds open. A line on the pipe ends it without action."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import IO
 _PATIENCE = 1.0  # seconds to wait for the end of a shell
 
 
-class Watch:
-    """A running shell. Raises OSError if there is none.
+class Watchdog:
+    """A running shell. Raises OSError if it cannot be started.
 
     Args:
         script: for `/bin/sh`. Its standard input is the pipe: `read` fails when this process is
             gone.
         output: a descriptor, the script's standard output.
-        apart: whether it has a session of its own, which a terminal's keys do not reach.
+        apart: whether it runs in a new session, out of reach of the terminal's signals.
     """
 
     def __init__(self, script: str, output: int, *, apart: bool) -> None:
@@ -33,12 +33,12 @@ class Watch:
         self.pipe: IO[bytes] = self._shell.stdin
 
     def release(self) -> None:
-        """Have it end in silence. A signal handler may call it."""
+        """End it without action. Safe in a signal handler."""
         with suppress(OSError):
             os.write(self.pipe.fileno(), b"over\n")
 
     def close(self) -> None:
-        """Release it, and wait for its end."""
+        """Release it, and wait until it ends."""
         self.release()
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):

@@ -16,9 +16,9 @@ from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
 from localspec.llama.time_ratio import time_ratio
+from localspec.loading.components import open_context
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.load import load
-from localspec.loading.opening import open_context
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
@@ -26,7 +26,7 @@ from localspec.scheduling.slots import Slots
 from localspec.text import gibibytes
 
 
-def load_beside(engine: Engine, options: ModelOptions) -> Engine:
+def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
     """A second engine for plain decoding, opened with the same options. Close it before the first.
 
     Where localspec's kernels compute, it opens the file again with stock llama.cpp. Otherwise, and
@@ -102,7 +102,7 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
     return stock
 
 
-def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
+def open_embedder(engine: Engine, options: ModelOptions) -> Embedder:
     """Makes vectors with the weights of an open engine, in its own cache. Close it before the
     engine.
 

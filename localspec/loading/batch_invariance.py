@@ -20,7 +20,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
-from localspec.loading.opening import open_context
+from localspec.loading.components import open_context
 
 MOST = 17
 """Tokens of the largest pass tried; useful drafts are hardly ever longer."""
@@ -35,7 +35,7 @@ _BRANCH = 4
 _outcomes = Outcomes("same-bits", 100)
 
 
-def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
+def max_equal_pass(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
     """The size up to which every pass of a target gives the bits of single-token passes; None if
     all do, trees and shared passes included."""
     context = min(options.context or model.trained_context, _CELLS)
@@ -44,8 +44,8 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
     if not all(isinstance(known.get(name), int) for name in ("largest", "left")):
         with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
             before = kernels.left_count()
-            largest = largest_equal_pass(tried)
-            if largest > 1 and model.kernels.in_use and not equal_behind_trees(tried):
+            largest = find_largest_equal_pass(tried)
+            if largest > 1 and model.kernels.in_use and not rows_equal_after_trees(tried):
                 largest = 1
             left = (kernels.left_count() or 0) - (before or 0)
         known = {"largest": largest, "left": left}
@@ -60,16 +60,16 @@ def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any
     """Whether a row has the same bits whatever shares its pass, and however the text was read."""
     if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
         return False
-    return equal_passes(model, options, identity) is None
+    return max_equal_pass(model, options, identity) is None
 
 
-def keep_same_bits(context: Context, largest: int) -> None:
+def limit_to_equal_passes(context: Context, largest: int) -> None:
     """Limit drafts to passes of `largest` tokens, without trees, which reorder cells."""
     context.max_leaves = 1
     context.max_draft = min(context.max_draft, largest - 1)
 
 
-def equal_behind_trees(context: Context) -> bool:
+def rows_equal_after_trees(context: Context) -> bool:
     """Whether rows after a kept second branch equal those of single-token passes. The context is
     empty before and after."""
     behind = max(1, min(_BEHIND, context.capacity - 3 * _BRANCH))  # the last has two branches
@@ -95,7 +95,7 @@ def equal_behind_trees(context: Context) -> bool:
     return np.array_equal(found, single)
 
 
-def largest_equal_pass(context: Context) -> int:
+def find_largest_equal_pass(context: Context) -> int:
     """The size up to which every pass gives the bits of single-token passes. The context is empty
     before and after."""
     if context.recurrent:  # cutting it back runs passes of its own
