@@ -89,7 +89,7 @@ class Engine(AnswerGenerator):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        """`slots`: for the answers at once, the target's cache and what drafts."""
+        """`slots`: caches and sources for each concurrent answer."""
         self._slots, self._scheduler = slots, slots.scheduler
         first = slots.all[0]
         target = first.cache
@@ -144,7 +144,7 @@ class Engine(AnswerGenerator):
         answer."""
         if self._closed:
             return
-        self._closed = True  # first, so that no task begins behind the last one
+        self._closed = True  # first, so that no further task begins
         try:
             self._scheduler.close()
         except EngineBusy:
@@ -177,7 +177,7 @@ class Engine(AnswerGenerator):
 
     @property
     def parallel(self) -> int:
-        """Answers at once; further ones wait."""
+        """Number of concurrent answers; further ones wait."""
         return len(self._slots.all)
 
     @property
@@ -186,8 +186,8 @@ class Engine(AnswerGenerator):
 
     @cached_property
     def batch_invariant(self) -> bool:
-        """Whether a token's logits have the same bits whatever shares its passes. Tried once for
-        each model and machine, which takes a moment."""
+        """Whether a token's logits have the same bits whatever else is in its pass. Tested once per
+        model and machine, which takes a moment."""
         return self._call(self._is_batch_invariant)
 
     @property
@@ -266,7 +266,7 @@ class Engine(AnswerGenerator):
         found = self.prompts.tokens(prompt, max_tokens, overflow, stats)
         tokens = list(found)
         if found.pictures:
-            shift = None  # what is left would have its pictures elsewhere
+            shift = None  # a shift would move the pictures
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         vocabulary, spelled = self.model.vocabulary, found.spelled
         piece = vocabulary.piece
@@ -353,8 +353,8 @@ class Engine(AnswerGenerator):
 
     @typed
     def logits(self, tokens: Sequence[int]) -> Rows:
-        """The target's logits after a text, float32 [vocabulary], a copy. What the cache holds of
-        the tokens is not read again."""
+        """The target's logits after a text, float32 [vocabulary], a copy. A cached prefix is
+        reused."""
         text = self._checked(tokens)
         if not text:
             raise UsageError("There are no tokens. Give one or more.")
@@ -388,12 +388,12 @@ class Engine(AnswerGenerator):
 
     @property
     def threads(self) -> str:
-        """How many threads passes run on at present, of how many, and why."""
+        """Current number of threads for passes, the maximum, and the reason, for users."""
         return self._threads.why
 
     @property
     def learned(self) -> int:
-        """Tokens that were learned (`localspec learn`) for the target's vocabulary."""
+        """Number of learned tokens (`localspec learn`) for the target's vocabulary."""
         self._datastore.refresh()
         return self._datastore.now.tokens
 
@@ -404,9 +404,8 @@ class Engine(AnswerGenerator):
         """Learn texts for the target's vocabulary, as `localspec learn` does.
 
         Args:
-            texts: by the name under which they are listed and forgotten; earlier ones of that name
-                are replaced.
-            patience: seconds to wait for another process that learns.
+            texts: by name, for listing and forgetting; replaces earlier ones of that name.
+            patience: seconds to wait for another process that is learning.
 
         Raises:
             DatastoreError, UsageError: as `localspec.retrieval.learning.learn`.
@@ -426,7 +425,7 @@ class Engine(AnswerGenerator):
 
     @property
     def head_source(self) -> str:
-        """Name of the trained head that `draft` is, else ""."""
+        """Name of the trained head if `draft` is one, else ""."""
         return self._parts.head_source
 
     @property
@@ -436,16 +435,16 @@ class Engine(AnswerGenerator):
         return self.profile.source(models[0]).costs if models else None
 
     def plain_seconds(self, context_length: int) -> float | None:
-        """T(1) at so many tokens of context, at the present pace; None until it was measured."""
+        """T(1) at a context length, at the current pace; None until measured."""
         curve = self.profile.target
         return curve.seconds(1, context_length) * curve.pace if curve else None
 
     @typed
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
-        """Take up what `save_session` kept, instead of decoding it again.
+        """Restore a session of `save_session`, instead of decoding it again.
 
-        What does not fit (other models, another version, a damaged file) is left out with a notice
-        in the result; the next answer reads that text anew. A missing file is no error.
+        Unusable parts (other models, another version, a damaged file) are left out with a notice in
+        the result, and the next answer prefills that text. A missing file is no error.
 
         Raises:
             SessionError: the file is something else, or cannot be read.
@@ -454,7 +453,7 @@ class Engine(AnswerGenerator):
         return self._call(lambda: self._sessions.open(Path(path)))
 
     def take_turns(self) -> None:
-        """Compute a step only when it is read, none ahead: for engines whose times are compared."""
+        """Compute steps on demand, none ahead, for engines whose times are compared."""
         self._scheduler.ahead = 0
 
     def clear(self) -> int:
@@ -463,13 +462,13 @@ class Engine(AnswerGenerator):
 
     @typed
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
-        """Keep the KV caches and what was learned of this conversation, replacing an older session.
+        """Save the KV caches of this conversation, replacing an older session.
 
         Args:
-            conversation: JSON values to be kept with it, which `open_session` gives back.
+            conversation: JSON values to store with it, for `open_session`.
 
         Returns:
-            How many tokens the model has read of it.
+            Number of tokens in the target's cache.
 
         Raises:
             SessionError: it cannot be written, or would replace something else.
@@ -483,8 +482,8 @@ class Engine(AnswerGenerator):
         return self._call(work)
 
     def calibrate(self) -> float:
-        """Measure what passes cost where that is not known or no longer true; returns the seconds
-        it took. Answers measure by themselves only what they need, a little at a time."""
+        """Measure missing or outdated pass costs; returns the seconds it took. Otherwise, answers
+        measure only what they need, a little at a time."""
 
         def work(task: Task) -> float:
             return self._measure(task.slot, (), 0, whole=True)
@@ -492,12 +491,12 @@ class Engine(AnswerGenerator):
         return self._result((), work)
 
     def forget(self) -> None:
-        """Drop what was measured and learned, here and on disk."""
+        """Drop measurements and acceptance estimates, here and on disk."""
 
         def work() -> None:
             self.profile.forget()
             self._store.remove()
-            self._calibration.checked = True  # nothing is left of another session
+            self._calibration.checked = True  # no measurements of earlier sessions are left
 
         self._call(work)
 
@@ -509,7 +508,7 @@ class Engine(AnswerGenerator):
         return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, on_item=told)
 
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
-        """What a function returns or raises in a task of its own."""
+        """Run a function as a task; returns its result, or raises its error."""
         self._check_open()
         owner = threading.get_ident()
         task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
@@ -523,7 +522,7 @@ class Engine(AnswerGenerator):
     def _over(
         self, tokens: Sequence[int], work: Callable[[Slot], Result], *, reuse: bool = True
     ) -> Result:
-        """`_result` of a function over a slot that has taken up a text."""
+        """As `_result`, of a function of a slot that holds the cached prefix of a text."""
 
         def over(task: Task) -> Result:
             task.slot.load_prefix(tokens, reuse=reuse)
@@ -551,7 +550,7 @@ class Engine(AnswerGenerator):
         return found
 
     def _check_open(self) -> None:
-        # llama.cpp would read freed memory, and take the process with it.
+        # llama.cpp would read freed memory, and crash.
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
 

@@ -191,7 +191,7 @@ class Stream(Iterator[Chunk]):
             self._cancel(self._task)
 
     def close(self) -> None:
-        """Stop here; the same as leaving the iteration. From any thread."""
+        """Stop, as by leaving the iteration. From any thread."""
         self._cancelled = True
         if self._finish_reason is None:
             self._finish_reason = "cancelled"

@@ -1,4 +1,4 @@
-"""Up to how many tokens a pass rounds as single-token passes do, tried once per model and machine.
+"""Up to which size passes round like single-token passes, tested once per model and machine.
 
 localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. Stock
 CPU attention with an F16 cache splits differently for a single token from 512 cells on
@@ -23,7 +23,7 @@ from localspec.llama.outcomes import Outcomes
 from localspec.loading.components import open_context
 
 MOST = 17
-"""Tokens of the largest pass tried; useful drafts are hardly ever longer."""
+"""Tokens of the largest pass tested; useful drafts are rarely longer."""
 _CELLS = 512
 _BEHIND = 300
 """Tokens in the cache meanwhile: llama.cpp then takes 512 cells, where its kernels for long texts
@@ -51,13 +51,14 @@ def max_equal_pass(model: Model, options: ModelOptions, identity: dict[str, Any]
         known = {"largest": largest, "left": left}
         _outcomes.store(facts, known)
     largest = int(known["largest"])
-    # A recurrent memory is cut back in passes of its own, which nothing is known of.
+    # A recurrent memory is truncated by further passes, which are not tested.
     ours = model.kernels.in_use and not model.offloaded and not model.recurrent
     return None if ours and known["left"] == 0 and largest >= min(MOST, context - 1) else largest
 
 
 def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:
-    """Whether a row has the same bits whatever shares its pass, and however the text was read."""
+    """Whether a row has the same bits whatever else is in its pass, and however the text was
+    read."""
     if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
         return False
     return max_equal_pass(model, options, identity) is None
@@ -98,7 +99,7 @@ def rows_equal_after_trees(context: Context) -> bool:
 def find_largest_equal_pass(context: Context) -> int:
     """The size up to which every pass gives the bits of single-token passes. The context is empty
     before and after."""
-    if context.recurrent:  # cutting it back runs passes of its own
+    if context.recurrent:  # truncation runs further passes
         return 1
     behind = max(1, min(_BEHIND, context.capacity - MOST))
     most = min(MOST, context.capacity - behind)

@@ -1,4 +1,4 @@
-"""Opens targets, draft models and their caches, here or on RPC servers. Loads llama.cpp."""
+"""Opening targets, draft models and their caches, here or on RPC servers. Loads llama.cpp."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _LEAST = 512
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """A draft model's cache, with the map of its vocabulary if that differs; or a trained head for
-    each answer."""
+    """A draft model's cache, with a map of its vocabulary if that differs; or a trained head per
+    slot."""
 
     cache: Cache | None = None
     vocabulary_map: VocabularyMap | None = None
@@ -53,7 +53,7 @@ class Drafts:
 
 
 def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: bool = False) -> Model:
-    """The target, here (if wanted with its MTP layers) or on RPC servers."""
+    """Open the target here, `mtp`: with its MTP layers; or on RPC servers."""
     require_fitting(options.adapters, path)
     if not options.rpc:
         return Model(path, options, progress=progress, adapters=options.adapters, mtp=mtp)
@@ -68,7 +68,7 @@ def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: boo
 
 
 def open_projector(model: Model, options: ModelOptions) -> Projector | None:
-    """The target's projector, None unless asked for. A UsageError if the target is on RPC servers,
+    """Open the target's projector, if requested. Raises UsageError if the target is on RPC servers,
     or has a recurrent memory."""
     if options.mmproj is None:
         return None
@@ -84,7 +84,7 @@ def open_projector(model: Model, options: ModelOptions) -> Projector | None:
 
 
 def open_cache(model: Model, options: ModelOptions, *, each: bool = False) -> Cache:
-    """A cache for one answer or several, with the context for all together, or for `each`."""
+    """Open a cache for one answer or several, with a context for all together, or for `each`."""
     if options.parallel > 1:
         return SharedContext(model, options, each=each)
     return open_context(model, options)

@@ -1,4 +1,4 @@
-"""Which draft model a reference means."""
+"""Choice of the draft model that a reference stands for."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class ChosenDraft:
     """The draft to open.
 
     Attributes:
-        path: None for none, also where no draft made from the target's own file pays.
-        own_mtp: whether it is the MTP layers in the target's file.
-        automatic: whether nobody named it.
-        why, why_none: why this one, or none.
+        path: None for none, also if no draft made from the target's own file pays.
+        own_mtp: whether it consists of the MTP layers in the target's file.
+        automatic: whether it was not named by the user.
+        why, why_none: the reason for this one, or for none.
     """
 
     path: Path | None = None
@@ -68,7 +68,7 @@ def draft_for(
             "out --lora-draft (lora_draft=)."
         )
     automatic, why = draft == AUTO, None
-    # What drafts from hidden states is made for text, and takes no adapter.
+    # Heads that read hidden states handle text only, and take no adapter.
     for_text = options.mmproj is None and not options.draft_adapters
     if for_text and _takes_own_mtp(target, draft, options):
         why = "the layer that the model was trained with to predict ahead drafts"
@@ -89,9 +89,8 @@ def draft_for(
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
-    """What `-d auto` means for a target."""
-    # Looking around takes a while, and the embedded target has its own draft, or one that was
-    # trained here.
+    """Choose the draft of `-d auto` for a target."""
+    # The search takes a while, and the embedded target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")
     return choose(
@@ -107,7 +106,7 @@ def _takes_own_mtp(target: Path, reference: Reference | None, options: ModelOpti
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
     meant = reference in (AUTO, SELF)
-    with suppress(OSError, ValueError):  # mostly it names no file
+    with suppress(OSError, ValueError):  # usually not a file name
         meant = meant or target.samefile(reference)
     return meant and has_mtp(target)
 
@@ -120,7 +119,7 @@ def find_draft(
     offline: bool | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> ChosenDraft:
-    """What any other `-d` means: a file, or a draft made from the target's own. Raises as
+    """Find the draft of any other `-d`: a file, or a draft made from the target's own. Raises as
     `localspec.hub.resolution.find` and `localspec.self_draft.maker.self_draft`."""
     request = SelfDraftRequest.parse(reference)
     if request is None:

@@ -1,4 +1,4 @@
-"""Opens trained heads. Loads llama.cpp."""
+"""Opening trained heads. Loads llama.cpp."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_head(
     progress: Callable[[float], None] | None,
     opened: ExitStack,
 ) -> list[TrainedHead]:
-    """A head for each answer, with caches as long as the target's, which `opened` closes. `kind`:
+    """Open a head per slot, with caches as long as the target's, which `opened` closes. `kind`:
     see `localspec.gguf.heads.head_kind`.
 
     Raises:
@@ -100,7 +100,7 @@ def open_head(
 
 
 def open_own_mtp(target: _Target, options: ModelOptions, opened: ExitStack) -> list[TrainedHead]:
-    """The MTP layers of a target that was opened with them; else as `open_head`."""
+    """Use the MTP layers of a target that was opened with them; otherwise as `open_head`."""
     return _mtp(target.model, target, options, opened)
 
 
@@ -138,7 +138,7 @@ def _has_chain(file: GGUFFile) -> bool:
 
 
 def _block_shape(file: GGUFFile) -> BlockShape:
-    """A ModelInvalid if llama.cpp cannot compute such blocks."""
+    """Raise ModelInvalid if llama.cpp cannot compute such blocks."""
     chained, block = _has_chain(file), file.own_integer("block_size")
     if chained and block is None:
         raise damaged_head(file.path, f"its metadata lacks {DFLASH}.block_size")

@@ -1,4 +1,4 @@
-"""Opens a pair: from references to an engine."""
+"""`load`: from references of models to an engine."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 """Parameters of `load` besides the fields of the options."""
 
 _ALONE = 2
-"""Chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end."""
+"""Chunks per pass of a prompt that is read alone, whose end a new answer has to wait for."""
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
-"""Errors for which a draft model that nobody named is left out."""
+"""Errors on which an automatically chosen draft model is left out."""
 
 
 def load(
@@ -148,7 +148,7 @@ def load(
 
 
 def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report: Report) -> Model:
-    """The target; without its MTP layers where these are damaged and nobody asked for them."""
+    """Open the target, without its MTP layers if these are damaged and were not requested."""
     require_usable(path)
     try:
         return open_target(path, options, report, mtp=chosen.own_mtp)
@@ -161,7 +161,7 @@ def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report:
 
 
 def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None) -> str | None:
-    """Why a pair generates one answer at a time, the end of a sentence; None if it does not."""
+    """Why a pair generates one answer at a time, as the end of a sentence; None if it can more."""
     if options.parallel == 1:
         return None
     if model.recurrent:
@@ -178,7 +178,7 @@ def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None)
 def _open_drafts(
     chosen: ChosenDraft, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
 ) -> Drafts:
-    """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
+    """Open the chosen draft, which `opened` closes. Raises if a named draft fails."""
     path = chosen.path
     if path is None:
         return Drafts()
@@ -201,7 +201,7 @@ def _open_drafts(
 
 
 def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
-    """An answer's caches and what drafts for it; or those of several answers."""
+    """Build the slots: caches and sources for one answer, or for several."""
     draft = drafts.cache
     heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel
     size = target.model.vocabulary.size
@@ -214,7 +214,7 @@ def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
 
     if isinstance(target, SharedContext):
         assert draft is None or isinstance(draft, SharedContext)
-        # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
+        # Larger passes are faster on a GPU only, where a new answer does not wait long for them.
         small = options.gpu_layers == 0 or not library.accelerated()
         chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
         return SharedSlots(target, draft, model, heads, chunk=chunk, piece=piece)
@@ -227,7 +227,7 @@ def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:
-    """Each file's part of the progress, by size."""
+    """Divide the progress among files, by size."""
     if progress is None:
         return [None] * len(files)
     sizes = [max(1, path.stat().st_size) if path.exists() else 1 for path in files]

@@ -1,4 +1,4 @@
-"""Reads Medusa heads; the layout is in dev/heads.md. Loads llama.cpp."""
+"""Reading Medusa heads; the file layout is in dev/heads.md. Loads llama.cpp."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TYPES = {"F32": "<f4", "F16": "<f2"}
 
 
 def read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> MedusaWeights:
-    """A ModelInvalid if the file is not as dev/heads.md says; a DraftMismatch if it is for another
-    target, or for several answers."""
+    """Read the heads. Raises ModelInvalid if the layout differs from dev/heads.md, DraftMismatch
+    for another target, or several answers."""
     path, tensors = file.path, file.by_name
     sizes = require_sizes(file, "embedding_length", "vocab_size", "head_count")
     width, tokens, count = sizes.values()

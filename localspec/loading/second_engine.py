@@ -1,4 +1,4 @@
-"""Further caches over the weights of an open engine."""
+"""A second engine, or an embedder, with the weights of an open engine."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from localspec.text import gibibytes
 
 
 def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
-    """A second engine for plain decoding, opened with the same options. Close it before the first.
+    """Open a second engine for plain decoding, with the same options. Close it before the first.
 
-    Where localspec's kernels compute, it opens the file again with stock llama.cpp. Otherwise, and
-    where memory is too short for that (see `notices`), it shares the weights. A NativeError if
+    If the first uses localspec's kernels, it opens the file again with stock llama.cpp. Otherwise,
+    or without enough memory for that (see `notices`), it shares the weights. Raises NativeError if
     there is no memory for another cache.
     """
     notices: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
             return _load_stock(engine, options)
         except _NoRoom as error:
             notices = (f"Plain decoding also uses localspec's kernels: {error}",)
-    if not options.rpc:  # a server's memory is asked for when the cache is made
+    if not options.rpc:  # servers report their memory when the cache is made
         _require_room(engine, options)
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
@@ -74,7 +74,7 @@ def measure_stock(engine: Engine, options: ModelOptions) -> None:
 
 
 class _NoRoom(Exception):
-    """What memory is too short for."""
+    """There is not enough memory."""
 
 
 def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
@@ -103,7 +103,7 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
 
 
 def open_embedder(engine: Engine, options: ModelOptions) -> Embedder:
-    """Makes vectors with the weights of an open engine, in its own cache. Close it before the
+    """Open an embedder with the weights of an open engine and a separate cache. Close it before the
     engine.
 
     Raises:
@@ -115,8 +115,8 @@ def open_embedder(engine: Engine, options: ModelOptions) -> Embedder:
 
 
 def _require_room(engine: Engine, options: ModelOptions) -> None:
-    """A NativeError if main memory is too short for another cache: memory is promised before it is
-    there, and the system would end the process."""
+    """Raise NativeError if main memory is too short for another cache, as the system overcommits
+    memory and would kill the process."""
     if options.gpu_layers != 0 and library.accelerated():
         return  # llama.cpp refuses by itself what a device cannot hold
     # Adapters and projectors are open, and serve both caches.
@@ -133,7 +133,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
 
 
 def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
-    """What the target takes in main memory; None if the reader does not understand the file."""
+    """The target's need of main memory; None if the file cannot be read."""
     try:
         file = read_gguf(engine.model.path)
     except LocalspecError:

@@ -1,4 +1,4 @@
-"""What `localspec.remote.process` runs: one model, its contexts, their passes."""
+"""The child process of `localspec.remote.process`: one model, its contexts, their passes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from localspec.remote.process import FLAG, SharedRows
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
 SILENCE = 20
-"""Seconds until a connection whose other end is silent is given up."""
+"""Seconds until a silent connection is dropped."""
 
 
 class Child:
-    """Does what it is asked for on `answers`; its rows go to `shared`."""
+    """Executes requests, and replies on `answers`; rows go to `shared`."""
 
     def __init__(self, answers: BinaryIO, shared: SharedRows) -> None:
         self._answers = answers
@@ -37,15 +37,15 @@ class Child:
         self._shared = shared
         self._model: Model | None = None
         self._contexts: dict[int, Context] = {}
-        self._told: dict[int, list[int]] = {}  # the tokens that the parent knows of
+        self._reported: dict[int, list[int]] = {}  # tokens reported to the parent
 
-    def tell(self, kind: str, *values: object) -> None:
+    def send(self, kind: str, *values: object) -> None:
         """See `localspec.remote.process`."""
         with self._lock:
             pickle.dump((kind, *values), self._answers)
             self._answers.flush()
 
-    def do(self, number: int | None, name: str, arguments: tuple[Any, ...]) -> Any:
+    def execute(self, number: int | None, name: str, arguments: tuple[Any, ...]) -> Any:
         if number is None:
             return getattr(self, f"_{name}")(*arguments)
         context = self._contexts[number]
@@ -72,28 +72,28 @@ class Child:
 
         def loading(fraction: float) -> None:
             if fraction == 0.0:
-                notice_silence()
+                enable_keepalive()
             progress(fraction)
 
         self._model = Model(path, options, progress=loading, adapters=adapters)
-        notice_silence()
+        enable_keepalive()
         return {name: getattr(self._model, name) for name in FACTS}
 
     def _context(self, number: int, options: ModelOptions) -> dict[str, Any]:
         assert self._model is not None
         flag = (ctypes.c_char * FLAG).from_buffer(self._shared.memory, FLAG * number)
         context = Context(self._model, options, flag=flag)
-        self._contexts[number], self._told[number] = context, []
+        self._contexts[number], self._reported[number] = context, []
         return {name: getattr(context, name) for name in LIMITS}
 
     def _change(self, number: int, context: Context) -> tuple[int, list[int]]:
-        told, now = self._told[number], context.tokens
-        same = shared_prefix(told, now)
-        told[same:] = rest = now[same:]
+        reported, now = self._reported[number], context.tokens
+        same = shared_prefix(reported, now)
+        reported[same:] = rest = now[same:]
         return same, rest
 
     def _progress(self, *values: float) -> None:
-        self.tell("progress", *values)
+        self.send("progress", *values)
 
 
 class _Relay(logging.Handler):
@@ -103,12 +103,12 @@ class _Relay(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # the parent is gone
-            self._child.tell("log", record.name, record.levelno, record.getMessage())
+            self._child.send("log", record.name, record.levelno, record.getMessage())
 
 
-def notice_silence() -> None:
-    """Have the kernel give up connections of ours whose other end is gone without a word: llama.cpp
-    waits for ever. Its sockets are found by trying all descriptors."""
+def enable_keepalive() -> None:
+    """Enable TCP keep-alive on all sockets, as llama.cpp would wait forever for a host that
+    vanished. Its sockets are found by trying all descriptors."""
     if not hasattr(socket, "TCP_KEEPIDLE"):
         return
     for descriptor in range(3, 256):
@@ -126,24 +126,24 @@ def notice_silence() -> None:
 
 def main(reference: str, width: int, level: int) -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else is printed belongs to no answer
+    os.dup2(2, 1)  # other output must not mix with replies
     child = Child(answers, SharedRows(width, reference))
     logger = logging.getLogger("localspec")
     logger.setLevel(level)
     logger.addHandler(_Relay(child))
     logger.propagate = False
-    library.on_abort_message(lambda words: child.tell("last words", words))
+    library.on_abort_message(lambda words: child.send("last words", words))
     while True:
         try:
             number, name, arguments = pickle.load(requests)
         except EOFError:
-            return  # the parent is gone, or has no more use for us
+            return  # the parent ended, or closed us
         try:
-            child.tell("done", child.do(number, name, arguments))
+            child.send("done", child.execute(number, name, arguments))
         except BrokenPipeError:
             return
         except Exception as error:
-            child.tell("error", error)
+            child.send("error", error)
 
 
 if __name__ == "__main__":

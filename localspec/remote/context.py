@@ -21,22 +21,22 @@ from localspec.remote.process import ChildProcess
 logger = logging.getLogger("localspec.remote")
 
 PATIENCE = 10.0
-"""Seconds that a pass waits for a server that was lost to come back."""
+"""Seconds that a pass waits for a lost server to return."""
 HANGS = 20.0
-"""Seconds that a pass may go on after it was cancelled: llama.cpp waits for a server for ever."""
+"""Seconds that a cancelled pass may continue, as llama.cpp waits forever for a server."""
 _AGAIN = 0.25
 
 
 class RemoteContext(Context):
     """A `Context` whose cache and passes are the child's.
 
-    `tokens` is what the cache is meant to hold; a child that was started anew reads them again. A
-    server that is lost in a pass has PATIENCE to come back, and the pass is made again. Then the
-    pass fails, the cache counts as empty, and the next pass tries again.
+    `tokens` is the intended content of the cache; a restarted child prefills it again. If a server
+    is lost during a pass, the pass is repeated for up to PATIENCE seconds. Then it fails, the cache
+    counts as empty, and the next pass tries again.
     """
 
     def __init__(self, model: RemoteModel, options: ModelOptions) -> None:
-        # Not that of a context: there is nothing native to make.
+        # Without `super().__init__`, as there is no native context here.
         self.model: RemoteModel = model
         self.tokens = []
         self.native_seconds = 0.0
@@ -45,7 +45,7 @@ class RemoteContext(Context):
         self._number = model.number()
         self._child: ChildProcess | None = None
         self._layers: tuple[int, ...] = ()
-        self._befell: list[str] = []
+        self._notices: list[str] = []
         self.resume()  # another context may have had the number
         self._open(model.child())
 
@@ -67,18 +67,18 @@ class RemoteContext(Context):
         self.model.shared.set_flag(self._number, stop=False)
 
     def take_notices(self) -> list[str]:
-        befell, self._befell = self._befell, []
-        return befell
+        notices, self._notices = self._notices, []
+        return notices
 
     def set_threads(self, count: int) -> None:
-        self._ask("set_threads", count)
+        self._request("set_threads", count)
 
     def request_hidden(self, layers: tuple[int, ...]) -> None:
-        self._ask("request_hidden", layers)
+        self._request("request_hidden", layers)
         self._layers = layers
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
-        found: dict[int, Rows] = self._ask("hidden", outputs)
+        found: dict[int, Rows] = self._request("hidden", outputs)
         return found
 
     def extend(
@@ -110,14 +110,14 @@ class RemoteContext(Context):
         self._or_empty("clear")
 
     def state(self) -> State:
-        state: State = self._ask("state")
+        state: State = self._request("state")
         return state
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        self._ask("set_state", list(tokens), state)
+        self._request("set_state", list(tokens), state)
 
     def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
-        """The rows of a pass, made again where a server was lost in it and comes back in time."""
+        """Run a pass, again if a server was lost meanwhile and returns in time; returns rows."""
         lost_at, lost = 0.0, None
         while True:
             started = perf_counter()
@@ -129,7 +129,7 @@ class RemoteContext(Context):
                 started = perf_counter()
                 count = self._change(child, name, *arguments, progress=progress)
             except ServerUnreachable as error:
-                # One that did not answer the last time either has been waited for.
+                # A server that was lost before has been waited for already.
                 if lost is None and had:
                     lost_at, lost = monotonic(), error
                     logger.warning("%s", error)
@@ -138,18 +138,18 @@ class RemoteContext(Context):
                     raise (lost or error) from None
                 sleep(_AGAIN)
                 continue
-            # What the link and the pipe take is part of what a pass costs here.
+            # The time of network and pipe is part of the pass cost.
             self.native_seconds += perf_counter() - started
             if lost is not None:
-                self._befell.append(
+                self._notices.append(
                     "The connection to an RPC server was lost for "
                     f"{monotonic() - lost_at:.0f} s; the text was read again, and the answer went "
                     "on."
                 )
             return self.model.shared.rows(count)
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        """Have the child do it. Where a server does not answer, the cache counts as empty."""
+    def _request(self, name: str, *arguments: Any) -> Any:
+        """Send a request to the child. If a server does not answer, the cache counts as empty."""
         try:
             return self._change(self._current(), name, *arguments)
         except ServerUnreachable:
@@ -197,7 +197,7 @@ class RemoteContext(Context):
 
 
 def _bare(tree: TokenTree) -> TokenTree:
-    """Without what its tokens were drawn from, which may be much."""
+    """A copy without the proposal distributions, which may be large."""
     bare = copy(tree)
     bare.proposals = []
     return bare

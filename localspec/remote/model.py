@@ -1,4 +1,4 @@
-"""The target whose weights are in a child process, and on other machines."""
+"""A target whose weights are in a child process, and on other machines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from localspec.remote.process import MOST_CONTEXTS, ChildProcess, SharedRows
 
 
 class RemoteModel(Model):
-    """A `Model` of which this process has the vocabulary alone. `require_room` is told the devices
-    that layers can go to; what it raises comes out here. A ServerUnreachable if a server does not
-    answer; else raises as `Model`."""
+    """A `Model` of which this process has only the vocabulary. `require_room` is called with the
+    devices that can hold layers, and may raise. Raises ServerUnreachable if a server does not
+    answer; otherwise as `Model`."""
 
     def __init__(
         self,

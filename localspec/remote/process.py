@@ -1,9 +1,8 @@
-"""A child process that has the remote target, and talks to us over its standard input and output.
+"""The child process of a remote target, and its protocol over standard input and output.
 
-We send (number of the context or None, what to do, arguments), pickled. It sends any number of
+Requests are (number of the context or None, method, arguments), pickled. Replies are any number of
 ("log", name, level, text), ("progress", values …) and ("last words", text), then ("done", value) or
-("error", exception). Logits come through memory that both have, and so does the flag that makes a
-pass stop.
+("error", exception). Logits, and the flag that stops a pass, are in shared memory.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _FLOAT = 4
 
 
 class SharedRows:
-    """Memory of two processes: flags, and rows of `width` logits. `reference` names the other's."""
+    """Shared memory: flags, and rows of `width` logits. `reference`: that of the other process."""
 
     def __init__(self, width: int, reference: str | None = None) -> None:
         self.width = width
@@ -48,7 +47,7 @@ class SharedRows:
             self.memory = mmap.mmap(-1, size, tagname=self.reference)
         else:
             if reference is None:
-                # Without a name, so that nothing is left of it however we end.
+                # An unnamed file, so that nothing is left after a crash.
                 folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
                 self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
                 self._file.truncate(size)
@@ -58,12 +57,12 @@ class SharedRows:
             self.memory = mmap.mmap(int(reference), size)
 
     def close(self) -> None:
-        """Before it is dropped; rows that were given out stay readable."""
+        """Close the file; rows that were returned stay readable."""
         if self._file is not None:
             self._file.close()
 
     def rows(self, count: int) -> Rows:
-        """The first so many rows, float32 [count, width], a view."""
+        """The first `count` rows, float32 [count, width], a view."""
         flat = np.frombuffer(self.memory, np.float32, count * self.width, _HEAD)
         return flat.reshape(count, self.width)
 
@@ -75,7 +74,7 @@ class SharedRows:
 
 
 class ChildProcess:
-    """Has a target on these servers; `lost` is whether it is no more."""
+    """The child process of a target on these servers; `lost`: whether it has ended."""
 
     def __init__(self, servers: Sequence[str], shared: SharedRows) -> None:
         self._servers = servers
@@ -101,9 +100,8 @@ class ChildProcess:
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """Have something done, and wait for it; whatever the child raised comes out. What
-        `progress` raises ends the child, and comes out. A ServerUnreachable or NativeError if the
-        child died of it, or was dead before."""
+        """Send a request, and wait for its result; errors of the child are raised here. An error in
+        `progress` ends the child. Raises ServerUnreachable or NativeError if the child died."""
         words = ""
         try:
             with self._lock:
@@ -123,7 +121,7 @@ class ChildProcess:
                             logging.getLogger(name).log(level, "%s", text)
                         elif progress is not None:
                             progress(*values)
-                except BaseException:  # what it would still say belongs to no later call
+                except BaseException:  # its late replies must not reach a later call
                     self._end()
                     raise
                 finally:
@@ -135,14 +133,14 @@ class ChildProcess:
         return answer[1]
 
     def end_if_hanging(self, seconds: float) -> None:
-        """Kill it if the call that runs takes so much longer. Returns at once, in any thread."""
+        """Kill it if the current call takes `seconds` longer. Does not wait; from any thread."""
         asked = self._asked
 
-        def look() -> None:
+        def check() -> None:
             if self._waiting and self._asked == asked:
-                self._process.kill()  # who waits for it finds out
+                self._process.kill()  # the waiting call then raises
 
-        timer = Timer(seconds, look)
+        timer = Timer(seconds, check)
         timer.daemon = True
         timer.start()
 

@@ -1,4 +1,4 @@
-"""RPC servers of llama.cpp, asked whether they answer, before llama.cpp meets them."""
+"""Checks of llama.cpp's RPC servers before llama.cpp connects to them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _BUSY = (
     "of --rpc."
 )
 _OF_THE_CONNECTION = ("Remote RPC server crashed", "Failed to connect")
-"""How the last words of llama.cpp begin where it was the connection (ggml-rpc.cpp)."""
+"""Prefixes of llama.cpp's last words after a lost connection (ggml-rpc.cpp)."""
 _OTHER = "Give the port of a ggml-rpc-server of the same llama.cpp, or leave it out of --rpc."
 
 
 def trouble(server: str) -> tuple[str, str] | None:
-    """What is wrong with a server, and what to do about it; None where it answers."""
+    """The problem with a server, and its remedy; None if it answers."""
     host, _, port = server.rpartition(":")
     try:
-        # llama.cpp knows IPv4 alone.
+        # llama.cpp supports only IPv4.
         address = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)[0][4]
     except (OSError, UnicodeError):
         return f"there is no machine called {host}", "Check the name in --rpc."
@@ -65,13 +65,13 @@ def unreachable(servers: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def require_answering(servers: Sequence[str]) -> None:
-    """Return where all of them answer; a ServerUnreachable names one that does not."""
+    """Raise ServerUnreachable for a server that does not answer."""
     for server, (what, step) in unreachable(servers).items():
         raise ServerUnreachable(f"The RPC server {server} does not answer: {what}. {step}")
 
 
 def lost(servers: Sequence[str], words: str) -> LocalspecError:
-    """What to say where the child has ended, with llama.cpp's last `words`."""
+    """The error for an ended child, by llama.cpp's last `words`."""
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(
             f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "
