@@ -36,7 +36,7 @@ from localspec.policy.store import ProfileStore
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
-from localspec.retrieval import learning
+from localspec.retrieval import learner
 from localspec.retrieval.datastore import Datastore
 from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import Task
@@ -56,18 +56,18 @@ Result = TypeVar("Result")
 
 
 class Engine(AnswerGenerator):
-    """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager. One that
-    nobody holds is freed as well.
+    """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is freed
+    as well once nothing refers to it.
 
-    Any thread may call it. It generates `parallel` answers side by side, others wait. Its KV caches
-    stay filled between calls, so a prompt that begins like an earlier one decodes only what is new.
+    Any thread may call it. It generates `parallel` answers at once, further ones wait. Its KV
+    caches are kept between calls, so a prompt decodes only what differs from an earlier one.
 
     Attributes:
         model: the target.
-        prompts: makes prompts of messages.
-        draft, drafts: the draft model, or the trained head, or None; whether anything drafts.
-        why_no_draft: the reason, where there is none.
-        why_draft: why this one, where it was chosen by `-d auto`.
+        prompts: builds prompts from messages.
+        draft, drafts: the draft model or trained head, or None; whether anything drafts.
+        why_no_draft: the reason, if there is none.
+        why_draft: the reason for this one, if chosen by `-d auto`.
         notices: sentences for the user about the choice of the files.
     """
 
@@ -399,7 +399,7 @@ class Engine(AnswerGenerator):
 
     @typed
     def learn(
-        self, texts: Mapping[str, Sequence[str]], *, patience: float = learning.PATIENCE
+        self, texts: Mapping[str, Sequence[str]], *, patience: float = learner.PATIENCE
     ) -> None:
         """Learn texts for the target's vocabulary, as `localspec learn` does.
 
@@ -408,10 +408,10 @@ class Engine(AnswerGenerator):
             patience: seconds to wait for another process that is learning.
 
         Raises:
-            DatastoreError, UsageError: as `localspec.retrieval.learning.learn`.
+            DatastoreError, UsageError: as `localspec.retrieval.learner.learn`.
         """
         vocabulary = self.model.vocabulary
-        facts = learning.LearnedVocabulary(
+        facts = learner.LearnedVocabulary(
             vocabulary.fingerprint(), vocabulary.size, self.model.name
         )
         tokens = {
@@ -421,7 +421,7 @@ class Engine(AnswerGenerator):
             ]
             for name, known in texts.items()
         }
-        learning.learn(facts, tokens, patience=patience)
+        learner.learn(facts, tokens, patience=patience)
 
     @property
     def head_source(self) -> str:

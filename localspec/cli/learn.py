@@ -76,8 +76,8 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     from localspec.cli.request import model_path
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
-    from localspec.retrieval.learning import LearnedVocabulary
-    from localspec.retrieval.learning import learn as learn_texts
+    from localspec.retrieval.learner import LearnedVocabulary
+    from localspec.retrieval.learner import learn as learn_texts
     from localspec.retrieval.manifest import CONVERSATION
     from localspec.retrieval.texts import SkippedFiles, texts_in
 
@@ -207,7 +207,7 @@ def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
 
 def _forget(console: Console, names: Sequence[str]) -> int:
     from localspec.retrieval import manifest as manifests
-    from localspec.retrieval.learning import forget
+    from localspec.retrieval.learner import forget
     from localspec.retrieval.manifest import CONVERSATION
 
     wanted: dict[Path, set[str]] = {}

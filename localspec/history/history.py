@@ -106,7 +106,7 @@ class History(HistoryFile):
     def _forget(self, ids: Sequence[str]) -> None:
         from localspec.distill import chats
         from localspec.retrieval import manifest
-        from localspec.retrieval.learning import forget_conversations
+        from localspec.retrieval.learner import forget_conversations
 
         problems = []
         try:

@@ -1,4 +1,4 @@
-"""What was learned for one vocabulary, as drafts are looked up in it. Reading takes no lock."""
+"""Lookups in the learned texts of one vocabulary. Reading takes no lock."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from pathlib import Path
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Manifest, SegmentRecord
-from localspec.retrieval.segment import Segment, encoded
+from localspec.retrieval.segment import Segment, encode
 
 LONGEST = 32
-"""Tokens of an ending that are looked for."""
-LOOKED_AT = 48
-"""Occurrences that are looked at, evenly spread where there are more."""
+"""Most tokens of a suffix to search for."""
+MAX_EXAMINED = 48
+"""Most occurrences to examine, evenly spread over all."""
 
 logger = logging.getLogger("localspec.retrieval")
 
 
 @dataclass(frozen=True)
 class StoredOccurrences:
-    """Where an ending of `length` tokens stands, `total` times. `places`: segments and positions in
-    them, as far as they are looked at; `ahead`: tokens behind the ending that all of these places
-    went on with."""
+    """The `total` occurrences of a suffix of `length` tokens. `places`: segments and positions of
+    the examined ones; `ahead`: number of further tokens that all of these share."""
 
     length: int
     total: int
@@ -34,7 +33,7 @@ class StoredOccurrences:
 
     @cached_property
     def followers(self) -> dict[int, StoredOccurrences]:
-        """By each token that followed, its occurrences; the most frequent first."""
+        """Occurrences by the following token, the most frequent first."""
         groups: dict[bytes, list[tuple[Segment, int]]] = {}
         ahead = self.ahead + 1
         for place in self.places:
@@ -43,7 +42,7 @@ class StoredOccurrences:
                 groups.setdefault(token, []).append(place)
         share = self.total / len(self.places)
         length = min(self.length + 1, LONGEST)
-        # The sort is stable: equals come in the order of the suffix array, every time the same.
+        # The sort is stable, so the order of equals, that of the suffix array, is reproducible.
         return {
             int.from_bytes(token, "big"): StoredOccurrences(
                 length, max(1, round(len(group) * share)), group, ahead
@@ -54,7 +53,7 @@ class StoredOccurrences:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A datastore as it is during one answer."""
+    """The contents of a datastore during one answer."""
 
     segments: Sequence[Segment] = field(default=())
 
@@ -63,19 +62,18 @@ class Snapshot:
         return sum(segment.count for segment in self.segments)
 
     def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
-        """Where the longest beginning of `ending`, at least the text's last LONGEST tokens, stands,
-        and one of about half its tokens, and so on, on demand. Nothing where the last token occurs
-        nowhere."""
+        """Yield the occurrences of the longest known suffix of `ending`, which has at least the
+        text's last LONGEST tokens; then of one half as long, and so on, lazily."""
         if not self.segments or not ending:
             return
         width = self.segments[0].width
-        wanted = encoded([ending[-LONGEST:]], width)[width:].tobytes()
+        wanted = encode([ending[-LONGEST:]], width)[width:].tobytes()
         found = [(segment, segment.longest(wanted)) for segment in self.segments]
         length = max(known for _, known in found)
         total = 0
         while length:
-            there = [segment for segment, known in found if known >= length]
-            occurrences = _occurrences(there, wanted[: length * width], length)
+            containing = [segment for segment, known in found if known >= length]
+            occurrences = _occurrences(containing, wanted[: length * width], length)
             if occurrences.total > total:
                 total = occurrences.total
                 yield occurrences
@@ -85,7 +83,7 @@ class Snapshot:
 def _occurrences(segments: Sequence[Segment], beginning: bytes, length: int) -> StoredOccurrences:
     intervals = [(segment, *segment.interval(beginning)) for segment in segments]
     total = sum(high - low for _, low, high in intervals)
-    step = max(1.0, total / LOOKED_AT)
+    step = max(1.0, total / MAX_EXAMINED)
     places: list[tuple[Segment, int]] = []
     at = 0.0
     for segment, low, high in intervals:
@@ -97,9 +95,10 @@ def _occurrences(segments: Sequence[Segment], beginning: bytes, length: int) -> 
 
 
 class Datastore:
-    """Opens what was learned for a vocabulary, and again when more was; `now` is what there is.
-    `fingerprint` computes the vocabulary's, and is asked once there is any datastore, as it is
-    slow; `size`: of the vocabulary, what has higher ids is not proposed."""
+    """The learned texts of a vocabulary, reopened after changes; `now`: the current contents.
+
+    `fingerprint`: computes the vocabulary's; slow, so only called once a datastore exists. `size`:
+    of the vocabulary; higher ids are not proposed."""
 
     def __init__(self, fingerprint: Callable[[], str], size: int) -> None:
         self._fingerprint = fingerprint
@@ -109,8 +108,7 @@ class Datastore:
         self._seen: tuple[int, int] | None = None
 
     def refresh(self) -> list[str]:
-        """Look whether anything was learned or forgotten since. Returns sentences for the user,
-        once for each change."""
+        """Reopen the datastore if it has changed. Returns notices for the user, once per change."""
         if self._name is None and not manifests.exist():
             return []
         self._name = self._name or self._fingerprint()
@@ -131,7 +129,7 @@ class Datastore:
             for _ in range(3):
                 if manifest is None:
                     return []
-                opened = [_opened(folder, record, manifest) for record in manifest.segments]
+                opened = [_open_segment(folder, record, manifest) for record in manifest.segments]
                 again = manifests.read(folder)
                 if again == manifest:
                     break
@@ -144,8 +142,8 @@ class Datastore:
         return [f"Some learned texts are left out: {each} {AGAIN}" for each in wrong]
 
 
-def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
-    """A segment, or a sentence about what is wrong with it."""
+def _open_segment(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
+    """Open a segment; returns it, or the problem as a sentence."""
     path = folder / record.file
     try:
         return Segment(path, record.count, manifest.width)

@@ -1,4 +1,4 @@
-"""What a datastore consists of: one small file, replaced in one go by every change."""
+"""The manifest of a datastore: one small file, replaced atomically by every change."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from localspec.files import read_file, write_atomically
 FORMAT = 1
 FILE = "manifest.json"
 CONVERSATION = "conversation "
-"""Begins the names of learned conversations; the id follows."""
+"""Prefix of the names of learned conversations, before the id."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """A segment: its file, tokens with the ends of texts, checksum (`sorting.write_segment`), and
-    names and counts of what was learned, in order."""
+    """A segment: its file, number of tokens with text ends, checksum (`segment.write_segment`), and
+    names and token counts of its parts, in order."""
 
     file: str
     count: int
@@ -32,7 +32,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Something learned: files or messages, their tokens, and when (seconds since 1970)."""
+    """A learned entry: number of texts and tokens, and the time (seconds since 1970)."""
 
     texts: int
     tokens: int
@@ -41,9 +41,9 @@ class Learned:
 
 @dataclass(slots=True)
 class Manifest:
-    """A datastore's contents. `vocabulary`: fingerprint of the tokens; `model`: what it was read
-    from, for people; `width`: bytes of a token; `segments`: the largest first; `learned`: by a
-    path, or CONVERSATION and an id; `next`: number of the next segment's file."""
+    """The contents of a datastore. `vocabulary`: fingerprint of the tokens; `model`: for users;
+    `width`: bytes per token; `segments`: the largest first; `learned`: by path, or CONVERSATION and
+    an id; `next`: number of the next segment's file."""
 
     vocabulary: str
     model: str
@@ -63,7 +63,7 @@ class Manifest:
 
 
 def root() -> Path:
-    """The folder that has one for each vocabulary."""
+    """The parent folder of all datastores, one per vocabulary."""
     return paths.data_folder() / "retrieval"
 
 
@@ -77,8 +77,8 @@ def folders() -> list[Path]:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a datastore, None where there is none; a DatastoreError if it is damaged, of
-    another vocabulary, or cannot be read."""
+    """Read the manifest of a datastore; None if there is none. Raises DatastoreError if it is
+    damaged, of another vocabulary, or unreadable."""
     path = folder / FILE
     advice = f"Remove the folder {folder}, and learn again."
     try:

@@ -1,4 +1,4 @@
-"""One sorted text on disk: where an ending of some other text stands in it, and how often.
+"""A sorted text on disk, to find and count the occurrences of another text's suffix.
 
 He et al. 2023 (REST), section 3.2, over a suffix array (Manber & Myers 1990) of the *reversed*
 text: the newest tokens of the context are the beginning of suffixes, so that one binary search
@@ -28,19 +28,19 @@ from localspec.files import replacing
 
 MAGIC = b"localspec-text-1"
 MOST_BYTES = (1 << 31) - 1
-"""That a segment's tokens may have: places are int32."""
+"""Most bytes of a segment's tokens, as indices are int32."""
 _PIECE = 1 << 22
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int32]
 
 
 def width_for(vocabulary: int) -> int:
-    """Bytes of a token: 2 or 3. The highest number is left for where a text ends."""
+    """Bytes per token: 2 or 3. The highest number marks the end of a text."""
     return 2 if vocabulary < 1 << 16 else 3
 
 
-def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -> Bytes:
-    """Texts as a segment has them, uint8 [width × (tokens + texts)]: reversed, each with an end."""
+def encode(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -> Bytes:
+    """Encode texts for a segment, uint8 [width × (tokens + texts)]: reversed, each with an end."""
     end = np.array([(1 << 8 * width) - 1])
     stream = np.concatenate([part for text in texts for part in (np.asarray(text, np.int64), end)])
     wide = stream[::-1].astype(">u4").view(np.uint8).reshape(-1, 4)
@@ -48,9 +48,9 @@ def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) 
 
 
 class Segment:
-    """A segment's file, mapped, of `count` tokens, the ends of texts included. Damage inside makes
-    proposals that are not accepted. A DatastoreError if the file is none, or not of this size; a
-    FileNotFoundError if it is not there."""
+    """A mapped segment file of `count` tokens, text ends included. Damage inside only leads to
+    rejected proposals. Raises DatastoreError if the file is invalid or of another size,
+    FileNotFoundError if it is missing."""
 
     def __init__(self, path: Path, count: int, width: int) -> None:
         self.path, self.count, self.width = path, count, width
@@ -74,19 +74,19 @@ class Segment:
         return np.frombuffer(self._bytes[self._base :], np.uint8)
 
     def longest(self, ending: bytes) -> int:
-        """Tokens of an ending, the newest first, as far as they stand in the text."""
+        """Length in tokens of the longest match of an ending, the newest token first."""
         low = bisect_left(range(self.count), ending, key=self._suffix(len(ending)))
         beside = (place for place in (low - 1, low) if 0 <= place < self.count)
         return max((self._shared(place, ending) for place in beside), default=0)
 
     def interval(self, beginning: bytes) -> tuple[int, int]:
-        """The places of the suffix array whose suffixes have a beginning: from, to."""
+        """The range of the suffix array whose suffixes have a prefix: start, end."""
         places, suffix = range(self.count), self._suffix(len(beginning))
         low = bisect_left(places, beginning, key=suffix)
         return low, bisect_right(places, beginning, low, key=suffix)
 
     def _suffix(self, size: int) -> Callable[[int], bytes]:
-        """The beginning, of so many bytes, of the suffix at a place."""
+        """Return a function for the first `size` bytes of the suffix at an index."""
         text, order, base, width = self._bytes, self._order, self._base, self.width
 
         def found(place: int) -> bytes:
@@ -96,12 +96,12 @@ class Segment:
         return found
 
     def position(self, place: int) -> int:
-        """Where the suffix at a place of the suffix array begins, in bytes of the file."""
+        """Offset in the file of the suffix at an index of the suffix array."""
         return self._base + self._order[place] * self.width
 
     def before(self, position: int, count: int) -> bytes:
-        """The token `count` tokens before a position, which followed it; none behind a text's
-        end."""
+        """The token `count` tokens before a position, which followed it in the text; empty beyond
+        the text's end."""
         start = position - count * self.width
         if start < self._base:
             return b""
@@ -115,14 +115,14 @@ class Segment:
 
 
 def write_segment(path: Path, text: Bytes, width: int) -> int:
-    """Sort a text, as `segment.encoded` gives it, and write it as a segment; the file appears when
-    it is whole. Returns a checksum of the file. A UsageError if pydivsufsort is not installed."""
+    """Sort a text encoded by `encode`, and write it atomically as a segment; returns the file's
+    checksum. Raises UsageError if pydivsufsort is not installed."""
     order = package("pydivsufsort").divsufsort(text)
     checksum = zlib.crc32(MAGIC)
     with replacing(path, private=True) as partial, partial.open("wb") as file:
         file.write(MAGIC)
         for start in range(0, len(order), _PIECE):
-            # libdivsufsort sorts bytes; suffixes that begin inside of a token are dropped.
+            # libdivsufsort sorts bytes, so suffixes that begin inside a token are dropped.
             piece = order[start : start + _PIECE]
             kept = (piece[piece % width == 0] // width).astype("<i4").data
             checksum = zlib.crc32(kept, checksum)
@@ -133,7 +133,7 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
 
 
 def package(name: str) -> Any:
-    """One of those that learning takes; a UsageError if it is not installed."""
+    """Import a package that learning needs. Raises UsageError if it is not installed."""
     try:
         return import_module(name)
     except ImportError:

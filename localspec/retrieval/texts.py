@@ -1,4 +1,4 @@
-"""The texts in folders."""
+"""Reading the texts in folders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 MOST_BYTES = 8 << 20
-"""A file that is larger is data rather than text."""
+"""Larger files are taken for data, not text."""
 _VERSIONED = (".git", ".hg", ".svn")
-_LOOKED_AT = 8192
+_SNIFFED = 8192
 
 
 @dataclass(slots=True)
 class SkippedFiles:
-    """What was left out, by reason: no text, too large, unreadable (paths of those)."""
+    """Skipped files by reason: not text, too large, unreadable (with their paths)."""
 
     binary: int = 0
     large: int = 0
@@ -43,10 +43,10 @@ class SkippedFiles:
 
 
 def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
-    """The texts of a file, or of all files in a folder that git would not ignore, by path. Links
-    are not followed. `.gitignore` files count from the folder that git works in down, the deeper
-    before the higher. `skipped` counts what is left out. A UsageError if there is no such path, or
-    pathspec is not installed."""
+    """Yield the texts of a file, or of all files in a folder that git would not ignore, by path.
+
+    Links are not followed. `.gitignore` files apply from the root of the work tree down, deeper
+    ones first. Raises UsageError if there is no such path, or pathspec is not installed."""
     if not path.exists():
         raise UsageError(f"There is no file or folder {path}. Check the path.")
     for file in files_in(path, skipped):
@@ -111,7 +111,7 @@ def _text(file: Path, skipped: SkippedFiles) -> str:
     except OSError:
         skipped.unreadable.append(file)
         return ""
-    if b"\0" in data[:_LOOKED_AT]:
+    if b"\0" in data[:_SNIFFED]:
         skipped.binary += 1
         return ""
     try:

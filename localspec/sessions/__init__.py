@@ -1,1 +1,1 @@
-"""What the models have read of a conversation, kept on disk."""
+"""KV caches of conversations, stored on disk."""

@@ -1,4 +1,4 @@
-"""The caches of a conversation, collected and restored."""
+"""Saving and restoring the caches of a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
+from localspec.sessions.session_file import FORMAT, DamagedSession, Part, SessionFile, write
 
 TARGET, DRAFT = "target", "draft"
 _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
@@ -43,19 +43,19 @@ class CacheStates:
         return self._target.capacity
 
     def save(self, path: Path, conversation: Any = None) -> None:
-        """Write all of it, and a conversation as JSON values. A damaged session at `path` is kept
-        aside. A SessionError if it cannot be written, or would replace something else."""
+        """Write the caches, and a conversation as JSON values. A damaged session at `path` is
+        renamed. Raises SessionError if writing fails, or would replace another kind of file."""
         facts, parts = self.collect(conversation)
         with suppress(FileNotFoundError):
             try:
                 SessionFile(path)
-            except Damaged:
+            except DamagedSession:
                 with suppress(OSError):
                     path.replace(path.with_name(f"{path.name}.damaged"))
         write(path, facts, parts)
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
-        """Facts and parts to write; a SessionError if they cannot be had."""
+        """Return the facts and parts to write. Raises SessionError if a state cannot be read."""
         parts: dict[str, Part] = {}
         if self._mapped is not None:
             for name, numbers in zip(_ALIGNMENT, self._mapped.alignment(), strict=True):
@@ -78,7 +78,7 @@ class CacheStates:
         return facts, parts
 
     def misfits(self, file: SessionFile) -> dict[str, str]:
-        """Why TARGET, without which nothing can serve, or DRAFT of a file cannot serve here."""
+        """Why the TARGET state (required) or the DRAFT state of a file is unusable here."""
         found = {}
         for name, cache in self._caches.items():
             why, length = self._differs(file, name), file.facts["lengths"][name]
@@ -91,8 +91,8 @@ class CacheStates:
         return found
 
     def restore(self, file: SessionFile) -> list[str]:
-        """Put what fits into the caches; why some of it was left out, parts of a sentence.
-        CacheFull if a shared context has no room now."""
+        """Restore the usable states; returns why others were left out, as parts of a sentence.
+        Raises CacheFull if a shared context has no room now."""
         misfits, notes = self.misfits(file), []
         try:
             for name, cache in self._caches.items():
@@ -142,12 +142,12 @@ class CacheStates:
 
 
 def identity(known: Mapping[str, Any]) -> dict[str, Any]:
-    """What the states of caches depend on, out of `cost_identity`."""
+    """The part of `cost_identity` that cache states depend on."""
     target, draft = [*known["models"], None][:2]
     return {
         "library": known["library"],
         "kv": [*known["kv"], known["flash_attention"]],
-        # Others' numbers are close, and not the same bits.
+        # Other kernels give close numbers, but not the same bits.
         "kernels": [one == "stock" for one in known["kernels"]],
         TARGET: target,
         DRAFT: draft,

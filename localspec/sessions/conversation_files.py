@@ -1,4 +1,4 @@
-"""Stored conversations in the cache folder, found by their beginning; least recently used go
+"""Conversations stored in the cache folder, found by prefix; the least recently used are evicted
 first."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
 LEAST = 256
-"""Tokens worth a file: fewer are decoded as fast as a file is found."""
+"""Least tokens of a file: fewer are decoded as fast as a file is read."""
 
 logger = logging.getLogger("localspec.sessions")
 
@@ -32,8 +32,8 @@ logger = logging.getLogger("localspec.sessions")
 class ConversationFiles:
     """The files of one pair, in a folder that all engines share: at most `size` bytes.
 
-    `identity`: what the states depend on. `recurrent`: the memory cannot be cut back, so a prompt
-    has to begin with all of a file.
+    `identity`: on which the states depend. `recurrent`: whether the memory cannot be truncated, so
+    that a prompt has to begin with all of a file.
     """
 
     def __init__(self, identity: Mapping[str, Any], size: int, *, recurrent: bool) -> None:
@@ -43,21 +43,21 @@ class ConversationFiles:
         self._writer: ThreadPoolExecutor | None = None
 
     def write_apart(self) -> None:
-        """Write in another thread from now on, as several answers would wait."""
+        """Write in another thread from now on, so that concurrent answers do not wait."""
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait for pending writes."""
         if self._writer is not None:
             self._writer.shutdown()
 
     def states(self, target: Context, draft: Context | None) -> CacheStates:
-        """Of one of several texts."""
+        """The cache states of one of several texts."""
         return CacheStates(target, draft, None, self._identity)
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
-        """The file with most of a prompt, at least LEAST more tokens than `here` and at most
-        `capacity`."""
+        """The file with the longest prefix of a prompt: at least LEAST tokens more than `here`, and
+        at most `capacity` in all."""
         wanted = np.array(prompt, np.int32)
         best, most = None, here + LEAST - 1
         for path, tokens in self._entries():
@@ -69,7 +69,7 @@ class ConversationFiles:
         return best
 
     def keep(self, states: CacheStates) -> list[str]:
-        """Store what caches hold, if it is worth a file and there is none; notices, sentences."""
+        """Store cache contents, if long enough and not stored yet; returns notices."""
         tokens = list(states.tokens)
         if len(tokens) < LEAST:
             return []
@@ -83,18 +83,18 @@ class ConversationFiles:
             if self._writer is None:
                 write()
             else:
-                self._writer.submit(_tried, write)
+                self._writer.submit(_try_writing, write)
 
-        return _tried(work)
+        return _try_writing(work)
 
     def _write(self, path: Path, facts: dict[str, Any], parts: dict[str, Part]) -> None:
-        """In place of the conversation's earlier file."""
+        """Write a file, and remove earlier ones of the same conversation."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
             logger.info("%d MB of one conversation are more than is kept", size >> 20)
             return
         tokens = parts[f"{TARGET}.tokens"]
-        # A conversation that grew takes the place of its beginning.
+        # A continued conversation replaces its shorter file.
         worthless = 1 if self._recurrent else LEAST
         for earlier, known in self._entries():
             if len(known) - _shared(known, tokens) < worthless:
@@ -103,11 +103,11 @@ class ConversationFiles:
         write(path, facts, parts)
 
     def read(self, path: Path, states: CacheStates) -> list[str]:
-        """Restore a file into caches; notices, sentences. A damaged file is removed."""
+        """Restore a file into caches; returns notices. A damaged file is removed."""
         try:
             notes = states.restore(SessionFile(path))
             os.utime(path)
-        except (FileNotFoundError, CacheFull):  # another process, or answer, was short of room
+        except (FileNotFoundError, CacheFull):  # removed by another process, or no room
             return []
         except (SessionError, OSError) as error:
             notes = [str(error)]
@@ -118,10 +118,10 @@ class ConversationFiles:
         return [f"A conversation that was kept is read again: {'; '.join(notes)}."]
 
     def _entries(self) -> Iterator[tuple[Path, Part]]:
-        """Files and their tokens; one that cannot be used is removed."""
+        """Yield files and their tokens; unusable ones are removed."""
         for path in sorted(folder().glob(f"{self._name}-*.session")):
             try:
-                if path not in self._known:  # its name is made of them
+                if path not in self._known:  # a name stands for fixed tokens
                     self._known[path] = np.array(SessionFile(path).part(f"{TARGET}.tokens"))
             except FileNotFoundError:
                 continue
@@ -146,7 +146,7 @@ class ConversationFiles:
             total -= size
 
 
-def _tried(work: Callable[[], object]) -> list[str]:
+def _try_writing(work: Callable[[], object]) -> list[str]:
     try:
         work()
     except (SessionError, OSError) as error:

@@ -6,8 +6,8 @@
     facts       UTF-8 JSON, with each part's name, type, size in bytes and checksum
     parts       one after the other, each at a multiple of 64
 
-llama.cpp trusts the states that it reads, so checksums are compared first. The facts survive a
-damaged part.
+llama.cpp trusts the states that it reads, so checksums are compared first. The facts stay readable
+if a part is damaged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from localspec.files import remove_abandoned, replacing
 
 MAGIC = b"lspecSES"
 FORMAT = 1
-"""Increased when the meaning changes; older parts are then not used."""
+"""Increased with every change of the layout; older parts are not used."""
 _HEAD = struct.Struct("<8sQI")
 _ALIGNED = 64
 _PIECE = 1 << 24
@@ -40,8 +40,8 @@ Part = npt.NDArray[Any]
 
 
 class SessionFile:
-    """An existing file; `facts` is its content besides the parts. Raises FileNotFoundError, or
-    SessionError if it cannot be read, is no session, or its facts are damaged."""
+    """An existing file; `facts`: its content besides the parts. Raises FileNotFoundError, or
+    SessionError if it is unreadable, not a session, or its facts are damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +64,9 @@ class SessionFile:
                 "or give another one."
             ) from None
         if zlib.crc32(facts, zlib.crc32(head[8:16])) != checksum:
-            raise Damaged(f"The session in {path} is damaged. Remove it, or give another file.")
+            raise DamagedSession(
+                f"The session in {path} is damaged. Remove it, or give another file."
+            )
         found: dict[str, Any] = json.loads(facts)
         self._parts: dict[str, Any] = found.pop("parts")
         self.facts = found
@@ -74,35 +76,35 @@ class SessionFile:
         return name in self._parts
 
     def part(self, name: str) -> Part:
-        """A part, mapped, its checksum compared; a SessionError if it is missing or damaged."""
+        """Map a part and compare its checksum. Raises SessionError if it is missing or damaged."""
         try:
-            said = self._parts[name]
-            kind, size = said["type"], int(said["size"])
+            entry = self._parts[name]
+            kind, size = entry["type"], int(entry["size"])
             count = size // np.dtype(kind).itemsize
             if not count:
                 return np.empty(0, kind)
-            at = self._start + int(said["offset"])
+            at = self._start + int(entry["offset"])
             found = np.memmap(self.path, kind, "r", at, (count,))
             checksum = 0
             data = found.data.cast("B")
             for begin in range(0, size, _PIECE):
                 checksum = zlib.crc32(data[begin : begin + _PIECE], checksum)
         except (KeyError, ValueError, OSError) as error:
-            raise Damaged(f"a part of {self.path.name} is missing: {error}") from None
-        if checksum != said["checksum"]:
-            raise Damaged(f"a part of {self.path.name} is damaged")
+            raise DamagedSession(f"a part of {self.path.name} is missing: {error}") from None
+        if checksum != entry["checksum"]:
+            raise DamagedSession(f"a part of {self.path.name} is damaged")
         return found
 
 
-class Damaged(SessionError):
-    """What was written is not what is there."""
+class DamagedSession(SessionError):
+    """The file does not match its checksums."""
 
 
 def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
-    """Write a session; a reader sees the old file or the new one, also if this process is killed.
+    """Write a session atomically, also if this process is killed.
 
-    `facts`: JSON values; `parts`: one-dimensional, uint8 or int32. A SessionError if there is no
-    room, no permission …; the old file stays.
+    `facts`: JSON values; `parts`: one-dimensional, uint8 or int32. Raises SessionError if writing
+    fails; the old file is kept.
     """
     described: dict[str, dict[str, Any]] = {}
     size = 0

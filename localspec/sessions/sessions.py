@@ -1,5 +1,6 @@
-"""The sessions of one engine: named files, and conversations stored by themselves when another
-prompt displaces them and when the engine closes, and restored when a prompt begins like them."""
+"""The sessions of one engine: named files, and automatically stored conversations. These are
+written when another prompt replaces them or the engine closes, and restored for a prompt with a
+common prefix."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from localspec.errors import SessionError
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.conversation_files import LEAST, ConversationFiles
-from localspec.sessions.session_file import Damaged, SessionFile
+from localspec.sessions.session_file import DamagedSession, SessionFile
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """`conversation`: stored with it, or None; `tokens`: that need not be decoded again; `notices`:
-    what could not be used, sentences."""
+    """`conversation`: stored with it, or None; `tokens`: number restored without decoding;
+    `notices`: sentences about unusable parts."""
 
     conversation: Any
     tokens: int
@@ -26,7 +27,7 @@ class OpenedSession:
 
 
 class Sessions:
-    """`size`: bytes on disk for conversations stored by themselves, 0 for none."""
+    """`size`: bytes on disk for automatically stored conversations, 0 for none."""
 
     def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
         self._states = states
@@ -37,14 +38,14 @@ class Sessions:
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
-        """Open a session; the next prompt that continues it finds it in the caches. A SessionError
-        if the file is something else, or cannot be read."""
+        """Open a session, for the next prompt that continues it. Raises SessionError if the file is
+        unreadable, or not a session."""
         self._named = None
         try:
             file = SessionFile(path)
         except FileNotFoundError:
             return OpenedSession(None, 0)
-        except Damaged:
+        except DamagedSession:
             notice = (
                 f"The session in {path} is damaged, so a new one starts; the file will be kept as "
                 f"{path.name}.damaged."
@@ -64,13 +65,13 @@ class Sessions:
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> None:
-        """Store what the caches hold. A SessionError if it cannot, or would replace something
-        else."""
+        """Store the caches. Raises SessionError if that fails, or would replace another kind of
+        file."""
         self._states.save(path, conversation)
         self._named = SessionFile(path)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
-        """Restore what is stored of a prompt; notices, sentences."""
+        """Restore the stored prefix of a prompt; returns notices."""
         notes = self._recall_named(prompt)
         if self.files is None:
             return notes
@@ -90,7 +91,7 @@ class Sessions:
         return [] if self.files is None else self.files.keep(self._states)
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
-        """Only now, as measuring before an answer may empty the caches."""
+        """Restore the opened session: not earlier, as calibration may clear the caches."""
         file = self._named
         if file is None:
             return []

@@ -16,7 +16,7 @@ from localspec.drafters.retrieval import RetrievalSource
 from localspec.errors import UsageError
 from localspec.policy.profile import PairProfile
 from localspec.retrieval.datastore import Datastore
-from localspec.retrieval.learning import LearnedVocabulary, forget, learn
+from localspec.retrieval.learner import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import TEXT, gap_and_drafts, steps_of

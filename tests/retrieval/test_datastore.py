@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import DatastoreError
-from localspec.retrieval import learning
+from localspec.retrieval import learner
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
-from localspec.retrieval.learning import LearnedVocabulary, forget, learn
-from localspec.retrieval.segment import Segment, encoded, write_segment
+from localspec.retrieval.learner import LearnedVocabulary, forget, learn
+from localspec.retrieval.segment import Segment, encode, write_segment
 from tests.support.toys import examples
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -50,7 +50,7 @@ def test_it_finds_what_counting_finds(
     texts: list[list[int]], ending: list[int], width: int
 ) -> None:
     path = manifests.root() / f"{width}.segment"
-    stream = encoded(texts, width)
+    stream = encode(texts, width)
     write_segment(path, stream, width)
     snapshot = Snapshot((Segment(path, len(stream) // width, width),))
     found = list(snapshot.longest(ending))
@@ -70,7 +70,7 @@ def occurrences(texts: list[list[int]], wanted: list[int]) -> list[tuple[list[in
 
 
 def test_what_comes_is_merged_with_what_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SMALL", 4)
+    monkeypatch.setattr(learner, "SMALL", 4)
     for n in range(40):
         learn(FACTS, {f"text {n}": [[n, n + 1, n + 2]]})
     manifest = manifests.read(folder())
@@ -88,7 +88,7 @@ def test_what_is_forgotten_is_gone_from_the_disk_and_nothing_else_is() -> None:
     assert holds([1, 2, 3])
     assert holds([7, 8, 9])
     assert list(opened().longest([501])) == []
-    secret = encoded([[501]], 2)[2:].tobytes()
+    secret = encode([[501]], 2)[2:].tobytes()
     assert all(secret not in path.read_bytes() for path in folder().iterdir())
     forget(folder(), ["keep", "stay"])
     assert opened().tokens == 0
@@ -120,7 +120,7 @@ def test_an_open_datastore_sees_what_comes_and_goes() -> None:
 
 KILLED = """
 import os, sys
-from localspec.retrieval.learning import LearnedVocabulary, forget, learn
+from localspec.retrieval.learner import LearnedVocabulary, forget, learn
 from localspec.retrieval import manifest as manifests
 left, events = int(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
 facts = LearnedVocabulary("f" * 24, 1000, "toy")
@@ -161,7 +161,7 @@ def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
 
 LEARNS = """
 import sys
-from localspec.retrieval.learning import LearnedVocabulary, forget_conversations, learn
+from localspec.retrieval.learner import LearnedVocabulary, forget_conversations, learn
 first = int(sys.argv[1])
 for n in range(12):
     text = [[first + n, 900, first + n, 901]]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from localspec.errors import SessionError
-from localspec.sessions.session_file import Damaged, Part, SessionFile, write
+from localspec.sessions.session_file import DamagedSession, Part, SessionFile, write
 
 FACTS = {"conversation": [{"role": "user", "content": "Zoë: “hm”"}], "version": 3}
 PARTS: dict[str, Part] = {
@@ -47,7 +47,7 @@ def check(path: Path) -> None:
 def test_what_was_written_is_read(path: Path) -> None:
     check(path)
     assert "other" not in SessionFile(path)
-    with pytest.raises(Damaged, match=r"a part of a \[1\].session is missing"):
+    with pytest.raises(DamagedSession, match=r"a part of a \[1\].session is missing"):
         SessionFile(path).part("other")
     assert path.stat().st_mode & 0o077 == 0, "what was said is nobody else's business"
 
@@ -58,7 +58,7 @@ def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(SessionError, match="is not a session of localspec") as caught:
         SessionFile(path)
-    assert not isinstance(caught.value, Damaged)
+    assert not isinstance(caught.value, DamagedSession)
     with pytest.raises(SessionError, match="cannot be read: Is a directory"):
         SessionFile(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -76,7 +76,7 @@ def readable(path: Path) -> list[str]:
     for name, part in PARTS.items():
         try:
             assert (file.part(name) == part).all()
-        except Damaged:
+        except DamagedSession:
             continue
         found.append(name)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.identity import fingerprint
 from localspec.retrieval.datastore import Datastore
-from localspec.retrieval.learning import LearnedVocabulary, learn
+from localspec.retrieval.learner import LearnedVocabulary, learn
 
 
 def learned(*texts: Sequence[int], size: int = 1000) -> Datastore:

@@ -309,9 +309,9 @@ class Actions:
         if argument not in ("", "on", "off"):
             raise UsageError(f"/{name} takes on or off.")
         if argument == "on" and name == "learn":
-            from localspec.retrieval import learning
+            from localspec.retrieval import learner
 
-            learning.require()  # raises where a package is missing
+            learner.require()  # raises where a package is missing
         preferences = self._host.preferences
         if argument:
             setattr(preferences, name, argument == "on")

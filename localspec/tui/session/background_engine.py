@@ -367,7 +367,7 @@ class BackgroundEngine:
         return answer.meter.baseline != before
 
     def _learn(self, conversation: str, texts: Sequence[str]) -> None:
-        from localspec.retrieval.learning import forget_conversations
+        from localspec.retrieval.learner import forget_conversations
         from localspec.retrieval.manifest import CONVERSATION
 
         engine = self._engine

@@ -34,11 +34,11 @@ class KeptSession:
 
 def read(path: Path) -> KeptSession:
     """Raises SessionError for other or unreadable files."""
-    from localspec.sessions.session_file import Damaged, SessionFile
+    from localspec.sessions.session_file import DamagedSession, SessionFile
 
     try:
         found = SessionFile(path).facts.get("conversation")
-    except (FileNotFoundError, Damaged):
+    except (FileNotFoundError, DamagedSession):
         found = None
     return KeptSession(path, conversation_of(found))
 

@@ -1,6 +1,6 @@
-"""Changing a datastore: texts come, go, and are sorted into segments.
+"""Changes of a datastore: adding, removing and sorting texts.
 
-Small segments are merged with what comes (log-structured merge: O'Neil et al. 1996). Files are
+Small segments are merged with new texts (log-structured merge: O'Neil et al. 1996). Files are
 written before the manifest that names them, and removed after it, so that a kill changes
 nothing."""
 
@@ -22,7 +22,7 @@ from localspec.retrieval.segment import (
     Bytes,
     Segment,
     checksum_of,
-    encoded,
+    encode,
     package,
     width_for,
     write_segment,
@@ -30,9 +30,9 @@ from localspec.retrieval.segment import (
 
 FACTOR = 4
 SMALL = 1 << 15
-"""Tokens up to which a segment is sorted again with whatever comes."""
+"""Most tokens of a segment that is merged with any new text."""
 PATIENCE = 60.0
-"""Seconds to wait for another process that learns."""
+"""Seconds to wait for another process that is learning."""
 
 Texts = Sequence[Sequence[int]]
 
@@ -52,28 +52,29 @@ def require() -> None:
 def learn(
     vocabulary: LearnedVocabulary, texts: Mapping[str, Texts], *, patience: float = PATIENCE
 ) -> Manifest:
-    """Add tokens of texts by the name under which they are listed and forgotten, in place of what
-    had the same names. `patience`: seconds to wait for another process that learns. A
-    DatastoreError if it is damaged, has no room, or another process keeps it locked; a UsageError
-    if pydivsufsort is not installed."""
+    """Add the tokens of texts by name, replacing those of the same names.
+
+    `patience`: seconds to wait for another process that is learning. Raises DatastoreError if the
+    datastore is damaged, locked or the disk is full, UsageError if pydivsufsort is not installed.
+    """
     folder = manifests.root() / vocabulary.fingerprint
     with _changing(folder, patience):
         manifest = manifests.read(folder)
         if manifest is None:
             width = width_for(vocabulary.size)
             manifest = Manifest(vocabulary.fingerprint, vocabulary.model, width)
-        return _rewritten(folder, manifest, texts.keys(), texts)
+        return _rewrite(folder, manifest, texts.keys(), texts)
 
 
 def forget(folder: Path, names: Iterable[str]) -> Manifest:
-    """Remove what was learned under these names, from the disk too; unknown ones are ignored.
-    Raises as `learn`."""
+    """Remove the texts of these names, from the disk as well; unknown names are ignored. Raises as
+    `learn`."""
     with _changing(folder):
         manifest = manifests.read(folder)
         if manifest is None:
             raise DatastoreError(f"There is no datastore in {folder}.")
-        gone = frozenset(names) & manifest.learned.keys()
-        return _rewritten(folder, manifest, gone, {}) if gone else manifest
+        removed = frozenset(names) & manifest.learned.keys()
+        return _rewrite(folder, manifest, removed, {}) if removed else manifest
 
 
 def forget_conversations(ids: Iterable[str]) -> None:
@@ -84,29 +85,29 @@ def forget_conversations(ids: Iterable[str]) -> None:
             forget(folder, names)
 
 
-def _rewritten(
-    folder: Path, manifest: Manifest, gone: Collection[str], new: Mapping[str, Texts]
+def _rewrite(
+    folder: Path, manifest: Manifest, removed: Collection[str], new: Mapping[str, Texts]
 ) -> Manifest:
-    """Without what is `gone`, and with what is new. Segments that lose something, or are small
-    beside what comes, are sorted again with it."""
+    """Write a datastore without `removed` names and with new texts. Segments that lose texts, or
+    are small relative to the new ones, are merged."""
     width, kept = manifest.width, list[SegmentRecord]()
-    learned = {name: each for name, each in manifest.learned.items() if name not in gone}
+    learned = {name: each for name, each in manifest.learned.items() if name not in removed}
     loose: list[tuple[str, Bytes]] = []
     for name, texts in new.items():
         texts = [text for text in texts if len(text)]
         if texts:
-            loose.append((name, encoded(texts, width)))
+            loose.append((name, encode(texts, width)))
             learned[name] = Learned(len(texts), sum(map(len, texts)))
 
     def loses(record: SegmentRecord) -> bool:
-        return any(name in gone for name, _ in record.parts)
+        return any(name in removed for name, _ in record.parts)
 
     for record in sorted(manifest.segments, key=lambda each: (not loses(each), each.count)):
         count = sum(len(text) for _, text in loose) // width
         small = record.count <= max(FACTOR * count, SMALL)
         fits = (count + record.count) * width <= MOST_BYTES
         if loses(record) or (loose and small and fits):
-            loose += [(n, text) for n, text in _parts(folder, record, width) if n not in gone]
+            loose += [(n, text) for n, text in _parts(folder, record, width) if n not in removed]
         else:
             kept.append(record)
     if loose:
@@ -126,7 +127,7 @@ def _rewritten(
 
 
 def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, Bytes]]:
-    """What a segment consists of, once its checksum is right."""
+    """Read the named parts of a segment, and check its checksum."""
     path = folder / record.file
     try:
         if checksum_of(path) != record.checksum:
