@@ -23,7 +23,7 @@ from localspec.prompting.template import Message
 from localspec.scheduling.task import NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
-from localspec.worker_threads import call_soon, run_in_thread, start_in_thread
+from localspec.worker_threads import call_soon, run_in_thread, start_thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -165,7 +165,7 @@ class Loading:
             if self._progress is not None:
                 call_soon(loop, self._progress, fraction)
 
-        loaded, thread = start_in_thread("localspec-load", lambda: self._opening(report))
+        loaded, thread = start_thread("localspec-load", lambda: self._opening(report))
 
         def free() -> None:
             """What was loaded for nobody."""
@@ -176,7 +176,7 @@ class Loading:
             engine = AsyncEngine(await asyncio.wrap_future(loaded))
         except asyncio.CancelledError:
             given_up.set()
-            start_in_thread("localspec-close", free)
+            start_thread("localspec-close", free)
             raise
         thread.join()
         return engine

@@ -14,15 +14,13 @@ Result = TypeVar("Result")
 async def run_in_thread(name: str, task: Callable[[], Result]) -> Result:
     """Run a task in a daemon thread, and await its result. On cancellation the task continues, and
     its result is dropped."""
-    done, thread = start_in_thread(name, task)
+    done, thread = start_thread(name, task)
     result = await asyncio.wrap_future(done)
     thread.join()  # it ends right after setting the result
     return result
 
 
-def start_in_thread(
-    name: str, task: Callable[[], Result]
-) -> tuple[Future[Result], threading.Thread]:
+def start_thread(name: str, task: Callable[[], Result]) -> tuple[Future[Result], threading.Thread]:
     """Start a task in a daemon thread; returns a future of its result, and the thread."""
     done: Future[Result] = Future()
     done.set_running_or_notify_cancel()
@@ -40,12 +38,10 @@ def start_in_thread(
     return done, thread
 
 
-def call_soon(
-    loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object
-) -> bool:
+def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> bool:
     """Schedule a call in an event loop; False if the loop is closed."""
     try:
-        loop.call_soon_threadsafe(function, *args)
+        loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
         return False
     return True

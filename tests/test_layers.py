@@ -133,7 +133,7 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
+    "answering": (216, 10),  # stops of any type are judged in words; costs are measured first
     "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_477, 91),  # three peers, shapes
@@ -144,7 +144,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "doctor": (259, 12),
     "drafters": (2_726, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
-    "engine": (560, 10),  # what nobody holds is freed
+    "engine": (559, 10),  # what nobody holds is freed
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (151, 10),
@@ -158,23 +158,23 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     "llama": (5_912, 246),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
-    "loading": (1_045, 28),  # Medusa heads are read here, where they are used, and not in gguf
+    "loading": (1_049, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
-    "remote": (699, 20),
-    "retrieval": (715, 40),
-    "scheduling": (1_456, 22),  # the slots of three rooms; ends of Python, and forks
+    "remote": (697, 20),
+    "retrieval": (714, 40),
+    "scheduling": (1_458, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (515, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     "server": (5_447, 186),  # fills in on all protocols, refuses connections and names in words
-    "sessions": (578, 17),
+    "sessions": (581, 17),
     "settings": (158, 10),
-    "stream": (227, 10),  # no generator, which would keep a stream alive
+    "stream": (228, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was

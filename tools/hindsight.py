@@ -37,7 +37,7 @@ def bound(
     for at in range(len(answer) - 1, 0, -1):
         text, rest = [*prompt, *answer[:at]], answer[at : at + DEEPEST][:-1]
         source.begin(text)
-        expected = source.expected(source.place_behind(text, 0))
+        expected = source.predict(source.position_after(text, 0))
         ways = [(0.0, agreed((guess.token for guess in expected), rest))]
         if draft is not None and rest:
             with draft.stream(
