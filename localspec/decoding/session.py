@@ -35,8 +35,8 @@ class ContextShift:
         """The part to drop of `tokens` tokens, of which `prompt` are the prompt's: at least one,
         never the last."""
         keep = max(0, min(prompt if self.keep < 0 else self.keep, tokens - self.LEAST))
-        behind = tokens - keep
-        return slice(keep, keep + max(1, min(self.discard or behind // 2, behind - 1)))
+        rest = tokens - keep
+        return slice(keep, keep + max(1, min(self.discard or rest // 2, rest - 1)))
 
 
 class Session:

@@ -178,7 +178,7 @@ class Writer(TimedTarget):
 @dataclass
 class Figures:
     """Of one run: seconds of each step, and of plain decoding the same tokens then; the sizes of
-    its draft passes, and the seconds that were expected_seconds for it, 0 where none were."""
+    its draft passes, and the seconds expected for it, 0 where none were."""
 
     seconds: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
