@@ -150,7 +150,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (151, 10),
     "gguf": (1_899, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_757, 66),
+    "history": (1_774, 66),
     "hub": (1_840, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),

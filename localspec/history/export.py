@@ -1,4 +1,4 @@
-"""Conversations as files: Markdown and JSON."""
+"""Export of conversations to Markdown and JSON files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from localspec.prompting.reasoning import told_apart
 from localspec.text import finite
 
 FORMAT, VERSION = "localspec-conversation", 1
-"""The version counts up when the JSON changes its meaning."""
+"""The version is incremented when the JSON changes incompatibly."""
 
 _ENDINGS = {chat.STREAMING: "still being written", chat.UNSENT: "not sent"}
-_MOST = 1000
-"""File names that are tried."""
+_MAX_SUFFIX = 1000
+"""Highest number appended to a file name that is taken."""
 
 
 def to_markdown(conversation: Conversation) -> str:
-    """The shown branch as a document, with figures."""
+    """The shown branch as a Markdown document, with figures."""
     parts = [f"# {one_line(conversation.title)}", _subtitle(conversation)]
     if conversation.system and conversation.system.strip():
         parts += ["## System prompt", _closed(conversation.system.strip())]
@@ -57,25 +57,26 @@ def to_markdown(conversation: Conversation) -> str:
 
 
 def to_json(conversation: Conversation) -> str:
-    found = {"format": FORMAT, "version": VERSION} | _fields(conversation)
-    found["messages"] = [
-        _fields(each) | {"attachments": [asdict(one) for one in each.attachments]}
-        for each in conversation.messages.values()
+    """All branches as JSON."""
+    document = {"format": FORMAT, "version": VERSION} | _fields(conversation)
+    document["messages"] = [
+        _fields(message) | {"attachments": [asdict(file) for file in message.attachments]}
+        for message in conversation.messages.values()
     ]
-    return storable(json.dumps(finite(found), ensure_ascii=False, indent=2, default=str)) + "\n"
+    return storable(json.dumps(finite(document), ensure_ascii=False, indent=2, default=str)) + "\n"
 
 
 FORMATS = {"md": to_markdown, "json": to_json}
 
 
 def write_export(conversation: Conversation, where: Path, *, form: str | None = None) -> Path:
-    """Write a conversation to a new file, whole or not at all; returns the file. In a folder it is
-    named after the title; an existing file stays: -2, -3 … is appended. `form`: "md" or "json";
-    None goes by the file's ending, "md" for others. A UsageError for other forms, a LocalspecError
-    where it cannot be written."""
+    """Write a conversation to a new file, whole or not at all; returns the file's path. In a folder
+    the file is named after the title. Existing files are kept: -2, -3 … is appended to the name.
+    `form`: "md" or "json"; None is chosen by the file's extension, by default "md". Raises
+    UsageError for other formats, LocalspecError if the file cannot be written."""
     if form is not None and form not in FORMATS:
         raise UsageError(f"There is no format '{form}'. Choose one of {', '.join(FORMATS)}.")
-    if os.path.isdir(where):  # unlike Path's own, it takes any name
+    if os.path.isdir(where):  # unlike Path.is_dir, it accepts any name
         form = form or "md"
         where = where / f"{slug(conversation.title)}.{form}"
     else:
@@ -84,13 +85,13 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
     try:
         return _write_new(where, data)
     except OSError as error:
-        raise LocalspecError(_explained(where, error)) from None
-    except ValueError:  # a NUL in it
+        raise LocalspecError(_write_error(where, error)) from None
+    except ValueError:  # the name contains NUL
         raise UsageError(f"{where} is not a name of a file. Name another one.") from None
 
 
 def _write_new(where: Path, data: bytes) -> Path:
-    for number in range(1, _MOST):
+    for number in range(1, _MAX_SUFFIX):
         target = where if number == 1 else where.with_stem(f"{where.stem}-{number}")
         try:
             file = target.open("xb")
@@ -106,7 +107,7 @@ def _write_new(where: Path, data: bytes) -> Path:
     raise FileExistsError(errno.EEXIST, "there are too many of that name", str(where))
 
 
-def _explained(where: Path, error: OSError) -> str:
+def _write_error(where: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return f"There is no folder {where.parent}. Make it, or name another one."
     return f"{where} cannot be written: {error.strerror or error}. Name another place."
@@ -129,7 +130,7 @@ def _speaker(message: Message) -> str:
 
 
 def _closed(text: str) -> str:
-    """Text whose last code block is closed, as that of a stopped answer is not."""
+    """Close the last code block of a text, which a stopped answer leaves open."""
     last = next(reversed(MarkdownIt("commonmark").parse(text)), None)
     if last is None or last.type != "fence" or last.map is None:
         return text
@@ -139,7 +140,7 @@ def _closed(text: str) -> str:
 
 
 def _figures(message: Message) -> str:
-    """The line below an answer, as in the chat."""
+    """The line of figures below an answer, as in the chat."""
     figures = Figures.from_dict(message.stats)
     parts = [words.line(figures, draft=message.draft)] if figures.tokens else []
     if message.state != chat.COMPLETE:

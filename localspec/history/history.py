@@ -1,7 +1,7 @@
-"""All conversations on disk, where every message is written as it comes.
+"""The history of conversations on disk; every message is written as it arrives.
 
-Trouble with the file stops no chat: what cannot be written is kept in memory and written later.
-`History.take_notices` tells of it.
+Trouble with the file never stops a chat: what cannot be written is kept in memory and written
+later. `History.take_notices` reports it.
 """
 
 from __future__ import annotations
@@ -24,58 +24,61 @@ T = TypeVar("T")
 
 
 class History(HistoryFile):
-    """The store, for any thread; reading never waits for writing."""
+    """The store of conversations. Thread-safe; reading never waits for writing."""
 
     def take_notices(self) -> Sequence[str]:
-        """Sentences for the user since the last call."""
-        found = []
+        """Remove and return the sentences for the user since the last call."""
+        taken = []
         with suppress(IndexError):
             while True:
-                found.append(self.notices.pop(0))
-        return found
+                taken.append(self.notices.pop(0))
+        return taken
 
     # Reading
 
     def count(self) -> int:
-        return self._ask(Statements.count) or 0
+        return self._read_or_none(Statements.count) or 0
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Sequence[ConversationSummary]:
         """Conversations, newest first."""
-        return self._ask(lambda statements: statements.summaries(limit, offset)) or []
+        return self._read_or_none(lambda statements: statements.summaries(limit, offset)) or []
 
     def search(self, query: str, *, limit: int = 50) -> Sequence[SearchHit]:
-        """Hits for all words and "phrases" of a query, whose last word may be incomplete: titles,
-        then messages, newest first, a few of each conversation."""
+        """Find messages with all words and "phrases" of a query, whose last word may be incomplete.
+        Titles come first, then messages, newest first, a few of each conversation."""
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
-        return self._ask(lambda statements: search(statements.connection, expression, limit)) or []
+        return (
+            self._read_or_none(lambda statements: search(statements.connection, expression, limit))
+            or []
+        )
 
     def load(self, id: str) -> Conversation:
-        """A whole conversation; an answer of a dead process is interrupted. A HistoryError if it is
-        not there, or the file cannot be read."""
+        """Load a whole conversation; unfinished answers of dead processes become INTERRUPTED.
+        Raises HistoryError if it is missing, or the file cannot be read."""
         found = self.read(lambda statements: statements.load(id))
         if found is None:
             raise HistoryError("The conversation is no longer in the history. Choose another one.")
         if not self.waiting and any(m.state == INTERRUPTED for m in found.messages.values()):
             self.write(Statements.mark_interrupted)
-        # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
+        # A chat that was killed in mid-answer did not write which answer it showed.
         if found.tip is not None:
             found.select(found.tip)
         return found
 
     def recent_prompts(self, *, limit: int = 100) -> Sequence[str]:
-        """The user's last messages, oldest first."""
-        return self._ask(lambda statements: statements.recent_prompts(limit)) or []
+        """The user's latest messages, oldest first."""
+        return self._read_or_none(lambda statements: statements.recent_prompts(limit)) or []
 
     def find(self, prefix: str) -> str:
-        """The id of a conversation, by its beginning or by number: 1 is the newest. A UsageError if
-        none, or more than one, has it; a HistoryError if the file cannot be read."""
+        """The id of a conversation, from its prefix or its number: 1 is the newest. Raises
+        UsageError unless exactly one matches, HistoryError if the file cannot be read."""
         prefix = prefix.strip().lower()
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
-        ids = self.read(lambda file: file.beginning_with(prefix, 3)) if prefix else []
+        ids = self.read(lambda file: file.ids_with_prefix(prefix, 3)) if prefix else []
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. 'localspec history list' shows all."
@@ -90,14 +93,14 @@ class History(HistoryFile):
     # Writing
 
     def put(self, conversation: Conversation, messages: Sequence[Message] = ()) -> bool:
-        """Insert or update a conversation and these of its messages, in one transaction; returns
-        whether they are on disk, not only in memory. All of its messages, where the history does
-        not have it, as another program may have removed it."""
+        """Insert or update a conversation and the given messages in one transaction. Returns
+        whether they are on disk, not only in memory. If the history lacks the conversation, as when
+        another program has removed it, all of its messages are written."""
         return self.change(conversation.id, lambda file: file.put(conversation, messages))
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove conversations, also from what was learned and recorded; returns how many. A
-        HistoryError if not all of it could be removed."""
+        """Remove conversations, and the data learned and recorded from them; returns their count.
+        Raises HistoryError if not all of it could be removed."""
         ids = tuple(ids)
         removed = self.remove(ids)
         self._forget(ids)
@@ -121,8 +124,8 @@ class History(HistoryFile):
         if problems:
             raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
 
-    def _ask(self, question: Callable[[Statements], T]) -> T | None:
-        """None where the file cannot be read."""
+    def _read_or_none(self, question: Callable[[Statements], T]) -> T | None:
+        """Run a query; None if the file cannot be read."""
         try:
             return self.read(question)
         except HistoryError:

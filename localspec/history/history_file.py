@@ -1,4 +1,4 @@
-"""Keeps the history's file open, and in memory what it does not take; handles what is wrong."""
+"""Access to the history's file: connections, repair, and a copy in memory while writing fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localspec.history.schema import (
     NewerHistory,
     check,
     connect,
-    in_memory,
+    connect_in_memory,
     migrate,
     prepare,
 )
@@ -41,28 +41,28 @@ from localspec.history.trouble import (
 
 T = TypeVar("T")
 
-_SHORT = 0.2
-"""Seconds to wait for others after waiting in vain."""
+_SHORT_WAIT = 0.2
+"""Seconds to wait for other programs after a wait that failed."""
 
 _ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
-_OURS = (
+_CALLER_ERRORS = (
     *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
     *(sqlite3.DataError, sqlite3.IntegrityError),
 )
-"""The fault of what was to be written, not of the file."""
+"""Errors caused by the caller's data, not by the file."""
 
 
 class HistoryFile:
-    """The file, for any thread. Opening takes milliseconds, but seconds for a locked or damaged
-    file. Reading does not wait for writing. From a write that fails until it can be made up for, a
-    copy in memory takes the file's place.
+    """The history's file. Thread-safe. Opening takes milliseconds, or seconds for a locked or
+    damaged file. Reading does not wait for writing. When a write fails, a copy in memory replaces
+    the file until everything can be written.
 
     `path`: by default `paths.history_file()`, created if missing; `repair`: set a damaged file
-    aside and begin a new one, else that is trouble like any other; `patience`: seconds to wait for
-    other programs that write; `retry`: seconds between two tries to write what could not be
-    written. `notices`: sentences for the user, removed by who tells them; `trouble`: why nothing is
-    kept on disk now; `waiting`: conversations that memory has more of than the file; `rescued`: the
-    files of those that it did not take at the end.
+    aside and start a new one, else report it as trouble; `patience`: seconds to wait for other
+    programs that write; `retry`: seconds between attempts to write what is only in memory.
+    `notices`: sentences for the user, removed when they are shown; `trouble`: why nothing is
+    written to disk now; `waiting`: ids of conversations not fully written; `rescued`: files with
+    the conversations that could not be stored at the end.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class HistoryFile:
         self.rescued: list[Path] = []
         self._repairs = repair
         self._patience = patience
-        self.retry, self._tried = retry, 0.0
-        # Taken in this order by who needs both.
-        self._writing = threading.RLock()
-        self._reading = threading.RLock()
+        self.retry, self._last_try = retry, 0.0
+        # Code that needs both locks acquires them in this order.
+        self._write_lock = threading.RLock()
+        self._read_lock = threading.RLock()
         self._reader: Statements | None = None
         self._writer: Statements | None = None
         self._memory: Statements | None = None
@@ -92,8 +92,8 @@ class HistoryFile:
         self._open()
 
     def _open(self) -> None:
-        """Open the file again; where that fails, `trouble` says why."""
-        with self._writing, self._reading:
+        """Reopen the file; on failure, `trouble` has the reason."""
+        with self._write_lock, self._read_lock:
             self._disconnect()
             if self._closed:
                 return
@@ -101,55 +101,58 @@ class HistoryFile:
                 self._connect()
             except _ERRORS as error:
                 self._disconnect()
-                self._mended(error)
+                self._repair_or_note(error)
 
     def close(self) -> bool:
-        """Write what still can be written, and close the file; whether it has everything. Other
-        conversations become files of their own."""
-        with self._writing:
+        """Write what can still be written, and close the file; returns whether it has everything.
+        Remaining conversations are written to separate files."""
+        with self._write_lock:
             if self._closed:
                 return True
             whole = self.drain(now=True)
             if not whole:
-                self.rescued = self._rescued()
+                self.rescued = self._rescue()
                 where = f" They are in {', '.join(map(str, self.rescued))}." if self.rescued else ""
                 self.notices.append(f"Not all messages could be kept in {self.path}.{where}")
-            with self._reading:
+            with self._read_lock:
                 self._closed = True
                 self._disconnect()
                 self._forget_memory()
             return whole
 
-    def _rescued(self) -> list[Path]:
-        """Files in a new folder beside the history, or where temporary ones are."""
-        with self._reading:
+    def _rescue(self) -> list[Path]:
+        """Export waiting conversations to a new folder beside the history, or for temporary files;
+        returns the files."""
+        with self._read_lock:
             assert self._memory is not None
-            found = [self._memory.load(id) for id in self.waiting]
+            waiting = [self._memory.load(id) for id in self.waiting]
         for folder in (self.path.parent, None):
             with suppress(LocalspecError, OSError):
-                where = Path(tempfile.mkdtemp(prefix="localspec-", dir=folder))  # nobody else's
-                return [write_export(one, where, form="md") for one in found if one is not None]
+                where = Path(tempfile.mkdtemp(prefix="localspec-", dir=folder))  # private
+                return [
+                    write_export(chat, where, form="md") for chat in waiting if chat is not None
+                ]
         return []
 
     def read(self, question: Callable[[Statements], T]) -> T:
-        """Ask the memory, or the file; HistoryError where that cannot be read."""
-        with self._reading:
+        """Query the copy in memory, or the file. Raises HistoryError if it cannot be read."""
+        with self._read_lock:
             if self._memory is not None:
                 return question(self._memory)
         return self._read(question)
 
     def change(self, id: str, change: Callable[[Statements], None]) -> bool:
-        """Change a conversation; False where that is in memory only."""
-        with self._writing:
+        """Apply a change to a conversation; returns False if it is in memory only."""
+        with self._write_lock:
             if self._closed:
                 return False
             if not self.waiting:
                 if self.write(change):
                     return True
-                self._tried = time.monotonic()
-            with self._reading:
-                if self._memory is None:  # it begins with what the file has
-                    memory = in_memory()
+                self._last_try = time.monotonic()
+            with self._read_lock:
+                if self._memory is None:  # start from the file's content
+                    memory = connect_in_memory()
                     with suppress(HistoryError):
                         self._read(lambda statements: statements.connection.backup(memory))
                     migrate(memory)  # the file may be empty, or of an older version
@@ -159,14 +162,14 @@ class HistoryFile:
             return self.drain()
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Remove conversations, and return how many; a HistoryError if some stay in the file."""
+        """Remove conversations; returns their count. Raises HistoryError if some remain on disk."""
         removed = 0
 
         def remove(statements: Statements) -> None:
             nonlocal removed
             removed = statements.delete(ids)
 
-        with self._writing:
+        with self._write_lock:
             self.drain()
             if not self.write(remove):
                 try:
@@ -181,26 +184,29 @@ class HistoryFile:
         return removed
 
     def drain(self, *, now: bool = False) -> bool:
-        """Write what waits in memory, if `now` or it is time to try; whether nothing waits."""
-        with self._writing:
+        """Write what is only in memory, at once if `now`, else if `retry` seconds have passed;
+        returns whether everything is written."""
+        with self._write_lock:
             if self._memory is None:
                 return True
-            if not now and time.monotonic() - self._tried < self.retry:
+            if not now and time.monotonic() - self._last_try < self.retry:
                 return False
-            self._tried = time.monotonic()
+            self._last_try = time.monotonic()
             if self._writer is None:
                 self._open()
             for id in tuple(self.waiting):
-                with self._reading:
+                with self._read_lock:
                     kept = self._memory.load(id)
-                if kept is not None and not self.write(_whole(kept), None if now else _SHORT):
+                if kept is not None and not self.write(
+                    _put_all(kept), None if now else _SHORT_WAIT
+                ):
                     return False
                 self.waiting.discard(id)
             self._forget_memory()
         return True
 
     def _forget_memory(self) -> None:
-        with self._reading:
+        with self._read_lock:
             self.waiting.clear()
             if self._memory is not None:
                 self._memory.close()
@@ -209,7 +215,7 @@ class HistoryFile:
     def _read(self, question: Callable[[Statements], T]) -> T:
         for _ in range(2):
             self._follow_file()
-            with self._reading:
+            with self._read_lock:
                 identity = self._identity
                 if self._reader is None:
                     break
@@ -217,16 +223,16 @@ class HistoryFile:
                     return question(self._reader)
                 except _ERRORS as error:
                     failure = error
-            if not self._reopened(failure, identity):
+            if not self._reopen_after(failure, identity):
                 break
         if self.trouble is None:
             raise HistoryError("The history is closed. Open it again.")
         raise HistoryError(self.trouble.text)
 
     def write(self, change: Callable[[Statements], None], patience: float | None = None) -> bool:
-        """Change the file; False where that fails, and `trouble` says why. `change` is called again
-        after a repair; `patience`: seconds to wait for other programs."""
-        with self._writing:
+        """Apply a change to the file; on failure returns False, and `trouble` has the reason.
+        `change` is called again after a repair; `patience`: seconds to wait for other programs."""
+        with self._write_lock:
             for _ in range(2):
                 self._follow_file()
                 if self._writer is None:
@@ -235,7 +241,7 @@ class HistoryFile:
                     self._writer.wait(self._patience if patience is None else patience)
                     change(self._writer)
                 except _ERRORS as error:
-                    if not self._reopened(error, self._identity):
+                    if not self._reopen_after(error, self._identity):
                         return False
                 else:
                     if self.trouble is not None:
@@ -247,14 +253,14 @@ class HistoryFile:
     def _connect(self) -> None:
         path = self.path
         try:
-            # What people say to a model is nobody else's business.
+            # Conversations are private.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._identity = _identity_of(path)
             changes = Path(f"{path}-wal")
             if path.stat().st_size == 0 and changes.exists() and changes.stat().st_size:
-                # SQLite would take the file for a new one, and throw the changes beside it away.
+                # SQLite would treat the file as new, and discard its write-ahead log.
                 raise sqlite3.DatabaseError("file is not a database")
             self._writer = Statements(connect(path, "rw", self._patience))
             prepare(self._writer.connection, self._patience)
@@ -263,7 +269,7 @@ class HistoryFile:
             check(self._reader.connection)
             self._writer.mark_interrupted()
         except (OSError, sqlite3.Error) as error:
-            # Where a folder is read-only, SQLite says no more than that it cannot open the file.
+            # In a read-only folder, SQLite reports only that it cannot open the file.
             if kind_of(error, path) not in (READ_ONLY, FAILING, NO_LOCK) or not path.is_file():
                 raise
             self._disconnect()
@@ -271,7 +277,7 @@ class HistoryFile:
 
     def _connect_for_reading(self, why: Exception) -> None:
         self._identity = _identity_of(self.path)
-        for mode in ("ro", "immutable"):  # the latter where the file's companions cannot be made
+        for mode in ("ro", "immutable"):  # the latter if -wal and -shm cannot be created
             try:
                 connection = connect(self.path, mode, self._patience)
             except sqlite3.Error:
@@ -282,10 +288,10 @@ class HistoryFile:
                 connection.close()
                 continue
             self._reader = Statements(connection)
-            # Whatever SQLite called it.
+            # SQLite's own error may name another cause.
             text = getattr(why, "strerror", None) or str(why)
             no_lock = kind_of(why, self.path) == NO_LOCK
-            self._note(why if no_lock else PermissionError(errno.EACCES, text))
+            self._set_trouble(why if no_lock else PermissionError(errno.EACCES, text))
             return
         raise why
 
@@ -297,10 +303,10 @@ class HistoryFile:
         self._reader = self._writer = None
 
     def _follow_file(self) -> None:
-        """Leave a file that lost its name: writes into it would be lost."""
+        """Reopen the path if it names another file now: writes to the old one would be lost."""
         if self._reader is None or _identity_of(self.path) == self._identity:
             return
-        with self._writing, self._reading:
+        with self._write_lock, self._read_lock:
             if self._reader is not None and _identity_of(self.path) != self._identity:
                 self._open()
                 self.notices.append(
@@ -308,49 +314,49 @@ class HistoryFile:
                     "New messages go to the current file."
                 )
 
-    def _reopened(self, error: Exception, identity: tuple[int, int] | None) -> bool:
-        """After an error of the file with that identity: whether to try again."""
-        if isinstance(error, _OURS):
+    def _reopen_after(self, error: Exception, identity: tuple[int, int] | None) -> bool:
+        """Recover from an error of the file with that identity; returns whether to try again."""
+        if isinstance(error, _CALLER_ERRORS):
             raise error
-        with self._writing, self._reading:
+        with self._write_lock, self._read_lock:
             if self._identity == identity:
-                return self._mended(error)
+                return self._repair_or_note(error)
             return self._reader is not None
 
-    def _mended(self, error: Exception) -> bool:
-        """Replace a damaged file by one that has what could be read of it, and open that; whether
-        it is open. Other errors become `trouble`."""
+    def _repair_or_note(self, error: Exception) -> bool:
+        """Replace a damaged file by a new one with its readable rows; returns whether that is open.
+        Other errors become `trouble`."""
         if kind_of(error, self.path) != CORRUPT or not self._repairs:
-            self._note(error)
+            self._set_trouble(error)
             return False
         self._disconnect()
         try:
-            with repair.exclusively(self.path, self._patience):
+            with repair.repair_lock(self.path, self._patience):
                 damaged = _identity_of(self.path) == self._identity
                 aside = repair.set_aside(self.path) if damaged else None
                 self._connect()
                 if aside is not None and self._writer is not None:  # no other process was first
-                    self._fill(self._writer, aside)
+                    self._salvage_into(self._writer, aside)
         except _ERRORS as failure:
             self._disconnect()
-            self._note(failure)
+            self._set_trouble(failure)
         return self._reader is not None
 
-    def _fill(self, writer: Statements, aside: Path) -> None:
+    def _salvage_into(self, writer: Statements, aside: Path) -> None:
         saved = repair.salvage(aside, writer, self._patience)
         self.notices.append(
             f"The history was damaged. The file is kept as {aside}, and a new one was started "
             + (f"with the {saved:,} messages that could be read." if saved else "without it.")
         )
 
-    def _note(self, error: Exception) -> None:
-        found = trouble(error, self.path)
-        if self.trouble is None or self.trouble.kind != found.kind:
-            self.notices.append(found.text)
-        self.trouble = found
+    def _set_trouble(self, error: Exception) -> None:
+        current = trouble(error, self.path)
+        if self.trouble is None or self.trouble.kind != current.kind:
+            self.notices.append(current.text)
+        self.trouble = current
 
 
-def _whole(conversation: Conversation) -> Callable[[Statements], None]:
+def _put_all(conversation: Conversation) -> Callable[[Statements], None]:
     messages = list(conversation.messages.values())
     return lambda statements: statements.put(conversation, messages)
 

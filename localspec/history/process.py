@@ -1,4 +1,4 @@
-"""The process that writes an answer, by number and start, for others to see if it lives."""
+"""The id of the process that writes an answer, by which others check whether it is alive."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 from functools import lru_cache
 
 _TOLERANCE = 1.0
-"""Seconds between two readings of one start: clocks are adjusted."""
+"""Seconds by which two readings of one start time may differ: clocks are adjusted."""
 
 
 def this_process() -> str:
-    return _described(os.getpid())
+    """This process's PID and start time."""
+    return _identify(os.getpid())
 
 
 def is_alive(writer: str | None) -> bool:
@@ -21,7 +22,7 @@ def is_alive(writer: str | None) -> bool:
     try:
         number, start = (writer or "").split("@")
         process = psutil.Process(int(number))
-        # One that was killed and not yet waited for has still got its number.
+        # A killed process keeps its PID until its parent waits for it.
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         return abs(process.create_time() - float(start)) <= _TOLERANCE
@@ -31,8 +32,8 @@ def is_alive(writer: str | None) -> bool:
         return False
 
 
-@lru_cache(maxsize=1)  # a forked child has another number
-def _described(number: int) -> str:
+@lru_cache(maxsize=1)  # a forked child has another PID
+def _identify(number: int) -> str:
     import psutil
 
     return f"{number}@{psutil.Process(number).create_time():.2f}"

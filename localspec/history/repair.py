@@ -1,4 +1,4 @@
-"""A damaged history: the file is set aside, and its readable rows are copied."""
+"""Repair of a damaged history: set the file aside, and copy its readable rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from localspec.history.rows import HEADER, MESSAGE, conversation_from, header_ro
 from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
-_SHORTEST = 20
-"""Least bytes of a row, which limit the rows of a file."""
-_TRIES = 20_000
-"""Stretches of rows that are tried; about a second."""
+_MIN_ROW_BYTES = 20
+"""Bytes of the shortest row, for an upper bound on the rows of a file."""
+_MAX_QUERIES = 20_000
+"""Ranges of rows that are read at most; about a second."""
 
 
 @contextmanager
-def exclusively(path: Path, patience: float) -> Iterator[None]:
-    """One process repairs at a time; sqlite3.Error after `patience` seconds. The lock is SQLite's
-    on a file beside it, so it ends with its owner."""
+def repair_lock(path: Path, patience: float) -> Iterator[None]:
+    """Let one process repair at a time; raises sqlite3.Error after `patience` seconds. SQLite locks
+    a file beside the history, so the lock ends with its owner."""
     lock = path.with_name(f"{path.name}.repair")
     with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
         held.execute("BEGIN EXCLUSIVE")
@@ -33,7 +33,7 @@ def exclusively(path: Path, patience: float) -> Iterator[None]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the file and its companions; returns the new name."""
+    """Rename the file with its -wal and -shm; returns the new path."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1
@@ -49,7 +49,7 @@ def set_aside(path: Path) -> Path:
 
 def salvage(aside: Path, into: Statements, patience: float) -> int:
     """Copy the readable rows; returns the number of messages."""
-    # Opened, an empty file would have its companions, which may hold everything, thrown away.
+    # Opening an empty file would discard its write-ahead log, which may hold everything.
     size = aside.stat().st_size
     if size == 0:
         return 0
@@ -59,20 +59,22 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
         return 0
     with closing(old):
         headers = {
-            row[0]: row for row in _rows(old, "conversations", HEADER, size // _SHORTEST) if row[0]
+            row[0]: row
+            for row in _rows(old, "conversations", HEADER, size // _MIN_ROW_BYTES)
+            if row[0]
         }
         messages: dict[str, list[Message]] = {}
-        for row in _rows(old, "messages", MESSAGE, size // _SHORTEST):
+        for row in _rows(old, "messages", MESSAGE, size // _MIN_ROW_BYTES):
             conversation = row[MESSAGE.index("conversation")]
             if row[0] and isinstance(conversation, str) and conversation:
                 messages.setdefault(conversation, []).append(message_from(row))
     for id in [*headers, *(id for id in messages if id not in headers)]:
         found = messages.get(id, ())
-        into.put(conversation_from(headers.get(id) or _made_up(id, found), found), ())
+        into.put(conversation_from(headers.get(id) or _synthesize_header(id, found), found), ())
     return sum(map(len, messages.values()))
 
 
-def _made_up(id: str, messages: Sequence[Message]) -> tuple[Any, ...]:
+def _synthesize_header(id: str, messages: Sequence[Message]) -> tuple[Any, ...]:
     """A header for messages without their conversation."""
     text = next((message.content for message in messages if message.role == USER), "")
     created = min((message.created for message in messages), default=0.0)
@@ -82,7 +84,7 @@ def _made_up(id: str, messages: Sequence[Message]) -> tuple[Any, ...]:
 def _rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...], most: int
 ) -> Iterator[Any]:
-    """The readable rows in order. Unreadable stretches are halved down to single rows: a bad page
+    """The readable rows in order. Unreadable ranges are halved down to single rows, so a bad page
     costs only its own rows."""
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE seq BETWEEN ? AND ? ORDER BY seq"
     try:
@@ -93,7 +95,7 @@ def _rows(
             return  # no database, or none with such a table
         last = most
     stretches = [(1, min(last, most))]
-    for _ in range(_TRIES):
+    for _ in range(_MAX_QUERIES):
         if not stretches:
             return
         low, high = stretches.pop()

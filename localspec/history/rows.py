@@ -1,4 +1,4 @@
-"""Conversations and messages as rows, and back."""
+"""Conversion of conversations and messages to rows, and back."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def header_row(conversation: Conversation) -> tuple[Any, ...]:
     """The columns HEADER."""
-    values = {name: _storable(getattr(conversation, name)) for name in HEADER}
+    values = {name: _storable_value(getattr(conversation, name)) for name in HEADER}
     return tuple((values | {"sampling": as_json(conversation.sampling)}).values())
 
 
 def conversation_from(row: Sequence[Any], messages: Iterable[Message]) -> Conversation:
-    """From the columns HEADER, whatever a damaged file holds."""
+    """A conversation from the columns HEADER; a damaged file may hold any values."""
     values = dict(zip(HEADER, row, strict=True))
     sampling = {
         str(name): value
-        for name, value in _parsed(values["sampling"], dict, {}).items()
+        for name, value in _parse_json(values["sampling"], dict, {}).items()
         if isinstance(value, int | float)
     }
     values["titled_by"] = values["titled_by"] or BY_TEXT
     by_id = {message.id: message for message in messages}
-    return Conversation(**_cleaned(Conversation, values), sampling=sampling, messages=by_id)
+    return Conversation(**_clean_fields(Conversation, values), sampling=sampling, messages=by_id)
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     """The columns MESSAGE."""
     files = [[each.name, each.text] for each in message.attachments]
-    values = {name: _storable(getattr(message, name, None)) for name in MESSAGE}
+    values = {name: _storable_value(getattr(message, name, None)) for name in MESSAGE}
     values["conversation"] = conversation
     values["stats"] = None if message.stats is None else as_json(message.stats)
-    values["spans"] = None if message.spans is None else packed(message.spans)
+    values["spans"] = None if message.spans is None else pack_spans(message.spans)
     values["attachments"] = as_json(files) if files else None
     return tuple(values.values())
 
 
 def message_from(row: Sequence[Any]) -> Message:
-    """From the columns MESSAGE, whatever a damaged file holds."""
-    told = dict(zip(MESSAGE, row, strict=True))
-    stats, spans, files = told["stats"], told["spans"], told["attachments"]
+    """A message from the columns MESSAGE; a damaged file may hold any values."""
+    values = dict(zip(MESSAGE, row, strict=True))
+    stats, spans, files = values["stats"], values["spans"], values["attachments"]
     message = Message(
-        **_cleaned(Message, told),
-        stats=None if stats is None else _parsed(stats, dict, None),
-        spans=None if spans is None else unpacked(spans),
+        **_clean_fields(Message, values),
+        stats=None if stats is None else _parse_json(stats, dict, None),
+        spans=None if spans is None else unpack_spans(spans),
         attachments=[] if files is None else _attachments(files),
     )
     if message.state not in STATES:
@@ -77,8 +77,8 @@ def message_from(row: Sequence[Any]) -> Message:
     return message
 
 
-def packed(spans: Iterable[tuple[int, str]]) -> str:
-    """Runs as JSON: sources, their numbers by run, lengths; much shorter than names."""
+def pack_spans(spans: Iterable[tuple[int, str]]) -> str:
+    """Encode runs as JSON: sources, their index by run, lengths; much shorter than names."""
     numbers: dict[str, int] = {}
     lengths: list[int] = []
     which: list[int] = []
@@ -88,10 +88,10 @@ def packed(spans: Iterable[tuple[int, str]]) -> str:
     return json.dumps([list(numbers), which, lengths], separators=(",", ":"))
 
 
-def unpacked(text: object) -> list[tuple[int, str]] | None:
-    """The opposite of `packed`; None for other text."""
+def unpack_spans(text: object) -> list[tuple[int, str]] | None:
+    """Decode `pack_spans`; None for other text."""
     try:
-        sources, which, lengths = _parsed(text, list, [])
+        sources, which, lengths = _parse_json(text, list, [])
         return [
             (int(length), str(sources[number]))
             for length, number in zip(lengths, which, strict=True)
@@ -101,7 +101,7 @@ def unpacked(text: object) -> list[tuple[int, str]] | None:
 
 
 def storable(text: str) -> str:
-    """Text of the same length that can be UTF-8: without half surrogate pairs."""
+    """Replace lone surrogates, so that the text can be encoded as UTF-8; keeps its length."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -109,25 +109,25 @@ def storable(text: str) -> str:
     return text
 
 
-def _storable(value: Any) -> Any:
+def _storable_value(value: Any) -> Any:
     return storable(value) if isinstance(value, str) else value
 
 
 def as_json(value: object) -> str:
-    """JSON, with text for what it cannot write."""
-    # Escaped, so that it can be written whatever is in it.
+    """JSON, with `str` of values it cannot represent."""
+    # ASCII escapes, so that lone surrogates can be stored.
     return json.dumps(value, default=str, separators=(",", ":"))
 
 
 def _attachments(text: object) -> list[Attachment]:
     return [
         Attachment(str(each[0]), str(each[1]))
-        for each in _parsed(text, list, [])
+        for each in _parse_json(text, list, [])
         if isinstance(each, list) and len(each) == 2
     ]
 
 
-def _parsed(text: object, kind: type[Any], default: Any) -> Any:
+def _parse_json(text: object, kind: type[Any], default: Any) -> Any:
     try:
         found = json.loads(text) if isinstance(text, str) else default
     except (ValueError, RecursionError):
@@ -141,7 +141,7 @@ def _text(value: object) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-_CLEAN: Mapping[str, Callable[[Any], Any]] = {
+_CLEANERS: Mapping[str, Callable[[Any], Any]] = {
     "str": lambda value: _text(value) or "",
     "str | None": _text,
     "float": lambda value: float(value) if isinstance(value, int | float) else 0.0,
@@ -150,7 +150,7 @@ _CLEAN: Mapping[str, Callable[[Any], Any]] = {
 """By the type of a field."""
 
 
-def _cleaned(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
     """Values of the plain fields of a dataclass."""
-    plain = {field.name: str(field.type) for field in fields(kind) if field.type in _CLEAN}
-    return {name: _CLEAN[type](row[name]) for name, type in plain.items()}
+    plain = {field.name: str(field.type) for field in fields(kind) if field.type in _CLEANERS}
+    return {name: _CLEANERS[type](row[name]) for name, type in plain.items()}

@@ -19,8 +19,8 @@ APPLICATION = 0x6C737063
 """"lspc" in the file's header."""
 
 _INDEX = "USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3')"
-# The index holds the text a second time: one without it could not forget a message in the SQLite
-# versions that are about, and one over the messages' own text could not split ideographs.
+# The index stores the text a second time: a contentless one could not delete a message in current
+# SQLite versions, and an external-content one could not split ideographs.
 MIGRATIONS = (
     (
         "CREATE TABLE conversations (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, "
@@ -29,7 +29,7 @@ MIGRATIONS = (
         "draft TEXT, tip TEXT)",
         "CREATE UNIQUE INDEX idx_conversations_id ON conversations (id)",
         "CREATE INDEX idx_conversations_updated ON conversations (updated)",
-        # `content` last: whoever wants the columns before it need not read through it.
+        # `content` last: queries for the columns before it need not read it.
         "CREATE TABLE messages (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, "
         "conversation TEXT NOT NULL, parent TEXT, role TEXT NOT NULL, created REAL NOT NULL, "
         "state TEXT NOT NULL, model TEXT, draft TEXT, finish_reason TEXT, writer TEXT, "
@@ -42,7 +42,7 @@ MIGRATIONS = (
         f"CREATE VIRTUAL TABLE titles {_INDEX}",
         f"CREATE VIRTUAL TABLE words {_INDEX}",
     ),
-    (  # Answers that grow are written whole; they were kept in pieces.
+    (  # Streaming answers are written whole; they used to be stored in pieces.
         "UPDATE messages SET content = (SELECT group_concat(text, '') FROM "
         "(SELECT text FROM growth WHERE message = id ORDER BY at)) "
         "WHERE id IN (SELECT message FROM growth)",
@@ -52,7 +52,7 @@ MIGRATIONS = (
 """In order; new ones are appended, none is ever changed."""
 
 
-_decoded = partial(str, encoding="utf-8", errors="replace")
+_decode = partial(str, encoding="utf-8", errors="replace")
 
 
 class NewerHistory(Exception):
@@ -64,7 +64,7 @@ class ForeignFile(Exception):
 
 
 class _Connection(sqlite3.Connection):
-    """SQLite's messages quote the schema, which may be damaged: Python cannot decode those."""
+    """Turns undecodable error messages, which quote a damaged schema, into DatabaseErrors."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         try:
@@ -84,28 +84,29 @@ def connect(
         timeout=patience,
         factory=_Connection,
         isolation_level=None,
-        # The history's locks see to it that one thread has it at a time.
+        # The history's locks ensure that one thread uses it at a time.
         check_same_thread=False,
     )
-    # Damaged bytes are to be seen, and not to hide the rest.
-    connection.text_factory = _decoded
+    # Damaged bytes are replaced, so that the rest stays readable.
+    connection.text_factory = _decode
     return connection
 
 
-def in_memory() -> sqlite3.Connection:
-    """A history that is nowhere on disk."""
+def connect_in_memory() -> sqlite3.Connection:
+    """Create an empty history in memory."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.text_factory = _decoded
+    connection.text_factory = _decode
     migrate(connection)
     return connection
 
 
 def prepare(connection: sqlite3.Connection, patience: float) -> None:
-    """Set up a connection for writing: journal, durability, tables. sqlite3.Error if it is locked
-    for longer than `patience`, read-only, damaged, or has no room; raises as `check`."""
+    """Set up a connection for writing: journal, durability, tables. Raises sqlite3.Error if the
+    file is locked for longer than `patience`, read-only or damaged, or the disk is full; and as
+    `check` does."""
     check(connection)
     if _version(connection) == 0:
-        # Before the first table: afterwards it would take writing the file anew.
+        # Before the first table: afterwards it would require VACUUM.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     _use_wal(connection, patience)
     for pragma in (
@@ -123,9 +124,9 @@ def prepare(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Refuse other files than histories of this or older versions, by NewerHistory or ForeignFile;
-    empty ones are fine. sqlite3.Error if it is locked, or no database."""
-    # In this order: another process may make the tables in between, and signs them as it does.
+    """Raise NewerHistory or ForeignFile unless the file is empty, or a history of this or an older
+    version; sqlite3.Error if it is locked, or not a database."""
+    # In this order: another process may create the tables, with their id, in between.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = _version(connection)
@@ -158,7 +159,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _require_writable(connection: sqlite3.Connection, patience: float) -> None:
     """Raise for a read-only file, which SQLite notices at the first change."""
-    connection.execute("PRAGMA busy_timeout = 0")  # whoever else writes does not matter
+    connection.execute("PRAGMA busy_timeout = 0")  # other writers do not matter here
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -177,7 +178,7 @@ def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
         try:
             connection.execute("PRAGMA journal_mode = wal").fetchone()
         except sqlite3.OperationalError as error:  # noqa: PERF203
-            # Another process that opens it is in the way, and SQLite does not wait here.
+            # Another process is opening it, and SQLite does not wait for that.
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The full-text index: search words as FTS5 expressions, text as it is indexed, hits."""
+"""The full-text index: queries as FTS5 expressions, preparation of text, and search."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from localspec.chat.conversation import BY_TEXT, Message
 from localspec.history.rows import storable
 
 MARK, END = "\x02", "\x03"
-"""Around hits in a snippet; no text on a screen has these characters."""
+"""Delimiters of hits in a snippet: characters that displayed text never has."""
 
-LONGEST = 1000
+MAX_QUERY = 1000
 """Characters of a query that are used."""
 
 # Han, Hiragana and Katakana are written without spaces.
@@ -26,12 +26,12 @@ _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
 
 
 def expression(query: str) -> str | None:
-    """An FTS5 expression for words and "phrases" that all occur, None without any. The last word
-    may be incomplete, as people search while they type."""
-    # Only strings in quotes are passed on, so nothing can be taken for FTS5's own syntax.
-    text = query.translate(_CONTROL)[:LONGEST]
+    """An FTS5 expression that requires all words and "phrases"; None if there are none. The last
+    word may be incomplete, as users search while typing."""
+    # Everything is quoted, so that nothing is parsed as FTS5 syntax.
+    text = query.translate(_CONTROL)[:MAX_QUERY]
     parts = [
-        (segmented(match[1] if match[3] is None else match[3]), match[2] == '"')
+        (segment(match[1] if match[3] is None else match[3]), match[2] == '"')
         for match in _PART.finditer(text)
     ]
     parts = [(words, closed) for words, closed in parts if any(c.isalnum() for c in words)]
@@ -43,17 +43,17 @@ def expression(query: str) -> str | None:
     return " AND ".join(found)
 
 
-def segmented(text: str) -> str:
-    """Blanks around every ideograph: each is a word of the index."""
+def segment(text: str) -> str:
+    """Put blanks around every ideograph, so that each is a word of the index."""
     return text if text.isascii() else _IDEOGRAPHS.sub(r" \g<0> ", text)
 
 
-def indexed(text: str) -> str:
-    return segmented(text.replace(MARK, " ").replace(END, " "))
+def index_text(text: str) -> str:
+    return segment(text.replace(MARK, " ").replace(END, " "))
 
 
-def readable(snippet: str) -> str:
-    """A snippet in one line without those blanks and control characters; its marks stay."""
+def clean_snippet(snippet: str) -> str:
+    """Remove the blanks of `segment`, line breaks and control characters; keep MARK and END."""
     if not snippet.isascii():
         snippet = _SPACED.sub(r"\1\2\3", snippet)
     keep = {ord(MARK): MARK, ord(END): END}
@@ -64,16 +64,16 @@ INDEX = ("titles", "words")
 
 PER_CONVERSATION = 5
 """Hits of one conversation: more would hide all others."""
-LOOKED_AT = 5000
+MAX_CANDIDATES = 5000
 """Matching messages that are considered, newest first."""
-SNIPPET = 24
+SNIPPET_WORDS = 24
 """Words."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A hit in the `message` of that id and `role`, None for one in the title. `snippet`: one line
-    around it; `updated`: of the conversation."""
+    """A search hit. `message`, `role`: id and role of the message; None for a hit in the title;
+    `snippet`: one line around it; `updated`: of the conversation."""
 
     conversation: str
     title: str
@@ -84,7 +84,7 @@ class SearchHit:
 
     @property
     def parts(self) -> list[tuple[str, bool]]:
-        """The snippet in pieces: text, and whether it is a hit."""
+        """The snippet split into (text, whether it is a hit)."""
         found: list[tuple[str, bool]] = []
         for i, piece in enumerate(self.snippet.split(MARK)):
             marked, _, rest = piece.partition(END) if i else ("", "", piece)
@@ -100,23 +100,23 @@ def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[
 
 def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> None:
     connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
-    connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, indexed(text)))
+    connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, index_text(text)))
 
 
-def words(message: Message) -> str:
-    """What a message is found by: text and file names."""
+def searchable_text(message: Message) -> str:
+    """The text to index of a message: content and file names."""
     names = [attachment.name for attachment in message.attachments]
     return storable("\n".join([message.content, *names]))
 
 
 def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
     rows = connection.execute(
-        # In the order that the index has: to sort all that match would take reading them.
+        # In index order: sorting would require reading all matches.
         "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
         "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
-        # A title from the first message's words is found there.
+        # A title made from the first message is found in that message.
         "WHERE titles MATCH ? AND c.titled_by <> ? ORDER BY titles.rowid DESC LIMIT ?",
-        (MARK, END, SNIPPET, expression, BY_TEXT, limit),
+        (MARK, END, SNIPPET_WORDS, expression, BY_TEXT, limit),
     )
     return [_hit(row) for row in rows]
 
@@ -128,7 +128,7 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
         "SELECT m.seq, m.conversation "
         "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
         "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
-        (expression, LOOKED_AT),
+        (expression, MAX_CANDIDATES),
     ):
         if len(chosen) >= limit:
             break
@@ -137,8 +137,8 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
             chosen.append(seq)
     if not chosen:
         return []
-    # A snippet costs more than all the rest: only for what is chosen. The unary plus keeps SQLite
-    # from looking each of them up in the whole index.
+    # Snippets are the most expensive part, so they are made for chosen rows only. The unary plus
+    # keeps SQLite from looking up each row in the whole index.
     marks = ", ".join("?" * len(chosen))
     rows = connection.execute(
         "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
@@ -146,11 +146,11 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
         "JOIN conversations AS c ON c.id = m.conversation "
         f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
         "ORDER BY words.rowid DESC LIMIT ?",
-        (MARK, END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
+        (MARK, END, SNIPPET_WORDS, expression, chosen[-1], *chosen, len(chosen)),
     )
     return [_hit(row) for row in rows]
 
 
 def _hit(row: Sequence[Any]) -> SearchHit:
     conversation, title, message, role, snippet, updated = row
-    return SearchHit(conversation, title, message, role, readable(snippet), updated)
+    return SearchHit(conversation, title, message, role, clean_snippet(snippet), updated)

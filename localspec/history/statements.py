@@ -1,4 +1,4 @@
-"""The history's SQL, over one connection."""
+"""The history's SQL statements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WRITTEN = (*MESSAGE, "writer")
 _PUT_HEADER = (
     f"INSERT INTO conversations ({_HEADER}) VALUES ({', '.join('?' * len(HEADER))}) "
     "ON CONFLICT (id) DO UPDATE SET updated = max(updated, excluded.updated), "
-    # A title from the first message never changes: another chat may have given a better one.
+    # A title from the first message never replaces one: another chat may have set a better one.
     + ", ".join(
         f"{name} = CASE excluded.titled_by WHEN '{BY_TEXT}' THEN {name} ELSE excluded.{name} END"
         if name.startswith("title")
@@ -56,7 +56,7 @@ class ConversationSummary:
 
 
 class Statements:
-    """One connection, for one thread at a time; errors are SQLite's."""
+    """Statements on one connection, for one thread at a time. Methods raise sqlite3.Error."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -96,8 +96,8 @@ class Statements:
                 run("DELETE FROM titles WHERE rowid = ?", (seq,))
                 run("DELETE FROM conversations WHERE seq = ?", (seq,))
                 removed += 1
-        # The index only notes that words are gone, until it is merged (which takes a second for
-        # 80,000 messages). If that has to wait for somebody, the next time does it.
+        # FTS5 only marks rows as deleted until its index is merged (a second for 80,000 messages).
+        # If the file is locked, the next deletion merges it.
         with suppress(sqlite3.Error):
             for table in search.INDEX:
                 run(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
@@ -105,11 +105,11 @@ class Statements:
         return removed
 
     def mark_interrupted(self) -> None:
-        """Mark answers whose writer is gone; they can be searched then."""
-        growing = self.connection.execute(
+        """Mark answers whose writer is gone as INTERRUPTED, and index them."""
+        streaming = self.connection.execute(
             f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.state = '{STREAMING}'"
         ).fetchall()
-        for writer, *row in growing:
+        for writer, *row in streaming:
             if not process.is_alive(writer):
                 message = message_from(row)
                 message.state = INTERRUPTED
@@ -117,7 +117,7 @@ class Statements:
                     self._put_message(message, row[MESSAGE.index("conversation")])
 
     def load(self, id: str) -> Conversation | None:
-        """Answers whose writer is gone are interrupted, whatever the row says."""
+        """Load a conversation; answers whose writer is gone become INTERRUPTED."""
         header = self.connection.execute(
             f"SELECT {_HEADER} FROM conversations WHERE id = ?", (id,)
         ).fetchone()
@@ -128,13 +128,13 @@ class Statements:
             "ORDER BY m.seq",
             (id,),
         )
-        found = []
+        messages = []
         for writer, *row in rows:
             message = message_from(row)
             if message.state == STREAMING and not process.is_alive(writer):
                 message.state = INTERRUPTED
-            found.append(message)
-        return conversation_from(header, found)
+            messages.append(message)
+        return conversation_from(header, messages)
 
     def count(self) -> int:
         (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
@@ -144,7 +144,7 @@ class Statements:
         rows = self.connection.execute(_SUMMARY, (limit, offset))
         return [ConversationSummary(*row) for row in rows]
 
-    def beginning_with(self, prefix: str, limit: int) -> list[str]:
+    def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
         rows = self.connection.execute(
             "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
             (prefix, prefix + "\U0010ffff", limit),
@@ -159,13 +159,13 @@ class Statements:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        # Immediate: one that begins by reading cannot wait for others when it comes to write.
+        # IMMEDIATE: a transaction that starts by reading cannot wait for a write lock later.
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             self.connection.execute("COMMIT")
         except BaseException:
-            # SQLite has rolled back by itself after some errors.
+            # SQLite rolls back automatically after some errors.
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
@@ -178,11 +178,11 @@ class Statements:
 
     def _put_message(self, message: Message, conversation: str) -> None:
         run = self.connection.execute
-        grows = message.state == STREAMING
-        writer = process.this_process() if grows else None
+        streams = message.state == STREAMING
+        writer = process.this_process() if streams else None
         run(_PUT_MESSAGE, (*message_row(message, conversation), writer))
         (seq,) = run("SELECT seq FROM messages WHERE id = ?", (message.id,)).fetchone()
-        if grows:
+        if streams:
             run("DELETE FROM words WHERE rowid = ?", (seq,))
         else:
-            search.index(self.connection, "words", seq, search.words(message))
+            search.index(self.connection, "words", seq, search.searchable_text(message))

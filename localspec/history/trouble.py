@@ -1,4 +1,4 @@
-"""Trouble with the history's file, in words."""
+"""Causes of trouble with the history's file, and the sentences that report them."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _MEMORY = "New messages are kept in memory only"
 KEPT_AGAIN = "The history is being kept again."
 
 _DAMAGED = "malformed|not a database|constructor failed|fts5|no such|no column|already exists"
-"""Of a schema or an index that is not what it was, too: the statements never change."""
+"""Also of a damaged schema or index: the statements never change."""
 _MESSAGES = {"locked": LOCKED, "readonly": READ_ONLY, _DAMAGED: CORRUPT, "is full": FULL}
-"""Parts of SQLite's messages: Python 3.10 has no codes."""
-_ROOM = 1 << 20
-"""Bytes; with less free than that, a failing write means a full disk."""
+"""Patterns of SQLite's messages: Python 3.10 has no error codes."""
+_MIN_FREE = 1 << 20
+"""Free bytes below which a failing write means a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why nothing is kept now: kind, and a sentence with a next step."""
+    """Why nothing is written now: the kind, and a sentence with a next step."""
 
     kind: str
     text: str
@@ -76,13 +76,13 @@ def kind_of(error: Exception, path: Path) -> str:
     if kind in (LOCKED, FAILING) and not _has_locks(path.parent):
         return NO_LOCK
     with suppress(OSError):
-        if kind == FAILING and shutil.disk_usage(path.parent).free < _ROOM:
+        if kind == FAILING and shutil.disk_usage(path.parent).free < _MIN_FREE:
             return FULL
     return kind
 
 
 def _has_locks(folder: Path) -> bool:
-    """Whether its file system has those of SQLite, which calls their lack a lock of others."""
+    """Whether the file system supports locks; SQLite reports their lack as "locked"."""
     try:
         import fcntl
 

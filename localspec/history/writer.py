@@ -1,4 +1,4 @@
-"""Opens and writes the history for a screen that must not wait for a disk."""
+"""Writing the history from a background thread, so that the screen never waits for a disk."""
 
 from __future__ import annotations
 
@@ -25,66 +25,69 @@ logger = logging.getLogger("localspec.history.writer")
 
 
 class HistoryWriter:
-    """One thread that opens the history, by `make` when first needed, and writes in order. Only
-    `flush` and `close` wait for the disk; no method raises because of it. Messages are copied.
-    `on_trouble` is called in that thread with sentences for the user, once for each kind of trouble
-    and at its end."""
+    """A thread that opens the history with `make` on first use, and writes in order. Only `flush`
+    and `close` wait for the disk; disk errors never raise. Messages are copied. `on_trouble` is
+    called in that thread with sentences for the user, once when each kind of trouble begins and
+    once when it ends."""
 
     def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], object]) -> None:
         self._on_trouble = on_trouble
         self._lock = threading.Lock()
-        # To write the newest state of each answer that grows, by id.
+        # Functions that write the newest state of each unfinished answer, by message id.
         self._growing: dict[str, Callable[[], bool]] = {}
         self._removed: set[str] = set()
         self._retry: threading.Timer | None = None
         self._closed = False
-        # At the end of the interpreter its thread does what was submitted before it ends.
+        # At interpreter exit the pool still runs what was submitted.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         self._make = make
-        self._opening = threading.Lock()
+        self._open_lock = threading.Lock()
         self._history: History | None = None
 
     @property
     def history(self) -> History:
         """The history to read from; opening it may take a while."""
-        with self._opening:
+        with self._open_lock:
             if self._history is None:
                 self._history = self._make()
         return self._history
 
     @property
     def rescued(self) -> Sequence[Path]:
-        """Files of what the history did not take, once it is closed."""
+        """Files with the conversations that the history could not store, once it is closed."""
         return [] if self._history is None else self._history.rescued
 
     def streaming(self, conversation: Conversation, message: Message) -> None:
-        """An answer has grown; on a slow disk only its newest state is written."""
-        write = self._change(conversation, message)
+        """Write a growing answer; on a slow disk only its newest state is written."""
+        write = self._prepare_write(conversation, message)
         with self._lock:
             waits = message.id in self._growing
             self._growing[message.id] = write
         if not waits:
-            self._submit(lambda: self._grow(message.id), False)
+            self._submit(lambda: self._write_growing(message.id), False)
 
     def put(self, conversation: Conversation, message: Message | None = None) -> Future[bool]:
-        """Write title, settings and tip, and a message that is sent or an answer that has ended.
-        Done with True when it is on disk, power cuts included; with False when it is in memory
-        only, which `on_trouble` was told."""
+        """Write title, settings and tip, and a sent message or a finished answer.
+        The result is True once it is on disk, safe from power cuts; False if it is in memory only,
+        which `on_trouble` has reported."""
         if message is not None:
             with self._lock:
                 self._growing.pop(message.id, None)
-        return self._submit(self._change(conversation, message), False)
+        return self._submit(self._prepare_write(conversation, message), False)
 
-    def _change(self, conversation: Conversation, message: Message | None) -> Callable[[], bool]:
-        """To write the conversation and message as they are now."""
-        # Messages that are done do not change any more, and the one that is not is copied.
+    def _prepare_write(
+        self, conversation: Conversation, message: Message | None
+    ) -> Callable[[], bool]:
+        """A function that writes the conversation and message in their current state."""
+        # Finished messages never change; the unfinished one is copied.
         changed = {} if message is None else {message.id: _copy(message)}
         messages = {m.id: changed.get(m.id, m) for m in list(conversation.messages.values())}
         now = replace(conversation, messages=messages, _children={})
         return partial(self._write, now, tuple(changed.values()))
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
-        """Remove conversations and ignore them later. Done with their count, or HistoryError."""
+        """Remove conversations and ignore later writes to them. The result is their count; it fails
+        with a HistoryError."""
         chosen = tuple(ids)
 
         def delete() -> int:
@@ -95,7 +98,7 @@ class HistoryWriter:
         return self._submit(delete, 0)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds until all is written; whether it is on disk."""
+        """Wait at most `timeout` seconds for pending writes; returns whether all are on disk."""
         try:
             return self._submit(lambda: not self.history.waiting, True).result(timeout)
         except FutureTimeout:
@@ -118,7 +121,7 @@ class HistoryWriter:
             return True
         return self.history.close()
 
-    def _grow(self, message: str) -> bool:
+    def _write_growing(self, message: str) -> bool:
         with self._lock:
             write = self._growing.pop(message, None)
         return write is not None and write()
@@ -130,21 +133,21 @@ class HistoryWriter:
             return self.history.put(conversation, messages)
         except Exception as error:
             logger.exception("a message could not be written")
-            self._tell(f"The history could not be written: {error}.")
+            self._report(f"The history could not be written: {error}.")
             return False
 
     def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
-        """Run `work` in the thread; `closed` is the result after its end.
+        """Run `work` in the thread; after `close` the result is `closed`.
 
-        Do not cancel the future: its work is done even if nobody waits for it.
+        Do not cancel the future: the work must be done even if nothing waits for it.
         """
 
         def run() -> T:
             try:
                 return work()
             finally:
-                # Told before the future is done: who waits for it may ask what the trouble is.
-                self._tell_trouble()
+                # Before the future is done: its waiters may ask for the trouble.
+                self._report_trouble()
 
         try:
             return self._pool.submit(run)
@@ -153,9 +156,9 @@ class HistoryWriter:
             result.set_result(closed)
             return result
 
-    def _tell_trouble(self) -> None:
+    def _report_trouble(self) -> None:
         for text in self.history.take_notices():
-            self._tell(text)
+            self._report(text)
         if self.history.waiting and not self._closed:
             if self._retry is not None:
                 self._retry.cancel()
@@ -165,15 +168,15 @@ class HistoryWriter:
             self._retry.daemon = True
             self._retry.start()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         try:
             self._on_trouble(text)
         except Exception:
-            logger.exception("trouble could not be told")
+            logger.exception("trouble could not be reported")
 
 
 def _copy(message: Message) -> Message:
-    """A message as it is now; without figures while it grows, as copying takes long."""
+    """A snapshot of a message; without figures while it streams, as copying them is slow."""
     return replace(
         message,
         stats=None if message.state == STREAMING else deepcopy(message.stats),

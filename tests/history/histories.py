@@ -71,7 +71,7 @@ def fill(path: Path, count: int) -> None:
 
 def writing(history: History) -> AbstractContextManager[object]:
     """Holds up whatever is to be written."""
-    return history._writing
+    return history._write_lock
 
 
 PATIENCE = 0.05
