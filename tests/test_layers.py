@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_477, 91),  # three peers, shapes
-    "chat": (925, 58),
+    "chat": (930, 58),
     "cli": (5_402, 182),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_374, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_767, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone

@@ -1,1 +1,1 @@
-"""A conversation as data, and its figures in words."""
+"""Data of a conversation, and its figures in words."""

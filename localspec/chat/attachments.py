@@ -11,23 +11,23 @@ from localspec.files import read_file
 from localspec.paths import expanded
 from localspec.text import decoded
 
-MOST = 1 << 20
+MAX_BYTES = 1 << 20
 """Bytes of a text file."""
-MOST_OF_AN_IMAGE = 16 << 20
-"""Bytes of an image, which is kept with the conversation."""
+MAX_IMAGE_BYTES = 16 << 20
+"""Bytes of an image, which is stored with the conversation."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 
 def read_attachment(name: str) -> Attachment:
-    """A text file, or an image by its name's ending; UsageError for others."""
+    """Read a text file, or an image by its extension. Raises UsageError for other files."""
     path = expanded(name)
     image = path.suffix.lower() in _IMAGES
     try:
-        data = read_file(path, most=MOST_OF_AN_IMAGE if image else MOST)
+        data = read_file(path, most=MAX_IMAGE_BYTES if image else MAX_BYTES)
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}. Check the path.") from None
     except OSError as error:
-        raise UsageError(_refused(path, image, error)) from None
+        raise UsageError(_read_error(path, image, error)) from None
     if image:
         from localspec.llama.pictures import require_image
 
@@ -39,14 +39,13 @@ def read_attachment(name: str) -> Attachment:
     return Attachment(path.name, text)
 
 
-def _refused(path: Path, image: bool, error: OSError) -> str:
+def _read_error(path: Path, image: bool, error: OSError) -> str:
     if error.errno == errno.EFBIG and image:
         return (
-            f"{path} is larger than {MOST_OF_AN_IMAGE >> 20} MiB. Make the image smaller: models "
+            f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB. Make the image smaller: models "
             "see no more than a few hundred points a side."
         )
     if error.errno == errno.EFBIG:
-        return (
-            f"{path} is larger than {MOST >> 20} MiB, which fits no context. Cut out what matters."
-        )
+        limit = f"{MAX_BYTES >> 20} MiB, which fits no context"
+        return f"{path} is larger than {limit}. Cut out what matters."
     return f"{path} cannot be read: {error.strerror}. Name a text file."

@@ -21,24 +21,24 @@ FAILED, INTERRUPTED, UNSENT = "failed", "interrupted", "unsent"
 STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED, UNSENT)
 """States of a message.
 
-`interrupted`: nobody writes it any more; `unsent`: a user's, that no model has begun to answer.
+`interrupted`: its writer is gone; `unsent`: a user's message that no model has begun to answer.
 """
 
 REPEATS = "repetition"
-"""`finish_reason` of an answer that was ended because it repeated itself over and over."""
+"""`finish_reason` of an answer that was ended because it kept repeating itself."""
 
 BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
-"""Who a title is from: the first message's words, a model, or the user."""
+"""Source of a title: the first message's words, a model, or the user."""
 
 
 def new_id() -> str:
-    """An id of a message or conversation: 32 hexadecimal digits."""
+    """Create an id of a message or conversation: 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
 @dataclass(slots=True)
 class Attachment:
-    """A text file, or an image, whose text is a data: URL."""
+    """A text file, or an image, stored as a data: URL in `text`."""
 
     name: str
     text: str
@@ -49,7 +49,7 @@ class Attachment:
 
     @property
     def image(self) -> bytes | None:
-        """None for a text."""
+        """The image's bytes; None for a text."""
         if not self.text.startswith(_IMAGE):
             return None
         try:
@@ -63,9 +63,9 @@ _IMAGE = "data:image/*;base64,"
 
 @dataclass(slots=True)
 class Message:
-    """A message. `parent`: id of the one before, None for a first one; `created`: seconds since
-    1970; `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: (characters, source) runs
-    over `content`."""
+    """A message. `parent`: id of the previous message, None for a first one; `created`: Unix time;
+    `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) over
+    `content`."""
 
     id: str
     parent: str | None
@@ -83,11 +83,11 @@ class Message:
 
 @dataclass(slots=True)
 class Conversation:
-    """A tree of messages, and settings. Fields of messages may be changed in place, but for `id`
-    and `parent`. A parent that is missing or a descendant counts as None, so that a damaged store
-    can be shown. `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams`,
-    others have their default; `max_tokens`: None up to the end of the context; `tip`: the last
-    message of the shown branch; `messages`: by id, oldest first."""
+    """A tree of messages, and settings. Fields of messages may be changed in place, except `id` and
+    `parent`. Missing and circular parents are replaced by None, so that a damaged history can be
+    shown. `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams` that
+    differ from the default; `max_tokens`: None for the whole context; `tip`: the last message of
+    the shown branch; `messages`: by id, oldest first."""
 
     id: str = field(default_factory=new_id)
     title: str = NEW
@@ -113,10 +113,10 @@ class Conversation:
 
     def path(self) -> list[Message]:
         """The shown branch, from first message to tip."""
-        return self.way_to(self.tip)
+        return self.path_to(self.tip)
 
     def children(self, id: str | None) -> list[Message]:
-        """Messages after this one, oldest first; for None the first messages."""
+        """Messages that follow the given one, oldest first; for None the first messages."""
         return [self.messages[child] for child in self._children.get(id, ())]
 
     def siblings(self, id: str) -> list[Message]:
@@ -124,18 +124,18 @@ class Conversation:
 
     def latest_leaf(self, id: str) -> str:
         """The newest leaf below a message, or the message itself."""
-        below, found = {id}, [id]
-        while found:
-            found = [child for parent in found for child in self._children.get(parent, ())]
-            below.update(found)
-        newest = next(each for each in reversed(self.messages) if each in below)
-        # What comes from a damaged store need not have its parents first.
+        below, level = {id}, [id]
+        while level:
+            level = [child for parent in level for child in self._children.get(parent, ())]
+            below.update(level)
+        newest = next(message for message in reversed(self.messages) if message in below)
+        # In a damaged history, parents need not precede their children.
         while newest in self._children:
             newest = self._children[newest][-1]
         return newest
 
     def select(self, id: str) -> None:
-        """Show the branch through that message, down to its newest leaf."""
+        """Show the branch through a message, down to its newest leaf."""
         self.tip = self.latest_leaf(id)
 
     def add(
@@ -149,8 +149,8 @@ class Conversation:
         draft: str | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> Message:
-        """Append a message, which becomes the tip; the first one may name the conversation.
-        `parent`: by default the tip; None begins beside the first one."""
+        """Append a message and make it the tip; the first one may set the title. `parent`: by
+        default the tip; None for another first message."""
         message = Message(
             id=new_id(),
             parent=self.tip if isinstance(parent, EllipsisType) else parent,
@@ -173,55 +173,55 @@ class Conversation:
         return message
 
     def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
-        """The branch for `Engine.stream`, up to a message or the tip, without failed and empty
-        answers. User messages in a row become one: many templates insist on turns."""
-        found: list[dict[str, Any]] = []
+        """Messages for `Engine.stream`, up to `upto` or the tip, without failed and empty answers.
+        Consecutive user messages are joined: many templates require alternating roles."""
+        prompt: list[dict[str, Any]] = []
         if self.system and self.system.strip():
-            found.append({"role": "system", "content": self.system})
-        for message in self.way_to(upto) if upto is not None else self.path():
-            content = _with_attachments(message)
+            prompt.append({"role": "system", "content": self.system})
+        for message in self.path_to(upto) if upto is not None else self.path():
+            content = _content_with_attachments(message)
             if not content or (message.role == ASSISTANT and message.state == FAILED):
                 continue
-            if found and found[-1]["role"] == message.role == USER:
-                found[-1]["content"] = joined(found[-1]["content"], content)
+            if prompt and prompt[-1]["role"] == message.role == USER:
+                prompt[-1]["content"] = joined(prompt[-1]["content"], content)
             else:
-                found.append({"role": message.role, "content": content})
-        return found
+                prompt.append({"role": message.role, "content": content})
+        return prompt
 
-    def way_to(self, id: str | None) -> list[Message]:
-        """The messages from the first to that one, which may be on another branch."""
-        found = []
+    def path_to(self, id: str | None) -> list[Message]:
+        """The messages from the first to the given one, which may be on another branch."""
+        upwards = []
         while id is not None:
-            found.append(self.messages[id])
-            id = found[-1].parent
-        return found[::-1]
+            upwards.append(self.messages[id])
+            id = upwards[-1].parent
+        return upwards[::-1]
 
     def _adopt_orphans(self) -> None:
         """Make roots of messages whose ancestors are missing or circular."""
-        sound: set[str | None] = {None}
+        valid: set[str | None] = {None}
         for start in self.messages.values():
-            way: list[str] = []
-            on_way: set[str] = set()
+            chain: list[str] = []
+            in_chain: set[str] = set()
             message = start
-            while message.id not in sound:
-                way.append(message.id)
-                on_way.add(message.id)
-                if message.parent in on_way or (
+            while message.id not in valid:
+                chain.append(message.id)
+                in_chain.add(message.id)
+                if message.parent in in_chain or (
                     message.parent is not None and message.parent not in self.messages
                 ):
                     message.parent = None
                 if message.parent is None:
                     break
                 message = self.messages[message.parent]
-            sound.update(way)
+            valid.update(chain)
 
 
 Content = str | list[dict[str, Any]]
 """A text, or images and texts as for `localspec.llama.pictures.mark_images`."""
 
 
-def _with_attachments(message: Message) -> Content:
-    """For the model: images, files under their names, then the text."""
+def _content_with_attachments(message: Message) -> Content:
+    """The content for the model: images, files under their names, then the text."""
     if not message.attachments:
         return message.content
     images = [attachment.image for attachment in message.attachments]
@@ -236,7 +236,7 @@ def _with_attachments(message: Message) -> Content:
 
 
 def fenced(text: str) -> str:
-    """A text as a code block, with more backticks around it than it has inside."""
+    """Enclose a text in a code block, with a fence longer than any run of backticks in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     end = "" if text.endswith("\n") else "\n"

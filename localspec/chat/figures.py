@@ -1,6 +1,6 @@
-"""The figures of an answer: speed, speed-up, and who proposed it.
+"""The figures of an answer: speed, speed-up, and the drafters of its tokens.
 
-Made from the engine's steps and `GenerationStats`. The same record is shown live, stored in the
+Computed from the engine's steps and `GenerationStats`. The same record is shown live, stored in the
 history, and explained in words (`localspec.chat.words`).
 """
 
@@ -17,7 +17,7 @@ from localspec.answer_line import STOCK
 from localspec.policy.reasons import CONFIRMING, RESTING
 
 if TYPE_CHECKING:
-    # They import numpy, and the chat is on the screen before that.
+    # These import numpy, which would delay the chat's first paint.
     from localspec.decoding.interfaces import Step
     from localspec.decoding.stats import GenerationStats
     from localspec.engine import Engine
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 UNDRAFTED = "without drafts"
 """What an answer is compared with where stock llama.cpp was not measured."""
 SMALL = 300_000_000
-"""Bytes of a model that is opened a second time without being noticed."""
+"""Bytes of a model that is fast enough to open a second time."""
 BUCKET = 0.25
 """Seconds of decoding per point of `speeds`."""
 RECENT = 6
-"""Points that "now" looks back on."""
+"""Points that the current speed is averaged over."""
 POINTS = 120
 """Points of `speeds`."""
 OFF_AFTER = 8
@@ -39,12 +39,12 @@ OFF_AFTER = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One answer in figures. Times are in seconds; None is unknown. `speed`: tokens per second
-    after the first token, `speed_now` of the last moments, `speeds` over time, oldest first; draft,
-    verify and overhead are shares of `decode_seconds`; `plain_seconds`: of the baseline for the
-    same tokens, `beside` names it; `by_drafter`, `by_position` (depth): (accepted, tested);
-    `reasons`: why steps were not drafted, and how many; `off`: why nothing is drafted now;
-    `may_risk`: what drafts may lose now, see `localspec.policy.budget`."""
+    """Figures of one answer. Times are in seconds; None is unknown. `speed`: tokens per second
+    after the first token, `speed_now` recently, `speeds` over time, oldest first; draft, verify and
+    overhead are parts of `decode_seconds`; `plain_seconds`: time of the baseline for the same
+    tokens, `beside`: its name; `by_drafter`, `by_position` (depth): (accepted, tested); `reasons`:
+    number of steps without a draft by reason; `off`: why nothing is drafted now; `may_risk`:
+    seconds that drafts may lose now, see `localspec.policy.budget`."""
 
     tokens: int = 0
     passes: int = 0
@@ -77,7 +77,7 @@ class Figures:
 
     @property
     def speed_up(self) -> float | None:
-        """Plain seconds ÷ seconds."""
+        """Baseline seconds ÷ seconds."""
         if not self.plain_seconds or not self.decode_seconds:
             return None
         return self.plain_seconds / self.decode_seconds
@@ -101,7 +101,7 @@ class Figures:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any] | None) -> Figures:
-        """From `as_dict`; what is missing or malformed has its default."""
+        """Figures from `as_dict`; missing and malformed fields have their default."""
         stored = stored or {}
         known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
         for name, kinds in _NUMBERS.items():
@@ -119,26 +119,26 @@ class Figures:
             return cls()
 
 
-_SAME = (
+_SHARED_FIELDS = (
     *("prompt_tokens", "cached_tokens", "prompt_seconds", "decode_seconds", "draft_seconds"),
     *("verify_seconds", "overhead_seconds", "drafted", "tested", "accepted"),
     *("rule", "lossless", "seed"),
 )
-"""Fields that are the same in `GenerationStats`."""
+"""Fields copied from `GenerationStats`."""
 _KINDS = {"int": (int, float), "float": (int, float), "float | None": (int, float, type(None))}
 _NUMBERS = {f.name: _KINDS[str(f.type)] for f in fields(Figures) if str(f.type) in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All answers of a conversation: seconds of decoding, and of the baseline."""
+    """Sums over the answers of a conversation: decoding time, baseline time, and tokens."""
 
     seconds: float = 0.0
     plain_seconds: float = 0.0
     tokens: int = 0
 
     def plus(self, figures: Figures) -> Totals:
-        """With one more answer, which counts as even without a baseline."""
+        """Add an answer; without a baseline it counts as equally fast."""
         plain = figures.plain_seconds
         return Totals(
             self.seconds + figures.decode_seconds,
@@ -153,7 +153,7 @@ class Totals:
 
 
 class Baseline(NamedTuple):
-    """What an answer is compared with: its seconds ÷ those of plain decoding here, and its name."""
+    """The reference an answer is compared with: its time ÷ that of plain decoding, and its name."""
 
     factor: float = 1.0
     name: str = UNDRAFTED
@@ -163,8 +163,8 @@ OWN = Baseline()
 
 
 def baseline(engine: Engine) -> Baseline:
-    """Stock llama.cpp where its pace was measured, or is that of plain decoding here, without
-    kernels."""
+    """The baseline of an engine: stock llama.cpp if it was measured, or if no kernels are in use,
+    when plain decoding is as fast; else plain decoding."""
     if not engine.model.kernels.in_use:
         return Baseline(1.0, STOCK)
     factor = engine.profile.stock
@@ -172,8 +172,8 @@ def baseline(engine: Engine) -> Baseline:
 
 
 def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
-    """`baseline`, for which stock llama.cpp is measured once beside a small model (any by
-    `localspec doctor`). Empties the caches where it measures."""
+    """As `baseline`, but measures stock llama.cpp once if the model is small (`localspec doctor`
+    measures any). Measuring empties the caches."""
     from localspec.loading.second_engine import measure_stock
 
     if engine.model.kernels.in_use and engine.model.size <= SMALL:
@@ -182,8 +182,8 @@ def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
 
 
 class Meter:
-    """Follows one answer. `stats`: the stream's; `plain_seconds`: see `Engine.plain_seconds`;
-    `context_length`: tokens that the context holds."""
+    """Collects the figures of one answer. `stats`: the stream's; `plain_seconds`: see
+    `Engine.plain_seconds`; `context_length`: tokens that the context holds."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Meter:
         self.baseline = baseline
         self._context_used = 0
         self._plain = 0.0
-        self._unpriced = False
+        self._cost_unknown = False
         self._buckets: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=POINTS + 1)
         self._undrafted = 0
         self._reason: str | None = None
@@ -208,14 +208,14 @@ class Meter:
         self._context_used = step.context_length + tokens
         if step.reads_prompt:
             return
-        self._price(step, tokens)
+        self._add_plain_cost(step, tokens)
         count, seconds = self._buckets.pop()
         self._buckets.append((count + tokens, seconds + step.seconds))
         if seconds + step.seconds >= BUCKET:
             self._buckets.append((0, 0.0))
         why = step.why_not_drafted
         self._undrafted = 0 if why is None else self._undrafted + 1
-        if why not in (CONFIRMING, RESTING):  # the one is due now and then, the other follows
+        if why not in (CONFIRMING, RESTING):  # routine pauses, not the cause
             self._reason = why
 
     def figures(self) -> Figures:
@@ -223,13 +223,13 @@ class Meter:
         buckets = list(self._buckets)
         recent, seconds = map(sum, zip(*buckets[-1 - RECENT :], strict=True))
         return Figures(
-            **{name: getattr(stats, name) for name in _SAME},
+            **{name: getattr(stats, name) for name in _SHARED_FIELDS},
             tokens=stats.generated_tokens,
             passes=stats.target_passes,
             speed=stats.tokens_per_second,
             speed_now=recent / seconds if seconds else 0.0,
             plain_seconds=None
-            if self._unpriced or not self._plain
+            if self._cost_unknown or not self._plain
             else self._plain * self.baseline.factor,
             beside=self.baseline.name,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
@@ -245,16 +245,16 @@ class Meter:
             notices=tuple(stats.notices),
         )
 
-    def _price(self, step: Step, tokens: int) -> None:
+    def _add_plain_cost(self, step: Step, tokens: int) -> None:
         if not step.drafted:
-            # A plain step costs what it costs, but for asking the draft model in vain. What it
-            # takes to plan (some 60 µs) counts as plain here.
+            # A plain step's own time, without a draft that was not used. Planning (some 60 µs)
+            # counts as plain.
             self._plain += step.seconds - step.draft_seconds
             return
         cost = self._plain_cost(step.context_length)
         if cost is None:
-            self._unpriced = True
+            self._cost_unknown = True
         else:
-            # No pass over several tokens is cheaper than one over a single token: a price above
-            # this pass's own was measured while the machine was busier.
+            # A pass over several tokens is never cheaper than one over a single token: a plain
+            # cost above this pass's time was measured while the machine was busier.
             self._plain += min(cost, step.target_seconds) * tokens

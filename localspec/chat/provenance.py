@@ -24,9 +24,9 @@ class Rejected:
 
 
 class Provenance:
-    """Follows the tokens of one answer. A character belongs to the token that completes it;
-    `begins` is what the prompt had of it. `spans`: runs that cover the text so far; `rejected`: in
-    order."""
+    """Records the sources of one answer's text. A character belongs to the token that completes it.
+    `begins`: the start of the answer that was part of the prompt; `spans`: runs that cover the text
+    so far; `rejected`: rejected proposals in order."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], begins: str = "") -> None:
         self.spans: list[Span] = []
@@ -53,8 +53,8 @@ class Provenance:
             self.spans.append((len(text), source))
 
     def _reject(self, step: Step) -> None:
-        """The main branch below the last accepted token."""
-        # Here, as they import numpy: the chat is on the screen before that.
+        """Record the main branch below the last accepted token as rejected."""
+        # Imported here, as it imports numpy, which would delay the chat's first paint.
         from localspec.decoding.tree import ROOT
 
         tree = step.tree
@@ -69,8 +69,8 @@ class Provenance:
             self.rejected.append(Rejected(self._length, text, sources[0]))
 
 
-def fitted(spans: Sequence[Span], length: int) -> list[Span]:
-    """Spans of exactly `length` characters; more than there are count as the target's."""
+def fit_spans(spans: Sequence[Span], length: int) -> list[Span]:
+    """Cut spans to `length` characters, or extend them with the target as source."""
     from localspec.decoding.interfaces import TARGET
 
     found: list[Span] = []

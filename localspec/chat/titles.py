@@ -1,4 +1,4 @@
-"""Titles and file names from messages."""
+"""Titles and file names made from messages."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ NEW = "New conversation"
 
 TITLE_LENGTH = 48
 """Characters."""
-_READ = 4000
+_MAX_CHARACTERS = 4000  # of a message that are read
 SLUG_LENGTH = 60
-"""Characters; with four bytes each short enough for every file system."""
+"""Characters: at four bytes each within the limit of every file system."""
 
 _FENCE = re.compile(r"\s*(```|~~~)")
-_IN_FRONT = re.compile(r"^(?:\s*(?:#{1,6}\s|>|[-*+]\s(?:\[[ xX]\]\s)?|\d{1,3}[.)]\s))*\s*")
+_LINE_PREFIX = re.compile(r"^(?:\s*(?:#{1,6}\s|>|[-*+]\s(?:\[[ xX]\]\s)?|\d{1,3}[.)]\s))*\s*")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _STARS = re.compile(r"(\*{1,3}|~~|`+)(?=\S)(.+?)(?<=\S)\1")
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
 _JOINERS = "\u200c\u200d"
-"""Parts of words in some scripts and of emoji: format characters that stay."""
+"""Format characters that are kept: parts of words in some scripts, and of emoji."""
 _RESERVED = {f"{port}{n}" for port in ("com", "lpt") for n in "123456789"}
 _RESERVED |= {"con", "prn", "aux", "nul"}
 
 
 def one_line(text: str) -> str:
-    """Text in one line, without control and direction characters."""
+    """Convert text to one line, without control and direction characters."""
     return " ".join("".join(map(_plain, text)).split())
 
 
 def title_from(text: str) -> str:
-    """From the first line with words: at most TITLE_LENGTH characters, without Markdown."""
-    # Whatever is pasted, its beginning says what it is.
-    text = text.lstrip()[:_READ]
+    """Make a title from the first line with words, without Markdown, of TITLE_LENGTH characters at
+    most."""
+    # The beginning of a long pasted text is enough.
+    text = text.lstrip()[:_MAX_CHARACTERS]
     for line in text.splitlines():
-        title = "" if _FENCE.match(line) else _without_marks(one_line(line))
+        title = "" if _FENCE.match(line) else _strip_markdown(one_line(line))
         if any(character.isalnum() for character in title):
-            return _cut(title)
+            return _shorten(title)
     rest = one_line(text)
-    return _cut(rest) if rest and not _FENCE.match(rest) else NEW
+    return _shorten(rest) if rest and not _FENCE.match(rest) else NEW
 
 
 def slug(title: str) -> str:
-    """A file name without ending that every system takes."""
+    """A file name without extension that is valid on every system."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", title).lower())
     name = ""
     for word in words:
@@ -65,15 +66,15 @@ def _plain(character: str) -> str:
     return character
 
 
-def _without_marks(line: str) -> str:
-    line = _LINK.sub(r"\1", _IN_FRONT.sub("", line, count=1))
+def _strip_markdown(line: str) -> str:
+    line = _LINK.sub(r"\1", _LINE_PREFIX.sub("", line, count=1))
     before = None
     while line != before:
         before, line = line, _UNDERSCORES.sub(r"\2", _STARS.sub(r"\2", line))
     return line.strip()
 
 
-def _cut(title: str) -> str:
+def _shorten(title: str) -> str:
     if len(title) <= TITLE_LENGTH:
         return title
     kept = title[: TITLE_LENGTH - 1]

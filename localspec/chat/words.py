@@ -1,4 +1,4 @@
-"""Figures in words: the line below an answer, and why it was as fast as it was."""
+"""Figures in words: the line below an answer, and an explanation of its speed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NAMES = {
     "dspark": "the block head",
     "target": "the model itself",
 }
-"""Sources of tokens in a sentence."""
+"""Names of token sources within a sentence."""
 SHORT_PASS = 3e-3
-"""Seconds of a pass below which drafts save next to nothing."""
+"""Seconds of a pass below which drafts save almost nothing."""
 SEE_A_GAIN = "localspec race --scale A"
-"""Shows a gain on a model of realistic size, without a download."""
-_HARDLY = 1.1
-"""Tokens per pass up to which drafts brought next to nothing."""
+"""Command that shows a gain on a model of realistic size, without a download."""
+_MIN_TOKENS_PER_PASS = 1.1
+"""Tokens per pass up to which drafts gained almost nothing."""
 WAYS = {"text": "through text", "shared": "on shared tokens"}
-"""How a draft model of another vocabulary proposes, by the end of its source's name."""
+"""How a draft model with another vocabulary proposes, by the suffix of its source's name."""
 
 
 def seconds(value: float) -> str:
@@ -54,8 +54,8 @@ def named(source: str) -> str:
 def line(
     figures: Figures, *, draft: str | None = None, now: bool = False, in_full: bool = False
 ) -> str:
-    """The answer's line (`localspec.answer_line`). `now`: with the speed of the last moments, for a
-    running answer; `in_full`: with causes and next steps, where there is room."""
+    """The line below an answer (`localspec.answer_line`). `now`: use the current speed, for a
+    running answer; `in_full`: add causes and next steps, if there is room."""
     if not figures.tokens:
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
     rest, small = [], too_small(figures)
@@ -76,7 +76,7 @@ def line(
 
 
 def off(figures: Figures) -> str | None:
-    """Why nothing is drafted now, as a sentence; None while drafts are made."""
+    """A sentence with the reason why nothing is drafted now; None while drafts are made."""
     if figures.off is None:
         return None
     small = too_small(figures)
@@ -84,32 +84,37 @@ def off(figures: Figures) -> str | None:
 
 
 def too_small(figures: Figures) -> str | None:
-    """A sentence where passes are too short for drafts to save time; None also where some were
-    accepted all the same, or nobody wanted any."""
+    """A sentence if passes are too short for drafts to save time. None also if drafts were accepted
+    anyway, or were turned off."""
     passes, reasons = figures.passes, figures.reasons
-    if passes < 2 or not reasons or TURNED_OFF in reasons or figures.tokens > _HARDLY * passes:
+    if (
+        passes < 2
+        or not reasons
+        or TURNED_OFF in reasons
+        or figures.tokens > _MIN_TOKENS_PER_PASS * passes
+    ):
         return None
-    each = figures.verify_seconds / (passes - 1)  # the prompt's own is not among them
-    if not 0.0 < each < SHORT_PASS:
+    pass_seconds = figures.verify_seconds / (passes - 1)  # without the prompt's pass
+    if not 0.0 < pass_seconds < SHORT_PASS:
         return None
     return (
-        f"this model is too small for drafts to help: a pass takes {1000 * each:.1f} ms. To "
-        f"see a gain, type: {SEE_A_GAIN}"
+        f"this model is too small for drafts to help: a pass takes {1000 * pass_seconds:.1f} ms. "
+        f"To see a gain, type: {SEE_A_GAIN}"
     )
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """The most frequent reason; that planning rests only follows from others."""
+    """The most frequent reason, except RESTING, which follows from others."""
     causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
     causes = causes or dict(reasons)
     return max(causes, key=causes.__getitem__)
 
 
 def balance(figures: Figures, totals: Totals) -> str:
-    """What was saved in a conversation, and may be lost, as a sentence."""
+    """A sentence with the time saved in a conversation, and the loss limit."""
     if not totals.tokens:
         return "No answers yet."
-    # Beside stock llama.cpp the kernels save time as well.
+    # Compared with stock llama.cpp, the kernels save time as well.
     who, beside = "Drafting", ""
     if figures.beside == STOCK:
         who, beside = "localspec", f", compared with {STOCK}"
@@ -125,12 +130,12 @@ def _limit(figures: Figures) -> str:
 
 
 def explain(figures: Figures, *, model: str | None = None, draft: str | None = None) -> str:
-    """Figures as Markdown paragraphs, for `/why`."""
+    """Explain figures in Markdown paragraphs, for `/why`."""
     if not figures.tokens:
         return "There are no figures yet: this answer has no tokens."
-    told = [_speed(figures, model), _proposals(figures, draft), _pauses(figures)]
-    told += [_time(figures), _promise(figures)]
-    return "\n\n".join(text for text in (*told, *figures.notices) if text)
+    paragraphs = [_speed(figures, model), _proposals(figures, draft), _undrafted_passes(figures)]
+    paragraphs += [_time(figures), _losslessness(figures)]
+    return "\n\n".join(text for text in (*paragraphs, *figures.notices) if text)
 
 
 def _speed(figures: Figures, model: str | None) -> str:
@@ -172,7 +177,7 @@ def _proposals(figures: Figures, draft: str | None) -> str:
     )
 
 
-def _pauses(figures: Figures) -> str:
+def _undrafted_passes(figures: Figures) -> str:
     if not figures.reasons:
         return ""
     steps = sum(figures.reasons.values())
@@ -195,7 +200,7 @@ def _time(figures: Figures) -> str:
     )
 
 
-def _promise(figures: Figures) -> str:
+def _losslessness(figures: Figures) -> str:
     if not figures.rule:
         return ""
     if figures.lossless:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.attachments import MOST, read_attachment
+from localspec.chat.attachments import MAX_BYTES, read_attachment
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
 from tests.support.images import png
@@ -23,15 +23,15 @@ def test_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("\ufeffGrüße\n", encoding="utf-8")
     assert read_attachment(str(path)) == Attachment("notes.txt", "Grüße\n")
-    path.write_bytes(b"a" * MOST)
-    assert len(read_attachment(str(path)).text) == MOST
+    path.write_bytes(b"a" * MAX_BYTES)
+    assert len(read_attachment(str(path)).text) == MAX_BYTES
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         (None, " There is no file {}. Check the path."),
-        (b"a" * (MOST + 1), " {} is larger than 1 MiB, which fits no context. Cut out what"),
+        (b"a" * (MAX_BYTES + 1), " {} is larger than 1 MiB, which fits no context. Cut out what"),
         (b"\x89PNG", "is not UTF-8: byte 0"),
         (b"a\0b", "has a NUL at byte 1"),
     ],

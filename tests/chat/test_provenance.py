@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.chat.provenance import Provenance, Rejected, Span, fitted
+from localspec.chat.provenance import Provenance, Rejected, Span, fit_spans
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -73,7 +73,7 @@ def test_of_a_tree_the_first_branch_is_what_fell() -> None:
     length=st.integers(0, 60),
 )
 def test_fitted_spans_cover_the_text_exactly(spans: list[Span], length: int) -> None:
-    found = fitted(spans, length)
+    found = fit_spans(spans, length)
     assert sum(count for count, _ in found) == length
     assert all(count > 0 for count, _ in found)
 

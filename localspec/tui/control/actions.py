@@ -214,7 +214,7 @@ class Actions:
         return self._host.delete(self._host.chat_session.conversation.id)
 
     def _why(self, _argument: str) -> None:
-        running = self._host.chat_session.comes_here
+        running = self._host.chat_session.shown_answer
         if running is None:
             answer = self._last(
                 lambda m: m.role == ASSISTANT and bool(m.stats),

@@ -184,7 +184,7 @@ class ConversationDisplay:
 
     def _status(self, shown: Figures, *, live: bool) -> None:
         palette, chat_session = Palette.of(self._host), self._host.chat_session
-        comes, doing = chat_session.comes_here, None
+        comes, doing = chat_session.shown_answer, None
         if self.doing is not None:
             doing = f"{self.doing} · Esc cancels"
         elif comes is not None and not (live and shown.tokens):
@@ -243,7 +243,7 @@ class ConversationDisplay:
         if (
             figures is not None
             and figures.tokens  # until then it is being read
-            and self._host.chat_session.comes_here
+            and self._host.chat_session.shown_answer
             and now - self._figured >= FIGURES_EVERY
         ):
             self._figured = now

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures, Meter, baseline
-from localspec.chat.provenance import Provenance, fitted
+from localspec.chat.provenance import Provenance, fit_spans
 
 if TYPE_CHECKING:
     from localspec import Chunk, Engine, Stream
@@ -72,7 +72,7 @@ class Answer:
         if self.message is not None:
             self.message.content = self.text
             if spans:
-                self.message.spans = fitted(self.provenance.spans, len(self.text))
+                self.message.spans = fit_spans(self.provenance.spans, len(self.text))
         return bool(text)
 
     def finish(self, message: Message, state: str, finish_reason: str | None = None) -> Figures:

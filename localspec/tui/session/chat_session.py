@@ -36,10 +36,10 @@ from localspec.tui.session.background_engine import (
     Question,
 )
 
-NEVER_BEGUN = "■ stopped before it was answered"
+STOPPED_EARLY = "■ stopped before it was answered"
 KEEP_EVERY = 0.4
 """Seconds between two savings of a growing answer."""
-WISH = (
+TITLE_PROMPT = (
     "Give our conversation a title of at most six words. Answer with the title alone, "
     "without quotation marks."
 )
@@ -158,7 +158,7 @@ class ChatSession:
         running = self.running
         if running is not None and not running.asked:
             # Its message is still on its way to the disk, and the engine was not asked yet.
-            self._note(running.conversation.messages[running.to], NEVER_BEGUN)
+            self._note(running.conversation.messages[running.to], STOPPED_EARLY)
             self._over()
         self.engine.stop()
 
@@ -218,7 +218,7 @@ class ChatSession:
         return running.meter.figures()
 
     @property
-    def comes_here(self) -> Answer | None:
+    def shown_answer(self) -> Answer | None:
         """The running answer, if it is part of what is shown."""
         running = self.running
         return running if running and running.conversation is self.conversation else None
@@ -284,7 +284,7 @@ class ChatSession:
         if running.message is not None:
             self._ended(running, running.message, failure)
         elif failure is None:
-            self._note(asked, NEVER_BEGUN)
+            self._note(asked, STOPPED_EARLY)
         else:
             # Only where there are turns before the message, not left out so far.
             overflows = isinstance(failure, ContextOverflow) and (
@@ -306,7 +306,7 @@ class ChatSession:
         conversation = running.conversation
         self._note(conversation.messages[running.to], None)
         conversation.model, conversation.draft = running.model, running.draft
-        for asked in conversation.way_to(running.to):
+        for asked in conversation.path_to(running.to):
             if asked.state == UNSENT:
                 asked.state = COMPLETE
                 self.store.put(conversation, asked)
@@ -358,7 +358,7 @@ class ChatSession:
 
     async def _titled(self, conversation: Conversation) -> None:
         # Behind the conversation, so that the cache stays useful for the next message.
-        messages = [*conversation.for_model(), {"role": USER, "content": WISH}]
+        messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
         question = Question(messages, commands.checked(temperature=0.0), TITLE_TOKENS)
         answer = Answer(conversation, conversation.tip or "")
         title, self._titling = NEW, True
