@@ -162,7 +162,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (1_032, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_803, 60),  # answers of Solar; generators are measured; lists are written out
+    "prompting": (1_807, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
     "remote": (697, 20),

@@ -1,1 +1,1 @@
-"""From messages to the tokens of a prompt, and from tokens back to text."""
+"""Converts messages to the tokens of a prompt, and tokens to text."""

@@ -1,9 +1,8 @@
-"""Text that remembers which of its characters a caller wrote, through all that a template does.
+"""Text that remembers which of its characters a caller wrote, through a template's operations.
 
-A `<|end|>` of the template and one of a message must not look the same. Hence a caller's printable
-ASCII characters are lone surrogates while they are rendered; lengths and positions stay. `Content`
-acts as the text that it stands for. What nobody here foresaw keeps the marks: the safe way to
-fail.
+A `<|end|>` of the template must differ from one in a message. So a caller's printable ASCII
+characters become lone surrogates during rendering; lengths and positions stay. `Content` behaves
+like the plain text. Operations that are not handled here keep the marks, which is the safe failure.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class Content(str):
         return self
 
     def __repr__(self) -> str:
-        return marked(repr(plain(self)))
+        return mark_text(repr(plain(self)))
 
     def __iter__(self) -> Iterator[str]:
         return map(Content, str.__iter__(self))
 
-    def __getitem__(self, place: SupportsIndex | slice) -> str:
-        return Content(str.__getitem__(self, place))
+    def __getitem__(self, index: SupportsIndex | slice) -> str:
+        return Content(str.__getitem__(self, index))
 
     def __add__(self, other: str) -> str:
         return Content(str.__add__(self, other))
@@ -76,7 +75,7 @@ class Content(str):
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         if not old:
-            return marked(plain(self).replace("", plain(new), count))
+            return mark_text(plain(self).replace("", plain(new), count))
         return Content(str.join(new, self.split(old, count)))
 
     def join(self, texts: Iterable[str], /) -> str:
@@ -90,50 +89,50 @@ class Content(str):
         return found
 
 
-def _of_plain(name: str) -> Callable[..., Any]:
-    ask = getattr(str, name)
+def _query_method(name: str) -> Callable[..., Any]:
+    original = getattr(str, name)
 
-    @wraps(ask)
-    def asked(self: Content, *args: Any) -> Any:
-        return ask(plain(self), *(_deeply(plain, arg) for arg in args))
+    @wraps(original)
+    def method(self: Content, *args: Any) -> Any:
+        return original(plain(self), *(_map_strings(plain, arg) for arg in args))
 
-    return asked
+    return method
 
 
-def _cutting(name: str) -> Callable[..., Any]:
-    cut = getattr(str, name)
+def _split_method(name: str) -> Callable[..., Any]:
+    original = getattr(str, name)
 
-    @wraps(cut)
+    @wraps(original)
     def pieces(self: Content, *args: Any) -> Any:
-        found = cut(plain(self), *map(plain, args))
+        found = original(plain(self), *map(plain, args))
         return type(found)(self._cut(found, 0))
 
     return pieces
 
 
-def _recased(name: str) -> Callable[[Content], str]:
+def _case_method(name: str) -> Callable[[Content], str]:
     change = getattr(str, name)
-    return wraps(change)(lambda self: marked(change(plain(self))))
+    return wraps(change)(lambda self: mark_text(change(plain(self))))
 
 
-_LOOKING = [name for name in dir(str) if name.startswith("is")]
-_LOOKING += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
-_LOOKING += ["__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__hash__", "__contains__"]
-_RECASED = ["lower", "upper", "capitalize", "title", "swapcase", "casefold"]
-for _make, _names in (
-    (_of_plain, _LOOKING),
-    (_cutting, ["partition", "rpartition"]),
-    (_recased, _RECASED),
+_QUERIES = [name for name in dir(str) if name.startswith("is")]
+_QUERIES += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
+_QUERIES += ["__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__hash__", "__contains__"]
+_CASE_CHANGES = ["lower", "upper", "capitalize", "title", "swapcase", "casefold"]
+for _make_method, _names in (
+    (_query_method, _QUERIES),
+    (_split_method, ["partition", "rpartition"]),
+    (_case_method, _CASE_CHANGES),
 ):
     for _name in _names:
-        setattr(Content, _name, _make(_name))
+        setattr(Content, _name, _make_method(_name))
 EXACT = frozenset({*vars(Content), "format", "format_map"})
-"""Methods that keep the marks of each character; what others return is a caller's altogether."""
+"""Methods that keep the marks of each character; results of others are marked as a whole."""
 
 
-def marked(text: str, *, answer: bool = False) -> str:
-    """A caller's text, or what the model once wrote (`answer`), in which tokens that are no control
-    tokens (`<think>`, `<tool_call>`) may be themselves again."""
+def mark_text(text: str, *, answer: bool = False) -> str:
+    """Mark a caller's text, or with `answer` one that the model wrote: in that, special tokens that
+    are not control tokens (`<think>`, `<tool_call>`) are tokens again."""
     if isinstance(text, Content):
         return text
     if not str.isascii(text) and _SURROGATE.search(text):
@@ -141,39 +140,39 @@ def marked(text: str, *, answer: bool = False) -> str:
     return Content(text.translate(_MARK_ANSWER if answer else _MARK_TEXT))
 
 
-def all_marked(value: Any, *, answer: bool = False) -> Any:
-    return _deeply(lambda text: marked(text, answer=answer), value)
+def mark_all(value: Any, *, answer: bool = False) -> Any:
+    return _map_strings(lambda text: mark_text(text, answer=answer), value)
 
 
 def plain(text: Any) -> Any:
-    """A text without marks; anything else as it is."""
+    """Return a text without marks; other values unchanged."""
     if not isinstance(text, str) or (str.isascii(text) and type(text) is str):
         return text
     return str.translate(text, _UNMARK)
 
 
-def all_plain(value: Any) -> Any:
-    return _deeply(plain, value)
+def unmark_all(value: Any) -> Any:
+    return _map_strings(plain, value)
 
 
-def kept(value: Any) -> Any:
+def keep_marks(value: Any) -> Any:
     if type(value) is str and not str.isascii(value) and _MARKED.search(value):
         return Content(value)
     return value
 
 
 def has_mark(text: str, start: int, end: int, *, answers: bool) -> bool:
-    """Whether a caller wrote some of a stretch, or with `answers` the model."""
+    """Whether a caller (or with `answers` the model) wrote any character of a range."""
     stretch = str.__getitem__(text, slice(start, end))
     found = _MARKED.findall(stretch)
     return bool(found) and (answers or min(map(ord, found)) < _ANSWER)
 
 
-def _deeply(change: Callable[[Any], Any], value: Any) -> Any:
+def _map_strings(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {_deeply(change, key): _deeply(change, one) for key, one in value.items()}
+        return {_map_strings(change, key): _map_strings(change, one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_deeply(change, one) for one in value)
+        return type(value)(_map_strings(change, one) for one in value)
     return value

@@ -1,4 +1,4 @@
-"""From tokens to text, as they come: whole characters, and nothing of a stop string."""
+"""Converts tokens to text during generation: whole characters, without stop strings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from localspec.errors import UsageError
 
 OPENS, CLOSES = "<think>", "</think>"
-"""Around what a model thinks before it answers."""
+"""Marks around the reasoning before an answer."""
 THOUGHTS = {
     OPENS: CLOSES,
     "[THINK]": "[/THINK]",  # Magistral, Ministral
@@ -20,10 +20,10 @@ THOUGHTS = {
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
 }
-"""Tokens around it of several families: the text of an answer has those of the first."""
+"""Marks of several families; the text of an answer always has those of the first."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 ANALYSIS = "<|channel|>analysis<|message|>"
-"""Before each message of gpt-oss, before the one that is its answer, and before its thoughts."""
+"""gpt-oss's marks before any message, before its answer, and before its thoughts."""
 SOLAR = "assistant<|think|>"
 IN_CHANNELS = {
     "<|begin|>": "<|start|>",
@@ -32,21 +32,21 @@ IN_CHANNELS = {
     "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
     "<|end|>": "<|end|>",
 }
-"""Tokens of Solar, as gpt-oss would write them."""
+"""Solar's tokens in gpt-oss's format."""
 BEGINNINGS = {
     SOLAR: ("<|think|>", "<|end|><|begin|>assistant", "<|content|>"),
     CHANNEL: (ANALYSIS, "<|end|><|start|>assistant", FINAL),
 }
-"""Before a thought, between it and a text, and before a text, by what is in such a template."""
+"""Marks before a thought, between it and a text, and before a text, by a mark of the template."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 
 
 class Detokenizer:
-    """Joins the bytes of tokens, releasing only what later tokens cannot change. Of several stop
-    strings the one that is complete first ends the answer. `ending`: control tokens that end it
-    likewise, and what spells them; `thinks`: True where the text begins within a thought, False
-    where it may begin with one, or with channels; stop strings do not count in these, and only
-    after a match of `after`, a regular expression, where the answer begins."""
+    """Joins the bytes of tokens, releasing only text that later tokens cannot change. The stop
+    string that is complete first ends the answer. `ending`: control tokens that also end it, and
+    their spelling. `thinks`: True if the text begins within a thought, False if it may begin with
+    one; stop strings are ignored in thoughts. `after`: a regular expression for the beginning of
+    the answer, before whose match they are ignored as well."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Detokenizer:
         return self._append(self._decode(self._piece(token)), final=False)
 
     def finish(self) -> None:
-        """No more tokens come: release what was held back, half a character as U+FFFD."""
+        """Release the text held back after the last token, an incomplete character as U+FFFD."""
         self._append(self._decode(b"", final=True), final=True)
 
     def take(self) -> str:
@@ -106,7 +106,7 @@ class Detokenizer:
             self._after = None if match else self._after
         found = [(at, stop) for stop in self._stop if (at := text.find(stop, begin)) >= 0]
         if found:
-            end, self.stopped = min(found, key=lambda one: one[0])
+            end, self.stopped = min(found, key=lambda match: match[0])
         else:
             held = [held_back(text[begin:], stop) for stop in self._stop if not final]
             end = len(text) - max(held, default=0)
@@ -118,10 +118,10 @@ class Detokenizer:
     def _end_of_thought(self, text: str) -> int:
         self._thought += text
         if self._thinks is False:
-            said = self._thought.lstrip()
-            if any(opens.startswith(said) for opens in _THOUGHTS):
+            beginning = self._thought.lstrip()
+            if any(opens.startswith(beginning) for opens in _THOUGHTS):
                 return len(text)
-            begun = [closes for opens, closes in _THOUGHTS.items() if said.startswith(opens)]
+            begun = [closes for opens, closes in _THOUGHTS.items() if beginning.startswith(opens)]
             self._thinks, self._closes = (True, begun[0]) if begun else (None, "")
         if self._thinks is None:
             return 0
@@ -134,8 +134,8 @@ class Detokenizer:
 
 
 def held_back(text: str, mark: str, *, also: str = "") -> int:
-    """Length of the longest ending of a text that a mark may begin with; `also` are characters that
-    belong to the mark where they precede it."""
+    """Length of the longest suffix of a text that may begin a mark; characters of `also` before it
+    are included."""
     most = min(len(text), len(mark) - 1)
     length = next(n for n in range(most, -1, -1) if text.endswith(mark[:n]))
     rest = text[: len(text) - length]

@@ -1,4 +1,4 @@
-"""Parts of a model's answer: text, thoughts and calls of tools; and readers, which find them."""
+"""Pieces of a model's answer (text, thoughts and tool calls), and readers that find them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Piece = Text | Thought | CallBegins | CallArguments
 
 
 def as_text(piece: Piece) -> str:
-    """For those that know no calls; nothing of a thought."""
+    """A piece as text, for callers that do not support calls; thoughts are left out."""
     if isinstance(piece, CallBegins):
         return f"{piece.name} "
     return "" if isinstance(piece, Thought) else piece.text
@@ -39,11 +39,11 @@ def as_text(piece: Piece) -> str:
 
 class Reader(Protocol):
     def push(self, text: str) -> Sequence[Piece]:
-        """The pieces that some more text makes certain."""
+        """Add text; return the pieces that are complete."""
         ...
 
     def finish(self) -> Sequence[Piece]:
-        """What was held back: no more text comes."""
+        """Return the remaining pieces after the end of the text."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""From what a caller passes to the token ids of a prompt that fits."""
+"""Converts text or messages to the token ids of a prompt that fits the context."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ spells are read as such; those in messages, and in raw text that is `marked`, ar
 
 
 class Tokens(tuple[int, ...]):
-    """A prompt of token ids, and of pictures at places where they say nothing. `spelled`: control
-    tokens that the text of its answer has, as what."""
+    """The token ids of a prompt; pictures replace the ids at their positions. `spelled`: control
+    tokens that are part of the answer's text, and how they are written there."""
 
     pictures: tuple[Picture, ...] = ()
     spelled: Mapping[int, bytes] = MappingProxyType({})
@@ -38,7 +38,7 @@ OVERFLOW = ("error", "drop_oldest")
 
 
 class PromptBuilder:
-    """For one model and context length (in tokens)."""
+    """Builds prompts for one model and context length (in tokens)."""
 
     def __init__(
         self, model: Model, context_length: int, projector: Projector | None = None
@@ -54,10 +54,10 @@ class PromptBuilder:
         overflow: str,
         stats: GenerationStats,
     ) -> Tokens:
-        """The prompt's token ids, and its pictures, checked to leave room for an answer of
-        `max_tokens`. `overflow`: one of OVERFLOW; what it leaves out becomes a notice of `stats`. A
-        UsageError for no prompt, messages that the template refuses, or an unknown `overflow`; a
-        ContextOverflow if there is no room for an answer."""
+        """Tokenize a prompt that leaves room for an answer of `max_tokens`. `overflow`: one of
+        OVERFLOW; dropped messages are reported by a notice of `stats`. A UsageError for no
+        prompt, messages that the template refuses, or an unknown `overflow`; a ContextOverflow if
+        there is no room for an answer."""
         if overflow not in OVERFLOW:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
@@ -73,7 +73,7 @@ class PromptBuilder:
             check_messages(prompt)
             tokens = self._render(prompt)
             if overflow == "drop_oldest" and len(tokens) >= self._context_length:
-                # Room for the answer as well, or every turn from here on would drop some more.
+                # Leave room for the answer, or each later turn would drop more messages.
                 reserve = min(max_tokens or self._context_length // 4, self._context_length // 2)
                 tokens = self._drop_oldest(prompt, self._context_length - reserve, stats)
         if not tokens:
@@ -100,7 +100,7 @@ class PromptBuilder:
         return template.render(messages, tools=tools, more=more)
 
     def thinks(self, prompt: Prompt, *, free: bool) -> bool | None:
-        """How the answer to it begins, for `Engine.stream`; `free`: it has to match nothing."""
+        """`thinks` of `Engine.stream` for this prompt; `free`: no grammar or schema applies."""
         if isinstance(prompt, str) or not reasons(self._model.chat_template):
             return None
         messages, _ = mark_images(prompt)
@@ -108,7 +108,7 @@ class PromptBuilder:
         return thinking if thinking or free else None
 
     def reader(self, prompt: Prompt, *, thinks: bool | None) -> Reader:
-        """Tells reasoning and text of the answer apart."""
+        """Return a reader that separates the reasoning from the text of the answer."""
         template = None if isinstance(prompt, str) else self._model.chat_template
         return reasoning_reader(template, Plain(), thinks=thinks)
 
@@ -126,12 +126,12 @@ class PromptBuilder:
         images: Mapping[str, bytes] = MappingProxyType({}),
         marks: Sequence[str] = (),
     ) -> Tokens:
-        """Token ids of what a template wrote, with a BOS where the model wants one, and of images
-        whose marks are in it; a UsageError where one cannot be read. `marks`: tokens of the
-        template that its answers show besides those around thoughts."""
+        """Tokenize a rendered text, with BOS if the model wants one, and encode the images whose
+        marks are in it; a UsageError if one cannot be read. `marks`: the template's tokens that
+        answers show besides those around thoughts."""
         add_bos = self._lacks_bos(text)
         if images:
-            found = self._with_pictures(text, images, add_bos=add_bos)
+            found = self._with_images(text, images, add_bos=add_bos)
         else:
             found = Tokens(self._tokens(text, add_bos=add_bos))
         special, source = self._model.vocabulary.special_tokens, self._source
@@ -146,7 +146,7 @@ class PromptBuilder:
         return found
 
     def _lacks_bos(self, text: str) -> bool:
-        """Whether nobody wrote BOS yet; a second one would be a prompt nobody trained on."""
+        """Whether the text has no BOS yet; no model was trained on prompts with two."""
         vocabulary = self._model.vocabulary
         bos = vocabulary.special_text(vocabulary.bos)
         return not (bos and str.startswith(text, bos))
@@ -160,7 +160,7 @@ class PromptBuilder:
 
     @property
     def begun_marks(self) -> tuple[str, str, str]:
-        """What is before a thought, between it and a text, and before a text."""
+        """The marks before a thought, between it and the text, and before the text."""
         (opens, closes), source = self.thought_marks, self._source
         marks = f"{opens}\n", f"\n{closes}\n\n", ""
         return next((found for mark, found in BEGINNINGS.items() if mark in source), marks)
@@ -169,7 +169,7 @@ class PromptBuilder:
     def _source(self) -> str:
         return f"{self._model.chat_template}{self._model.tool_template}"
 
-    def _with_pictures(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
+    def _with_images(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
         if self._projector is None:
             raise UsageError(
                 f"{self._model.path.name} reads text only as it was opened. Leave the images out, "
@@ -203,14 +203,14 @@ class PromptBuilder:
 
     @cached_property
     def _template(self) -> ChatTemplate:
-        return self._made(self._model.chat_template)
+        return self._create(self._model.chat_template)
 
     @cached_property
     def _tool_template(self) -> ChatTemplate:
         source = self._model.tool_template
-        return self._template if source == self._model.chat_template else self._made(source)
+        return self._template if source == self._model.chat_template else self._create(source)
 
-    def _made(self, source: str | None) -> ChatTemplate:
+    def _create(self, source: str | None) -> ChatTemplate:
         vocabulary = self._model.vocabulary
         if source is None:
             raise UsageError(

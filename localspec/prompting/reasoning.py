@@ -1,4 +1,4 @@
-"""A model's reasoning and its answer, told apart as they come, for all that show answers."""
+"""Readers that separate a model's reasoning from its answer during generation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from localspec.prompting.pieces import (
 )
 
 _HEAD = "thought\n"
-"""Gemma 4's name of its channel, the first line of a thought."""
+"""The name of Gemma 4's channel, which is the first line of a thought."""
 _RESPONSE = ("<response>", "</response>")
-"""What Granite 3.3 writes around what is no thought."""
+"""Granite 3.3's marks around the text outside thoughts."""
 
 
 def reasons(template: str | None) -> bool:
-    """Whether answers to prompts of that template may have reasoning in them."""
+    """Whether answers to prompts of that template may contain reasoning."""
     return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, CHANNEL, SOLAR))
 
 
 def thought_marks(template: str) -> tuple[str, str]:
-    """What a template writes around a thought."""
+    """The marks that a template writes around a thought."""
     pair = next((pair for pair in THOUGHTS.items() if pair[0] in template), (OPENS, CLOSES))
     return (f"{pair[0]}{_HEAD.strip()}", pair[1]) if pair[0] == "<|channel>" else pair
 
@@ -39,18 +39,18 @@ def thought_marks(template: str) -> tuple[str, str]:
 def reasoning_reader(
     template: str | None, inner: Reader, *, thinks: bool | None, calls: Sequence[str] = ()
 ) -> Reader:
-    """`thinks` as for `Engine.stream`; what is no thought is read by `inner`, for which `calls` may
-    begin a call."""
+    """Return a reader that finds thoughts and passes other text to `inner`. `thinks` is that of
+    `Engine.stream`; `calls`: marks that may begin a call of a tool."""
     source = template or ""
     if CHANNEL in source or SOLAR in source:
-        return Channels(inner, calls=not isinstance(inner, Plain))
+        return ChannelReader(inner, calls=not isinstance(inner, Plain))
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
-    inner = Unwrapped(inner) if _RESPONSE[0] in source else inner
-    return inner if thinks is None else Thinking(inner, open=thinks, calls=marks)
+    inner = ResponseReader(inner) if _RESPONSE[0] in source else inner
+    return inner if thinks is None else ThoughtReader(inner, open=thinks, calls=marks)
 
 
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
-    """Whether a prompt whose last message is this one ends within a thought."""
+    """Whether a prompt with this last message ends within a thought."""
     said = str(last.get("content") or last.get("reasoning_content") or "")
     for opens, closes in THOUGHTS.items():
         begun = text[-len(said) - len(opens) - len(_HEAD) - 2 :]
@@ -60,20 +60,20 @@ def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
 
 
 def told_apart(answer: str) -> tuple[str, str]:
-    """Reasoning and text of a whole answer, or of the beginning of one."""
+    """Split a complete or partial answer into its reasoning and its text."""
     begun = answer.lstrip()
     if not begun.startswith((OPENS, CHANNEL[: len(begun)] or CHANNEL)):
         return "", answer
-    reader = Thinking(Plain(), open=False) if begun.startswith(OPENS) else Channels()
+    reader = ThoughtReader(Plain(), open=False) if begun.startswith(OPENS) else ChannelReader()
     pieces = [*reader.push(answer), *reader.finish()]
     thoughts = (piece.text for piece in pieces if isinstance(piece, Thought))
     return "".join(thoughts), "".join(as_text(piece) for piece in pieces)
 
 
-class Thinking:
-    """Text between <think> and </think> at the beginning is thought, as often as it comes; `open`:
-    the prompt ended with it. A thought that never ends may have ended with calls of tools, which
-    begin with one of `calls`."""
+class ThoughtReader:
+    """Reads thoughts between <think> and </think> at the beginning of an answer. `open`: the prompt
+    ended with <think>. An unclosed thought may be followed by calls, which begin with a mark of
+    `calls`."""
 
     def __init__(self, inner: Reader, *, open: bool, calls: Sequence[str] = ()) -> None:
         self._inner, self._calls = inner, tuple(calls)
@@ -92,7 +92,7 @@ class Thinking:
             beginning = self._held.lstrip()
             if not beginning.startswith((OPENS, CLOSES)):
                 begun = any(mark.startswith(beginning) for mark in (OPENS, CLOSES))
-                return found if begun else self._answer()
+                return found if begun else self._begin_answer()
             self._held, self._state = beginning.removeprefix(OPENS), "thinking"
         if not self._thought:
             for mark in (OPENS, _HEAD, ""):  # some models repeat what the prompt ended with
@@ -105,8 +105,8 @@ class Thinking:
             marks = (CLOSES, *self._calls)
             held = max(held_back(self._held, mark, also="\n") for mark in marks)
             at = len(self._held[: min(starts)].rstrip("\n")) if starts else len(self._held) - held
-            return self._thinks(at)
-        found += self._thinks(len(self._held[:at].rstrip("\n")))
+            return self._take_thought(at)
+        found += self._take_thought(len(self._held[:at].rstrip("\n")))
         rest = self._held.lstrip("\n").removeprefix(CLOSES)
         self._held, self._thought, self._state, self._skipped = "", "", "beginning", "\n"
         return [*found, *self.push(rest)]
@@ -114,26 +114,26 @@ class Thinking:
     def finish(self) -> Sequence[Piece]:
         if self._state == "thinking":
             said: list[Piece] = []
-            with suppress(ValueError):  # it does not match a grammar
+            with suppress(ValueError):  # raised when a grammar does not match
                 said = [*self._inner.push(self._thought + self._held), *self._inner.finish()]
             last = max((n for n, piece in enumerate(said) if isinstance(piece, Text)), default=-1)
             called = said[last + 1 :]
             marked = self._held.lstrip("\n").startswith(self._calls)
-            return [*([] if called and marked else self._thinks(len(self._held))), *called]
-        return [*self._answer(), *self._inner.finish()]
+            return [*([] if called and marked else self._take_thought(len(self._held))), *called]
+        return [*self._begin_answer(), *self._inner.finish()]
 
-    def _thinks(self, length: int) -> list[Piece]:
+    def _take_thought(self, length: int) -> list[Piece]:
         thought, self._held = self._held[:length], self._held[length:]
         self._thought += thought
         return [Thought(thought)] if thought else []
 
-    def _answer(self) -> Sequence[Piece]:
+    def _begin_answer(self) -> Sequence[Piece]:
         self._state, held, self._held = "answering", self._held, ""
         return self._inner.push(held)
 
 
-class Unwrapped:
-    """A response without the marks around it, where it begins with one."""
+class ResponseReader:
+    """Removes the marks around a response, if it begins with one."""
 
     def __init__(self, inner: Reader) -> None:
         self._inner, self._held = inner, ""
@@ -160,10 +160,11 @@ class Unwrapped:
         return [*self._inner.push(rest), *self._inner.finish()]
 
 
-class Channels:
-    """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
-    message to a function a call, any other text (gpt-oss-20b also writes to "assistant"), read by
-    `inner`. Without `calls` a message to a function is text. Solar's tokens are written so, too."""
+class ChannelReader:
+    """Reads messages of gpt-oss (openai/harmony, docs/format.md), and of Solar in that format.
+
+    The channel "analysis" is thought, and a message to a function is a call (without `calls`,
+    text). All other messages, including those to "assistant", are text and read by `inner`."""
 
     _HEADERS = ("<|start|>", "<|channel|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
@@ -183,7 +184,7 @@ class Channels:
                 if not mark and any(begins):
                     break
                 self._piece = Text
-                if not mark:  # such as what a grammar holds it to
+                if not mark:  # such as text that follows a grammar
                     continue
                 self._held = rest
                 function = re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header)
@@ -196,7 +197,7 @@ class Channels:
             ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
             held = max(held_back(self._held, mark) for mark in self._ENDS)
             at, mark = min(ends, default=(len(self._held) - held, ""))
-            found += self._told(self._held[:at])
+            found += self._read_body(self._held[:at])
             self._held = self._held[at + len(mark) :]
             if not mark:
                 break
@@ -207,9 +208,9 @@ class Channels:
         if self._piece is None:
             begun = self._held.strip()
             self._piece, self._held = Text, "" if begun.startswith("<|") else self._held
-        return [*self._told(self._held), *self._inner.finish()]
+        return [*self._read_body(self._held), *self._inner.finish()]
 
-    def _told(self, text: str) -> Sequence[Piece]:
+    def _read_body(self, text: str) -> Sequence[Piece]:
         if self._piece in (None, Text):
             return self._inner.push(text)
         return [self._piece(text)] if text else []

@@ -1,8 +1,8 @@
 """Adapts messages to the roles and forms that a chat template accepts.
 
-Templates refuse roles, require alternating ones, take one call at a time, or silently leave out
-what they do not know. A conversation of the same shape, with one word for each content, shows what
-a template does; the changes are the first ones that lose no word.
+Templates refuse roles, require alternating ones, take one call at a time, or silently drop
+what they do not support. To find out, a conversation of the same shape is rendered with a test
+word for each content. The cheapest changes that lose no word are applied.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from localspec.prompting.content import Content, all_marked, kept, marked
+from localspec.prompting.content import Content, keep_marks, mark_all, mark_text
 from localspec.prompting.detokenizer import CHANNEL, FINAL
 from localspec.prompting.reasoning import told_apart
 
 Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, bool]
-"""How a template wants calls: arguments as an object rather than JSON, the content of a message
-that has none, and ids of nine letters."""
+"""A template's format of calls: whether arguments are an object rather than JSON, the content of a
+message without one, and whether ids have nine characters."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
@@ -38,20 +38,20 @@ _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
 class RoleAdapter:
-    """Adapts messages to one template. `shown` renders messages without the beginning of an answer;
-    its text is empty where the template refuses them. `foreign`: its thoughts are not in <think>,
-    so those of earlier answers are left out."""
+    """Adapts messages to one template. `render` renders messages without a generation prompt, and
+    returns "" if the template refuses them. `foreign`: its thoughts are not in <think>, so those
+    of earlier answers are left out."""
 
     def __init__(
-        self, shown: Callable[[Sequence[Mapping[str, Any]]], str], *, foreign: bool
+        self, render: Callable[[Sequence[Mapping[str, Any]]], str], *, foreign: bool
     ) -> None:
-        self._shown, self._foreign = shown, foreign
+        self._render, self._foreign = render, foreign
         self._changes: dict[Any, tuple[Change, ...]] = {}
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
         found = [dict(message) for message in messages]
         if not self._works:
-            return found  # and let it say why
+            return found  # rendering reports the reason
         for message in found:
             content = message.get("content")
             if message["role"] == "developer":
@@ -62,26 +62,26 @@ class RoleAdapter:
         if shape not in self._changes:
             if len(self._changes) >= _MOST_SHAPES:
                 self._changes.clear()
-            self._changes[shape] = self._choice(found)
-        return self._changed(found, self._changes[shape])
+            self._changes[shape] = self._choose_changes(found)
+        return self._apply_changes(found, self._changes[shape])
 
     @cached_property
     def begin(self) -> str:
-        """What stands between a question and its answer, where the template writes it no sooner."""
-        before = self._shown([_USER])
-        text = self._shown([_USER, {"role": "assistant", "content": _WORD}])
+        """The text between question and answer, if the template writes it only with the answer."""
+        before = self._render([_USER])
+        text = self._render([_USER, {"role": "assistant", "content": _WORD}])
         if not before or not text.startswith(before) or _WORD not in text[len(before) :]:
             return ""
-        found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # which the answer brings
+        found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # the answer begins with them
         return found if found.strip() else ""
 
-    def _choice(self, messages: Messages) -> tuple[Change, ...]:
+    def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
         words: list[str] = []
-        alike = [_in_words(message, words) for message in messages]
+        sample = [_with_test_words(message, words) for message in messages]
         best: tuple[Change, ...] = ()
         most, until = -1, time.monotonic() + _SECONDS
         for changes in _CHOICES:
-            text = self._shown(self._changed(alike, changes))
+            text = self._render(self._apply_changes(sample, changes))
             count = sum(word in text for word in words)
             if count > most:
                 best, most = changes, count
@@ -89,13 +89,13 @@ class RoleAdapter:
                 break
         return best
 
-    def _changed(self, messages: Messages, changes: Sequence[Change]) -> Messages:
+    def _apply_changes(self, messages: Messages, changes: Sequence[Change]) -> Messages:
         for change in changes:
             messages = change(messages)
-        return self._in_parts(self._formed(messages))
+        return self._in_parts(self._convert_calls(messages))
 
     def _shows(self, *messages: Mapping[str, Any], words: Sequence[str]) -> bool:
-        text = self._shown([*messages])
+        text = self._render([*messages])
         return all(word in text for word in words)
 
     @cached_property
@@ -117,7 +117,7 @@ class RoleAdapter:
             for message in messages
         ]
 
-    # Answers of gpt-oss, whose template wants what it wrote into one channel, without its markers.
+    # Answers of gpt-oss: its template wants the text of one channel, without markers.
 
     @cached_property
     def _takes_channels(self) -> bool:
@@ -133,31 +133,31 @@ class RoleAdapter:
         _, final, said = content.rpartition(FINAL)
         return _MARKER.sub("", said) if final else told_apart(content)[1]
 
-    # Calls of functions, and what they came to.
+    # Calls of functions, and their results.
 
     @cached_property
     def _call_form(self) -> CallForm | None:
-        """None where the template knows no calls or no results."""
+        """The format of calls; None if the template supports no calls or no results."""
         forms = itertools.product((False, True), (True, False), ("", None))
         tried = [(whole, content, short) for short, whole, content in forms]
-        for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # arguments may have their names
+        for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # or without names of arguments
             for form in tried:
-                if self._shows(*self._in_parts(_call_in(form)), words=words):
+                if self._shows(*self._in_parts(_sample_call(form)), words=words):
                     return form
         return None
 
     @cached_property
     def _wants_thinking(self) -> bool:
-        """Whether thoughts before calls are `thinking`, without a content beside, as of gpt-oss."""
+        """Whether thoughts before calls are in `thinking`, without content, as for gpt-oss."""
         assert self._call_form is not None
-        asked, call, result = _call_in(self._call_form)
+        asked, call, result = _sample_call(self._call_form)
 
-        def shown(name: str) -> bool:
+        def shows_thought(name: str) -> bool:
             return self._shows(
                 *self._in_parts([asked, {**call, name: "Hmm"}, result]), words=["Hmm"]
             )
 
-        return shown("thinking") and not shown("reasoning_content")
+        return shows_thought("thinking") and not shows_thought("reasoning_content")
 
     def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
         thought, content = message.get("reasoning_content"), message.get("content")
@@ -166,8 +166,8 @@ class RoleAdapter:
         thinking = joined(thought, content) if content else thought
         return {**message, "thinking": thinking, "content": ""}
 
-    def _formed(self, messages: Messages) -> Messages:
-        """With calls and results in the form that the template takes."""
+    def _convert_calls(self, messages: Messages) -> Messages:
+        """Convert calls and their results to the template's format."""
         names: dict[Any, Any] = {}
         found: Messages = []
         for message in messages:
@@ -175,7 +175,7 @@ class RoleAdapter:
                 calls = message["tool_calls"]
                 names |= {call.get("id"): call.get("function", {}).get("name") for call in calls}
                 if self._call_form:
-                    message = _called(self._with_thought(message), self._call_form)
+                    message = _convert_call(self._with_thought(message), self._call_form)
             elif _is_result(message) and self._call_form:
                 name = message.get("name") or names.get(message.get("tool_call_id"))
                 more = {} if name is None else {"name": name}
@@ -191,24 +191,24 @@ def _shape_of(message: Mapping[str, Any]) -> Any:
     return message["role"], calls, type(content).__name__ if content else None
 
 
-def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+def _with_test_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
     def word() -> str:
         words.append(f"{_WORD}{len(words)}{_OTHER}")
         return words[-1]
 
-    alike = dict(message)
+    sample = dict(message)
     content = message.get("content")
     if content:
         text = word()
         part = {"type": "text", "text": text}
-        alike["content"] = text if isinstance(content, str) else [part]
+        sample["content"] = text if isinstance(content, str) else [part]
     if message.get("tool_calls"):
-        alike["tool_calls"] = [
+        sample["tool_calls"] = [
             {**call, "function": {"name": word(), "arguments": "{}"}}
             for call in message["tool_calls"]
         ]
-    alike.pop("reasoning_content", None)
-    return alike
+    sample.pop("reasoning_content", None)
+    return sample
 
 
 # The changes.
@@ -249,7 +249,7 @@ def _one_call_each(messages: Messages) -> Messages:
 def _one_system(messages: Messages) -> Messages:
     begin = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
     return [
-        *_merged(begin),
+        *_merge(begin),
         *(
             {**message, "role": "user"} if message["role"] == "system" else message
             for message in messages[len(begin) :]
@@ -263,13 +263,13 @@ def _system_in_question(messages: Messages) -> Messages:
         return [begin, *later]
     told = {**begin, "role": "user"}
     if later and later[0]["role"] == "user":
-        return [*_merged([told, later[0]]), *later[1:]]
+        return [*_merge([told, later[0]]), *later[1:]]
     return [told, *later]
 
 
-def _in_turns(messages: Messages) -> Messages:
+def _alternate_roles(messages: Messages) -> Messages:
     found: Messages = []
-    for message in _merged(messages):
+    for message in _merge(messages):
         last = found[-1] if found else {"role": "system"}
         if message["role"] == "assistant" and last["role"] == "system":
             found.append({"role": "user", "content": ""})
@@ -284,9 +284,9 @@ _COSTS: dict[Change, int] = {
     _one_call_each: 2,
     _one_system: 1,
     _system_in_question: 4,
-    _in_turns: 3,
+    _alternate_roles: 3,
 }
-"""What each takes from a conversation, in the order in which they are done."""
+"""How much each change distorts a conversation, in the order in which they are applied."""
 _CHOICES = sorted(
     (some for count in range(len(_COSTS) + 1) for some in itertools.combinations(_COSTS, count)),
     key=lambda changes: sum(map(_COSTS.__getitem__, changes)),
@@ -297,7 +297,7 @@ def _is_result(message: Mapping[str, Any]) -> bool:
     return message["role"] in ("tool", "function")
 
 
-def _merged(messages: Messages) -> Messages:
+def _merge(messages: Messages) -> Messages:
     found: Messages = []
     for message in messages:
         last = found[-1] if found else None
@@ -314,18 +314,18 @@ def _merged(messages: Messages) -> Messages:
     return found
 
 
-def _call_in(form: CallForm) -> Messages:
+def _sample_call(form: CallForm) -> Messages:
     call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
     calls = [{"id": "call_0123456789", "type": "function", "function": call}]
     told = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
     return [
         {"role": "user", "content": "?"},
-        _called({"role": "assistant", "tool_calls": calls}, form),
+        _convert_call({"role": "assistant", "tool_calls": calls}, form),
         _with_id(told, short=form[2]),
     ]
 
 
-def _called(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
+def _convert_call(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
     whole, content, short = form
     calls = []
     for call in message["tool_calls"]:
@@ -336,11 +336,11 @@ def _called(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
 
 
 def joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
-    """Two contents, of texts or parts, as one."""
+    """Join two contents, which are texts or lists of parts."""
     if isinstance(one, Content) or isinstance(other, Content):
-        one, other = all_marked(one), all_marked(other)
+        one, other = mark_all(one), mark_all(other)
     if isinstance(one, str) and isinstance(other, str):
-        return kept(between.join(filter(None, [one, other])))
+        return keep_marks(between.join(filter(None, [one, other])))
     parts = [
         [{"type": "text", "text": side}] if isinstance(side, str) else list(side)
         for side in (one, other)
@@ -356,9 +356,9 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
         told = {**function, "arguments": _arguments(function.get("arguments"), whole=True)}
         said.append(json.dumps(told, ensure_ascii=False))
     others = {name: value for name, value in message.items() if name != "tool_calls"}
-    # What the model said may have its own <think>, what it called with is text.
-    content = all_marked(message.get("content") or "", answer=message["role"] in ANSWERS)
-    return {**others, "content": joined(content, marked("\n".join(said)), "\n")}
+    # The model's content may have <think>; the arguments of its calls are text.
+    content = mark_all(message.get("content") or "", answer=message["role"] in ANSWERS)
+    return {**others, "content": joined(content, mark_text("\n".join(said)), "\n")}
 
 
 def _arguments(arguments: Any, *, whole: bool) -> Any:
@@ -370,12 +370,12 @@ def _arguments(arguments: Any, *, whole: bool) -> Any:
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             found = json.loads(arguments)
-    # Broken ones come back in each later turn, and templates ask for items.
+    # Clients resend invalid arguments in later turns, and templates iterate over them.
     return found if isinstance(found, Mapping) else {"arguments": found} if found else {}
 
 
 def _with_id(message: dict[str, Any], *, short: bool) -> dict[str, Any]:
-    """With ids of nine letters and digits, which Mistral's templates insist on."""
+    """Shorten the id to nine letters and digits, which Mistral's templates require."""
     if not short:
         return message
     name = "tool_call_id" if "role" in message else "id"

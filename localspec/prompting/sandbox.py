@@ -1,9 +1,9 @@
-"""jinja2's sandbox with limits: a template comes with a model, from whoever made the file.
+"""jinja2's sandbox with limits on time and memory: templates come from untrusted model files.
 
-jinja2 leaves nested loops, and operations that make a text of gigabytes; here they end after some
-seconds, or are refused. Lists are looked at where they are made, so that what reads them ends. The
-marks of callers' characters stay (see `localspec.prompting.content`): what does not know them is
-given plain text, and all that it returns is marked.
+jinja2 allows nested loops, and operations that build gigabytes of text. Here they stop after some
+seconds, or are refused. Lists are checked where they are created, so that later operations on them
+are bounded. The marks on callers' characters stay (see `localspec.prompting.content`): functions
+that do not know them get plain text, and their results are marked as a whole.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from localspec.prompting.content import EXACT, Content, all_marked, all_plain, kept
+from localspec.prompting.content import EXACT, Content, keep_marks, mark_all, unmark_all
 
 SECONDS = 5.0
 LONGEST = 32 << 20
 _WIDEST = 10_000
-"""Bits of a number, and how wide or often a text is."""
+"""Limit for the bits of a number, the width of padding, and the repetitions of a text."""
 _WIDE = re.compile(r"\d{5,}")
 _NESTED = re.compile(r"\{[^{}]*\{")
 _ITEMS = 1 << 20
-"""Of lists within lists, counted as often as they occur: what compares or prints visits each."""
-_PIECE = 64  # characters of a text that count as an item
+"""Limit for the items of nested lists. Shared ones count each time: printing visits every one."""
+_CHARACTERS_PER_ITEM = 64  # of a long text
 _DEEPEST = 200
-_MULTIPLYING = {
+_GROWING = {
     *("*", "join", "replace", "indent", "expandtabs", "center", "ljust", "rjust", "zfill"),
     *("wordwrap", "batch", "slice", "tojson", "round", "to_bytes", "urlize"),
 }
-"""What may make something as large as what it is given, times the largest argument."""
-_OF_JINJA = jinja2.Environment | nodes.EvalContext | Context
+"""Operations whose result may be as large as their operand times the largest argument."""
+_JINJA_CONTEXTS = jinja2.Environment | nodes.EvalContext | Context
 _PLAIN_FILTERS = {
     *("center", "e", "escape", "filesizeformat", "float", "forceescape", "fromjson", "int"),
     *("indent", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
     *("wordwrap", "xmlattr"),
 }
 
-_OF_TEXT = {"upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "e", "escape"}
-"""Filters that write a list out first."""
+_OF_LISTS = {"upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "e", "escape"}
+"""Filters that convert a list to text first."""
 
 
 class LimitError(SecurityError):
-    """A template that takes too long, or makes too much."""
+    """A template runs too long, or produces too much."""
 
 
 class _Namespace(Namespace):
-    """Not written out: two in each of many are short to write, and endless to read."""
+    """A namespace with a fixed repr: that of nested ones could grow exponentially."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
@@ -72,8 +72,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         for name, apply in self.filters.items():
-            self.filters[name] = bounded(name, apply)
-        self.filters |= {"_tick": _tick, "_checked": _checked}
+            self.filters[name] = limited(name, apply)
+        self.filters |= {"_tick": _tick, "_check_size": _check_size}
         self.globals.pop("lipsum")
         self.globals["namespace"] = _Namespace
         self.filters["safe"] = lambda value: value  # nothing is escaped, and it would drop marks
@@ -81,11 +81,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
-        found: str = kept("".join(parts))
-        return found
+        result: str = keep_marks("".join(parts))
+        return result
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Looked().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _LimitInserter().visit(super()._parse(source, name, filename))
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -94,44 +94,44 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 raise LimitError("it makes too large a number")
         elif operator == "%" and isinstance(left, str):
             _check_format(left, "%", right if isinstance(right, tuple) else (right,))
-        elif operator == "*" and any(isinstance(one, str | list | tuple) for one in (left, right)):
+        elif operator == "*" and any(isinstance(x, str | list | tuple) for x in (left, right)):
             text, times = (right, left) if isinstance(left, int) else (left, right)
             _check_growth(operator, text, [times])
-        found = _checked(kept(super().call_binop(context, operator, left, right)))
-        if isinstance(found, int) and found.bit_length() > _WIDEST:
+        result = _check_size(keep_marks(super().call_binop(context, operator, left, right)))
+        if isinstance(result, int) and result.bit_length() > _WIDEST:
             raise LimitError("it makes too large a number")
-        return found
+        return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         inner = super().wrap_str_format(value)
         if inner is None:
             return None
 
-        def formatted(*args: Any, **named: Any) -> str:
+        def format_checked(*args: Any, **named: Any) -> str:
             _check_format(value.__self__, "{", [*args, *named.values()])
             return inner(*args, **named)
 
-        return formatted
+        return format_checked
 
-    def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
-        owner, method = getattr(what, "__self__", None), getattr(what, "__name__", "")
-        args = tuple(map(_listed, args))
-        _items([args, named])  # which a macro has as lists
+    def call(self, context: Context, function: Any, /, *args: Any, **named: Any) -> Any:
+        owner, method = getattr(function, "__self__", None), getattr(function, "__name__", "")
+        args = tuple(map(_as_list, args))
+        _count_items([args, named])  # a macro may use them as lists
         text = owner if isinstance(owner, str | bytes) else ""
         _check_growth(method, text, [*args, *named.values()])
         if isinstance(owner, str):
             marks = isinstance(owner, Content) or any(isinstance(arg, Content) for arg in args)
             if marks and method not in EXACT:
-                args, named, owner = all_plain(args), all_plain(named), all_plain(owner)
-                found = super().call(context, getattr(owner, method), *args, **named)
-                return all_marked(found)
+                args, named, owner = unmark_all(args), unmark_all(named), unmark_all(owner)
+                result = super().call(context, getattr(owner, method), *args, **named)
+                return mark_all(result)
             if marks and method not in ("format", "format_map"):
-                what = getattr(Content(owner), method)
-        return _checked(kept(super().call(context, what, *args, **named)))
+                function = getattr(Content(owner), method)
+        return _check_size(keep_marks(super().call(context, function, *args, **named)))
 
 
 class Generation(Extension):
-    """`{% generation %}…{% endgeneration %}`, around what is trained on, is what stands within."""
+    """Replaces `{% generation %}…{% endgeneration %}`, which marks training data, by its body."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's name and type)
 
@@ -140,9 +140,9 @@ class Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Looked(NodeTransformer):
-    """What nothing else could look at becomes a filter or a test: `[a, b]`, `a ~ b`, `a in b`. What
-    may be repeated begins with a look at the clock."""
+class _LimitInserter(NodeTransformer):
+    """Adds limits where the sandbox has no hook. `[a, b]`, `a ~ b` and `a in b` become filters or
+    tests; bodies that may be repeated begin with a check of the time."""
 
     def generic_visit(self, node: nodes.Node, *args: Any, **named: Any) -> nodes.Node:
         super().generic_visit(node, *args, **named)
@@ -151,7 +151,7 @@ class _Looked(NodeTransformer):
             node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
         target = isinstance(node, nodes.Tuple) and node.ctx != "load"
         if isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and not target:
-            return nodes.Filter(node, "_checked", [], [], None, None, lineno=node.lineno)
+            return nodes.Filter(node, "_check_size", [], [], None, None, lineno=node.lineno)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802 (jinja2's name)
@@ -164,9 +164,9 @@ class _Looked(NodeTransformer):
         operand = node.ops[0]
         if len(node.ops) > 1 or operand.op not in ("in", "notin"):
             return node
-        found = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
-        found.set_lineno(node.lineno)
-        return found if operand.op == "in" else nodes.Not(found, lineno=node.lineno)
+        result = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
+        result.set_lineno(node.lineno)
+        return result if operand.op == "in" else nodes.Not(result, lineno=node.lineno)
 
 
 def _is_in(value: Any, container: Any) -> bool:
@@ -175,8 +175,8 @@ def _is_in(value: Any, container: Any) -> bool:
     return value in container
 
 
-def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """The text of a template; a LimitError where it takes too long, or makes too much."""
+def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
+    """Render a template; a LimitError if it runs too long, or produces too much."""
     parts: list[str] = []
     length = 0
     _clock.until = time.monotonic() + SECONDS
@@ -191,95 +191,99 @@ def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
 _clock = threading.local()
 
 
-@jinja2.pass_context  # or the compiler would take it for a constant
+@jinja2.pass_context  # or it would be compiled to a constant
 def _tick(_context: Context, value: Any) -> Any:
     if time.monotonic() > _clock.until:
         raise LimitError(f"it takes longer than {SECONDS:g} seconds")
     return value
 
 
-def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
-    def within(*args: Any, **named: Any) -> Any:
-        args = tuple(map(_listed, args))
+def limited(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a filter so that its arguments and result are checked and keep their marks."""
+
+    @wraps(apply)  # it copies the attributes by which jinja2 passes the environment
+    def apply_limited(*args: Any, **named: Any) -> Any:
+        args = tuple(map(_as_list, args))
         values = [*args, *named.values()]
-        first, *others = [one for one in values if not isinstance(one, _OF_JINJA)]
+        first, *others = [item for item in values if not isinstance(item, _JINJA_CONTEXTS)]
         if name == "format" and isinstance(first, str):
             _check_format(first, "%", others)
         else:
             _check_growth(name, first, others)
-        if name in _OF_TEXT:
-            args = tuple(kept(str(a)) if isinstance(a, list | tuple | dict) else a for a in args)
-        if any(isinstance(one, Content) for one in (*args, *named.values())):
+        if name in _OF_LISTS:
+            args = tuple(
+                keep_marks(str(a)) if isinstance(a, list | tuple | dict) else a for a in args
+            )
+        if any(isinstance(item, Content) for item in (*args, *named.values())):
             if name in _PLAIN_FILTERS:
-                args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)
-                return all_marked(apply(*args, **all_plain(named)))
+                args = tuple(unmark_all(arg) if isinstance(arg, str) else arg for arg in args)
+                return mark_all(apply(*args, **unmark_all(named)))
             args = tuple(Content(arg) if type(arg) is str else arg for arg in args)
-        return _checked(kept(apply(*args, **named)))
+        return _check_size(keep_marks(apply(*args, **named)))
 
-    return within
-
-
-def _listed(value: Any) -> Any:
-    """A list in place of a generator, whose length nobody knows."""
-    return _checked(list(value)) if isinstance(value, GeneratorType) else value
+    return apply_limited
 
 
-def _checked(value: Any) -> Any:
-    """What was made; a LimitError for too long a text or list."""
+def _as_list(value: Any) -> Any:
+    """Convert a generator, whose length is unknown, to a list; leave other values as they are."""
+    return _check_size(list(value)) if isinstance(value, GeneratorType) else value
+
+
+def _check_size(value: Any) -> Any:
+    """Return the value; a LimitError if it is too long a text or list."""
     if isinstance(value, str | bytes) and len(value) > LONGEST:
         raise LimitError("it makes too long a text")
-    _items(value)
+    _count_items(value)
     return value
 
 
 def _check_growth(name: str, value: Any, others: Sequence[Any]) -> None:
-    """Before an operation on a text or a list."""
+    """Raise a LimitError if the result of an operation on a text or list could be too long."""
     if name == "translate":
         raise LimitError("it translates a text")
-    if name in _MULTIPLYING:
-        times = max((_size(one, counts=True) for one in others), default=1)
-        if _size(value, counts=False) * times > LONGEST:
+    if name in _GROWING:
+        times = max((_length_of(item, counts=True) for item in others), default=1)
+        if _length_of(value, counts=False) * times > LONGEST:
             raise LimitError("it makes too long a text")
 
 
 def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
-    """Before values are put into a form, in which each place begins with `opens`."""
-    widths = bool("*" in form if opens == "%" else _NESTED.search(form))  # that are arguments
-    inside = [one for value in values if isinstance(value, dict) for one in value.values()]
-    longest = max((_size(one, counts=widths) for one in (*values, *inside)), default=0)
+    """Raise a LimitError if formatting could give too long a text; `opens` begins a placeholder."""
+    widths = bool("*" in form if opens == "%" else _NESTED.search(form))  # given as arguments
+    inside = [item for value in values if isinstance(value, dict) for item in value.values()]
+    longest = max((_length_of(item, counts=widths) for item in (*values, *inside)), default=0)
     if _WIDE.search(form) or form.count(opens) * longest > LONGEST:
         raise LimitError("it makes too long a text")
 
 
-def _size(value: Any, *, counts: bool) -> int:
-    """Most characters of a text, or of a list when it is written out; `counts`: a number is how
-    often, or how wide."""
+def _length_of(value: Any, *, counts: bool) -> int:
+    """An upper limit for the characters of a text, or of a list as text. `counts`: a number is a
+    repetition or a width."""
     if counts and isinstance(value, int) and abs(value) > _WIDEST:
         raise LimitError("it pads a text too far")
     if isinstance(value, str | bytes):
         return len(value)
     if counts and isinstance(value, int):
         return abs(value)
-    return _PIECE * max(_items(value), length_hint(value, 1))
+    return _CHARACTERS_PER_ITEM * max(_count_items(value), length_hint(value, 1))
 
 
-def _items(value: Any) -> int:
-    """Of lists within lists, with a long text as several; a LimitError for too many."""
+def _count_items(value: Any) -> int:
+    """Count the items of nested lists, long texts as several; a LimitError for too many."""
     seen: dict[int, int] = {}
 
-    def count(one: Any, depth: int) -> int:
-        if isinstance(one, str | bytes):
-            return 1 + len(one) // _PIECE
-        if not isinstance(one, list | tuple | dict):
+    def count(item: Any, depth: int) -> int:
+        if isinstance(item, str | bytes):
+            return 1 + len(item) // _CHARACTERS_PER_ITEM
+        if not isinstance(item, list | tuple | dict):
             return 1
         if depth > _DEEPEST:
             raise LimitError("it makes too deep a list")
-        if id(one) not in seen:
-            within = one if not isinstance(one, dict) else [*one.keys(), *one.values()]
-            seen[id(one)] = 1 + sum(count(part, depth + 1) for part in within)
-            if seen[id(one)] > _ITEMS:
+        if id(item) not in seen:
+            parts = item if not isinstance(item, dict) else [*item.keys(), *item.values()]
+            seen[id(item)] = 1 + sum(count(part, depth + 1) for part in parts)
+            if seen[id(item)] > _ITEMS:
                 raise LimitError("it makes too long a list")
-        return seen[id(one)]
+        return seen[id(item)]
 
     return count(value, 0)

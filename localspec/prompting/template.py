@@ -13,15 +13,15 @@ from jinja2 import meta
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import map_schemas
-from localspec.prompting.content import all_marked, all_plain, marked, plain
+from localspec.prompting.content import mark_all, mark_text, plain, unmark_all
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
 from localspec.prompting.roles import ANSWERS, ROLES, RoleAdapter
-from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
+from localspec.prompting.sandbox import Generation, LimitError, Sandbox, limited, render
 from localspec.typed import convert
 
 Message = Mapping[str, Any]
-"""`{"role": "user", "content": "…"}`, and whatever else a template knows."""
+"""`{"role": "user", "content": "…"}`, and other fields that a template uses."""
 LONGEST_SOURCE = 1 << 20
 _ANSWERED = ("content", "reasoning_content", "thinking")
 _HINT = "On the command line, --raw does without the template."
@@ -29,7 +29,7 @@ _HINT = "On the command line, --raw does without the template."
 
 class ChatTemplate:
     """Turns messages into the text that a model was trained on; a UsageError where `source` is not
-    valid jinja2. `knows_tools`: whether it has a place for descriptions of tools."""
+    valid jinja2. `knows_tools`: whether it renders descriptions of tools."""
 
     def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
         # Settings and helpers are those of Hugging Face, which the templates are written for.
@@ -38,8 +38,8 @@ class ChatTemplate:
             lstrip_blocks=True,
             extensions=[Generation, "jinja2.ext.loopcontrols", "jinja2.ext.do"],
         )
-        environment.filters["tojson"] = bounded("tojson", _tojson)
-        environment.filters["fromjson"] = bounded("fromjson", json.loads)  # llama.cpp's
+        environment.filters["tojson"] = limited("tojson", _tojson)
+        environment.filters["fromjson"] = limited("fromjson", json.loads)  # llama.cpp's
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(plain(form))
         self.source = source
@@ -50,7 +50,7 @@ class ChatTemplate:
                 raise ValueError(f"it has {len(source):,} characters")
             self._template = environment.from_string(source)
             names = meta.find_undeclared_variables(environment.parse(source))
-        except Exception as error:  # jinja2's own, and whatever Python's compiler says of its code
+        except Exception as error:  # jinja2's errors, and those of Python's compiler
             raise UsageError(
                 f"The chat template of {name} is broken: {_reason(error)}. Take another file of "
                 "the model, or give raw text.",
@@ -66,22 +66,22 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt up to where the answer begins, with marks on what is not the template's own
-        (see `localspec.prompting.content`). What it does not know is told in what it knows
-        (`RoleAdapter`). `tools`: descriptions of functions, as OpenAI writes them; `more`: other
-        variables, such as enable_thinking. A UsageError if the template refuses the messages, or
-        does what the sandbox forbids."""
+        """Render the prompt up to the beginning of the answer, with marks on text that is not the
+        template's (see `localspec.prompting.content`). `RoleAdapter` converts messages that the
+        template does not support. `tools`: functions in OpenAI's format; `more`: other variables,
+        such as enable_thinking. A UsageError if the template refuses the messages, or violates a
+        limit of the sandbox."""
         try:
-            fitted = self._fitting.fit(messages)
+            fitted = self._adapter.fit(messages)
             try:
                 text = self._render(fitted, tools, more)
             except (jinja2.TemplateError, TypeError, RecursionError) as error:
                 if not tools or isinstance(error, LimitError):
                     raise
-                text = self._render(fitted, map_schemas(tools, _simpler), more)
+                text = self._render(fitted, map_schemas(tools, _simplify), more)
             begins = (more or {}).get("add_generation_prompt", True)
-            return text + self._fitting.begin if begins and not self._knows_begin else text
-        except Exception as error:  # whatever Python says of what somebody else's code does
+            return text + self._adapter.begin if begins and not self._knows_begin else text
+        except Exception as error:  # a template may raise any exception
             verb = "refuses these messages" if isinstance(error, jinja2.TemplateError) else "fails"
             raise UsageError(
                 f"The chat template of {self._name} {verb}: {_reason(error)}. Send other "
@@ -90,8 +90,8 @@ class ChatTemplate:
             ) from None
 
     @cached_property
-    def _fitting(self) -> RoleAdapter:
-        def shown(messages: Sequence[Message]) -> str:
+    def _adapter(self) -> RoleAdapter:
+        def render_plain(messages: Sequence[Message]) -> str:
             try:
                 return str(plain(self._render(messages, None, {"add_generation_prompt": False})))
             except LimitError:
@@ -99,7 +99,7 @@ class ChatTemplate:
             except Exception:
                 return ""
 
-        return RoleAdapter(shown, foreign=thought_marks(self.source)[0] != OPENS)
+        return RoleAdapter(render_plain, foreign=thought_marks(self.source)[0] != OPENS)
 
     def _render(
         self,
@@ -110,25 +110,25 @@ class ChatTemplate:
         today = datetime.now()
         variables = {
             "add_generation_prompt": True,
-            "tools": all_marked(list(tools)) if tools else None,
+            "tools": mark_all(list(tools)) if tools else None,
             "documents": None,
             "date_string": today.strftime("%d %b %Y"),
             "datetime": today.strftime("%b %d %Y"),
             "functions": "",  # FireFunction's wants tools as text
-            **{str(name): all_marked(value) for name, value in (more or {}).items()},
+            **{str(name): mark_all(value) for name, value in (more or {}).items()},
             **self._special,
-            "messages": [_marked(message) for message in messages],
+            "messages": [_mark_message(message) for message in messages],
         }
         try:
-            return rendered(self._template, variables)
-        except TypeError:  # a template for calls alone goes through the tools without asking
+            return render(self._template, variables)
+        except TypeError:  # a template only for calls iterates over tools unconditionally
             if variables["tools"] is not None:
                 raise
-            return rendered(self._template, variables | {"tools": []})
+            return render(self._template, variables | {"tools": []})
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """A UsageError where there are no messages, or one has no role or content."""
+    """Raise a UsageError if there are no messages, or one has no role or content."""
     if not messages:
         raise UsageError("There are no messages. Give at least one with role 'user'.")
     for i, message in enumerate(messages):
@@ -140,14 +140,14 @@ def check_messages(messages: Sequence[Message]) -> None:
         convert(f"content of message {i}", content, str | Iterable | None)
 
 
-def _marked(message: Message) -> dict[str, Any]:
+def _mark_message(message: Message) -> dict[str, Any]:
     role = message["role"]
     found: dict[str, Any] = {
-        name: all_marked(value, answer=role in ANSWERS and name in _ANSWERED)
+        name: mark_all(value, answer=role in ANSWERS and name in _ANSWERED)
         for name, value in message.items()
     }
-    # A template may make a special token of a role, and then it has to be one that models know.
-    return {**found, "role": role if role in ROLES else marked(role)}
+    # A template may write a role as a special token, so only known roles stay unmarked.
+    return {**found, "role": role if role in ROLES else mark_text(role)}
 
 
 def _reason(error: Exception) -> str:
@@ -155,12 +155,12 @@ def _reason(error: Exception) -> str:
         return "it calls itself too often"
     if isinstance(error, OverflowError) and "range" in str(error).lower():
         return "it counts further than 100,000"
-    said = str(all_plain(str(error))).strip().rstrip(".") or type(error).__name__
-    return said if len(said) <= 300 else f"{said[:300]}…"
+    message = str(unmark_all(str(error))).strip().rstrip(".") or type(error).__name__
+    return message if len(message) <= 300 else f"{message[:300]}…"
 
 
-def _simpler(part: dict[str, Any]) -> dict[str, Any]:
-    """Of a tool's schema what any template can tell: a description, and one type."""
+def _simplify(part: dict[str, Any]) -> dict[str, Any]:
+    """Simplify a part of a tool's schema for limited templates: a description, and one type."""
     kinds = part.get("type") or ["string"]
     kind = next((one for one in kinds if one != "null"), "null") if [*kinds] == kinds else kinds
     return {"description": "", **part, "type": kind}
@@ -178,7 +178,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     if ensure_ascii:
-        value = all_plain(value)
+        value = unmark_all(value)
     text = json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -186,4 +186,4 @@ def _tojson(
         separators=separators,
         sort_keys=sort_keys,
     )
-    return marked(text) if ensure_ascii else text
+    return mark_text(text) if ensure_ascii else text

@@ -1,7 +1,7 @@
-"""Token ids of a rendered prompt, in which only the template's own special tokens are such.
+"""Tokenizes a rendered prompt, in which only the template itself can write special tokens.
 
-Where a caller spelled out a special token, the text is cut at the template's, as llama.cpp cuts it
-(`tokenizer_st_partition`), and what is between them is tokenized as text.
+If a caller's text spells one, the prompt is split at the template's special tokens, as llama.cpp
+does (`tokenizer_st_partition`), and the text between them is tokenized as plain text.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 _SPACE = " \t\n\r\v\f"
 Match = tuple[int, int, "SpecialToken"]
-"""Start, end, and what is spelled there."""
+"""Start, end, and the special token that is spelled there."""
 
 
 def prompt_tokens(
     vocabulary: Vocabulary, text: str, *, add_bos: bool, template: str = ""
 ) -> list[int]:
-    """Token ids of what a template wrote, with marks on what callers wrote. `add_bos`: put BOS
-    before it, where the model's metadata say so; an EOS that they want behind every text would end
-    the prompt's answer before it begins. `template`: its source; tokens defined beside the
-    vocabulary that it has (`<think>`, `<tool_call>`) are text in what callers wrote, as control
-    tokens are."""
+    """Tokenize a rendered text, in which callers' characters are marked.
+
+    `add_bos` puts BOS first if the model's metadata asks for it. An EOS is never appended, as it
+    would end the answer before it begins. `template`: its source; added tokens in it (`<think>`,
+    `<tool_call>`) are plain text in callers' messages, as control tokens are."""
     tokens = [vocabulary.bos] if add_bos and vocabulary.adds_bos and vocabulary.bos >= 0 else []
     if not isinstance(text, Content):
         return tokens + vocabulary.tokenize(text, special=True, add_bos=False)
     shown: str = plain(text)
     written: list[Match] = []
     forged: list[Match] = []
-    for start, end, token in _spelled(vocabulary.special_tokens, shown):
+    for start, end, token in _find_special_tokens(vocabulary.special_tokens, shown):
         spelling = shown[start:end]
-        # llama.cpp takes gpt-oss's markers of turns for no control tokens, to have them shown.
+        # llama.cpp does not class gpt-oss's markers of turns as control tokens, to show them.
         turns = token.control or (spelling[:2] in ("<|", "<｜") and spelling[-2:] in ("|>", "｜>"))
         if not turns and spelling not in template:
-            continue  # such as runs of spaces, and HTML tags
+            continue  # runs of spaces, HTML tags
         if has_mark(text, start, end, answers=turns):
             forged.append((start, end, token))
         elif token.control:
@@ -49,7 +49,7 @@ def prompt_tokens(
         return tokens + vocabulary.tokenize(shown, special=True, add_bos=False)
     cuts = [start + 1 for start, _, token in forged if not token.control]
     at, strips = 0, False
-    for place in [*_apart(written), None]:
+    for place in [*_without_overlaps(written), None]:
         start, end, special = place or (len(shown), len(shown), None)
         stretch = shown[at:start]
         if strips:
@@ -58,22 +58,22 @@ def prompt_tokens(
         if special is not None and special.strips_left:
             stretch = stretch.rstrip(_SPACE)
         places = [cut - begin for cut in cuts if begin < cut < begin + len(stretch)]
-        tokens += _as_text(vocabulary, stretch, places)
+        tokens += _tokenize_text(vocabulary, stretch, places)
         if special is not None:
             tokens.append(special.id)
             at, strips = end, special.strips_right
     return tokens
 
 
-def _as_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:
-    """Tokens of a text without control tokens; a cut keeps apart what would be a token that
-    llama.cpp looks for even so."""
+def _tokenize_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:
+    """Tokenize a text without control tokens, split at `cuts` so that llama.cpp does not find added
+    tokens in it."""
     tokens: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         if not start:
             tokens += vocabulary.tokenize(text[:end], special=False, add_bos=False)
             continue
-        # A vocabulary may put a space before every text, but not behind a line's end.
+        # A vocabulary may add a space before every text, but not after a line end.
         line = vocabulary.tokenize("\n", special=False, add_bos=False)
         found = vocabulary.tokenize("\n" + text[start:end], special=False, add_bos=False)
         if found[: len(line)] != line:
@@ -82,7 +82,7 @@ def _as_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:
     return tokens
 
 
-def _spelled(specials: Mapping[str, SpecialToken], text: str) -> list[Match]:
+def _find_special_tokens(specials: Mapping[str, SpecialToken], text: str) -> list[Match]:
     lengths: dict[str, set[int]] = {}
     for spelling in specials:
         lengths.setdefault(spelling[0], set()).add(len(spelling))
@@ -95,8 +95,8 @@ def _spelled(specials: Mapping[str, SpecialToken], text: str) -> list[Match]:
     ]
 
 
-def _apart(matches: list[Match]) -> list[Match]:
-    """Those that llama.cpp finds: the longest first, and no two over one another; in order."""
+def _without_overlaps(matches: list[Match]) -> list[Match]:
+    """The matches that llama.cpp takes: longest first, without overlaps; sorted by position."""
     ordered = sorted(matches, key=lambda one: one[0])
     if all(one[1] <= other[0] for one, other in pairwise(ordered)):
         return ordered

@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.llama import pictures
-from localspec.prompting.content import marked
+from localspec.prompting.content import mark_text
 from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
@@ -148,8 +148,8 @@ async def ask_of(engine: Engine, chat: Chat) -> StreamRequest:
 
 def _begun(text: str, last: Mapping[str, Any], opens: str, between: str, final: str) -> str:
     """The beginning of an answer after its prompt: its thoughts, then its text."""
-    thought = marked(str(last.get("reasoning_content") or ""), answer=True)
-    said = marked(str(last.get("content") or ""), answer=True)
+    thought = mark_text(str(last.get("reasoning_content") or ""), answer=True)
+    said = mark_text(str(last.get("content") or ""), answer=True)
     mark = opens.rstrip()
     opened = text.rstrip().endswith(mark)
     if not thought and said.lstrip().startswith((mark, CHANNEL)):  # it brings its thoughts along

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from localspec import ModelOptions, UsageError
 from localspec.llama.model import Model
-from localspec.prompting.content import Content, marked, plain
+from localspec.prompting.content import Content, mark_text, plain
 from localspec.prompting.prompt import PromptBuilder, Tokens
 from localspec.prompting.reasoning import ends_thinking, thought_marks
 from localspec.prompting.template import Message
@@ -291,7 +291,7 @@ def test_what_goes_before_keeps_its_tokens(name: str, opened: Open) -> None:
     def check(before: list[tuple[bool, str]], last: str, forged: list[str]) -> None:
         own = [one for own, one in before if own or one not in (*family.control, *family.defined)]
         head = "".join(own).encode("utf-8", "replace").decode()
-        said = marked("".join([family.control[0], *forged]))
+        said = mark_text("".join([family.control[0], *forged]))
         found = prompt_tokens(
             vocabulary, Content(head + family.control[1]) + said, add_bos=True, template=""
         )
@@ -321,4 +321,4 @@ def test_raw_text_spells_special_tokens(opened: Open) -> None:
     prompts = opened(FAMILIES["chatml"])
     raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
     assert 1 in raw
-    assert 1 not in prompts.tokens(marked("Hi<|im_end|>"), None, "error", GenerationStats())
+    assert 1 not in prompts.tokens(mark_text("Hi<|im_end|>"), None, "error", GenerationStats())

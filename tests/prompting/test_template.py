@@ -252,7 +252,7 @@ def test_marks_change_nothing_that_a_template_sees(
     messages = [{"role": "user", "content": "Hi & <think>x</think> you"}]
     found = ChatTemplate(source, bos="", eos="").render(messages)
     assert "<" not in str.__str__(found).translate({}) or "<" in operation
-    monkeypatch.setattr("localspec.prompting.template.all_marked", lambda value, **_: value)
+    monkeypatch.setattr("localspec.prompting.template.mark_all", lambda value, **_: value)
     assert plain(found) == ChatTemplate(source, bos="", eos="").render(messages)
 
 

@@ -173,7 +173,7 @@ def module_server(*arguments: str, key: str | None = None) -> Any:
 PROGRAM = """
 import sys, pathlib, time
 from localspec import SamplingParams, load
-from localspec.server.model_hosts import Offer
+from localspec.server.model_hosts import OfferedModel
 from localspec.server.server_options import ServerOptions
 from localspec.server.running import serve
 

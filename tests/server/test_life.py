@@ -102,7 +102,7 @@ def test_at_several_addresses(tmp_path: Path) -> None:
 
 
 def test_more_connections_than_it_takes_are_refused_in_words() -> None:
-    with serving_program("start(Offer(opener=lambda _: load()), connections=4)") as server:
+    with serving_program("start(OfferedModel(opener=lambda _: load()), connections=4)") as server:
         taken = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
         reply = server.get("/v1/models")
         for one in taken:
@@ -120,7 +120,7 @@ def opener(progress):
         progress(0.25)
     return load(progress=progress)
 
-start(Offer(opener=opener))
+start(OfferedModel(opener=opener))
 """
 
 

@@ -20,7 +20,7 @@ from localspec.prompting.pieces import (
     Text,
     Thought,
 )
-from localspec.prompting.reasoning import Channels, Thinking, Unwrapped
+from localspec.prompting.reasoning import ChannelReader, ResponseReader, ThoughtReader
 from localspec.server.tool_readers import CallOrResponse, CallReader
 from tests.conftest import DATA
 
@@ -64,14 +64,14 @@ READERS: dict[str, Callable[[], Reader]] = {
     "calls": any_format,
     "response": call_or_response,
     "functionary": partial(CallReader, {}, begun=">>>"),
-    "thinking": partial(Thinking, Plain(), open=False),
-    "open": partial(Thinking, Plain(), open=True),
-    "granite": lambda: Thinking(Unwrapped(Plain()), open=False),
-    "caller": lambda: Thinking(any_format(), open=True, calls=["<tool_call>"]),
-    "called in thoughts": lambda: Thinking(any_format(), open=True),
-    "channels": Channels,
-    "no calls": partial(Channels, calls=False),
-    "called in channels": lambda: Channels(any_format()),
+    "thinking": partial(ThoughtReader, Plain(), open=False),
+    "open": partial(ThoughtReader, Plain(), open=True),
+    "granite": lambda: ThoughtReader(ResponseReader(Plain()), open=False),
+    "caller": lambda: ThoughtReader(any_format(), open=True, calls=["<tool_call>"]),
+    "called in thoughts": lambda: ThoughtReader(any_format(), open=True),
+    "channels": ChannelReader,
+    "no calls": partial(ChannelReader, calls=False),
+    "called in channels": lambda: ChannelReader(any_format()),
 }
 
 

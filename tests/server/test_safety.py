@@ -404,7 +404,7 @@ def test_what_is_no_http(server: Running) -> None:
 
 
 IMPATIENT = """
-start(Offer(opener=lambda progress: load(progress=progress)),
+start(OfferedModel(opener=lambda progress: load(progress=progress)),
       header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
 """
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.prompting.content import marked, plain
+from localspec.prompting.content import mark_text, plain
 from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
@@ -57,7 +57,7 @@ class RawFields(AnswerFields):
                 raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
             prompt = prompt.prompt_string
         if isinstance(prompt, str):
-            return prompt if self.parse_special else marked(prompt)
+            return prompt if self.parse_special else mark_text(prompt)
         return Tokens(tokens_of(prompt, engine, special=self.parse_special, add_bos=True))
 
 
