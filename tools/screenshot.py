@@ -49,7 +49,7 @@ async def take(pair: PairReference, folder: Path) -> None:
     app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=100)
     async with app.run_test(size=(140, 40)) as pilot:
         for prompt in PROMPTS:
-            app.prompt.put(prompt)
+            app.prompt.set_text(prompt)
             await pilot.press("enter")
             await answered(app, pilot)
         app.save_screenshot("chat.svg", str(folder))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNDRAFTED = "without drafts"
 """What an answer is compared with where stock llama.cpp was not measured."""
 SMALL = 300_000_000
-"""Bytes of a model that is fast enough to open a second time."""
+"""Size in bytes up to which a model is quick to open a second time."""
 BUCKET = 0.25
 """Seconds of decoding per point of `speeds`."""
 RECENT = 6

@@ -53,7 +53,7 @@ def conversation_from(row: Sequence[Any], messages: Iterable[Message]) -> Conver
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     """The columns MESSAGE."""
-    files = [[each.name, each.text] for each in message.attachments]
+    files = [[file.name, file.text] for file in message.attachments]
     values = {name: _storable_value(getattr(message, name, None)) for name in MESSAGE}
     values["conversation"] = conversation
     values["stats"] = None if message.stats is None else as_json(message.stats)
@@ -121,9 +121,9 @@ def as_json(value: object) -> str:
 
 def _attachments(text: object) -> list[Attachment]:
     return [
-        Attachment(str(each[0]), str(each[1]))
-        for each in _parse_json(text, list, [])
-        if isinstance(each, list) and len(each) == 2
+        Attachment(str(file[0]), str(file[1]))
+        for file in _parse_json(text, list, [])
+        if isinstance(file, list) and len(file) == 2
     ]
 
 

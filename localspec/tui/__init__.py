@@ -1,5 +1,5 @@
 """The terminal chat, `localspec chat`.
 
-Rooms, each importing only those before it: `session` and `rendering`, `widgets`, `screens`,
-`control`; `app` puts them together.
+Subpackages, each importing only those before it: `session` and `rendering`, `widgets`, `screens`,
+`control`; `app` combines them.
 """

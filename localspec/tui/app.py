@@ -1,4 +1,4 @@
-"""The Textual app: layout, and where messages go."""
+"""The Textual app: layout, key bindings and message handlers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader, PairReference
-from localspec.tui.session.chat_session import ChatSession, Rest
+from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from localspec import Drafting, ModelOptions
     from localspec.history.history import History
 
-TWICE = 2.0
-"""Seconds within which a second Ctrl+C leaves."""
+DOUBLE_PRESS = 2.0
+"""Seconds within which a second Ctrl+C quits."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
 
 
 class ChatApp(Host):
-    """`localspec chat`. `pair`: None for the last one, else the embedded pair; `options`,
+    """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `options`,
     `drafting`, `offline`, `loader`: as for `BackgroundEngine`; `sampling`, `max_tokens`, `system`:
-    for new conversations; they override the preferences; `notices`: sentences to begin with;
-    `session`: the conversation to begin with, and its file; `resume`: begin with the last
-    conversation; `trouble`: a sentence about what went wrong at the very end."""
+    for new conversations, instead of the preferences; `notices`: sentences to show at the start;
+    `session`: the first conversation, and its file; `resume`: show the last conversation;
+    `trouble`: a sentence about an error while closing."""
 
     CSS_PATH = "styles.tcss"
     TITLE = "localspec"
@@ -76,7 +76,7 @@ class ChatApp(Host):
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("ctrl+l", "redraw", "Draw the screen again", show=False),
         Binding("ctrl+c", "interrupt", "Copy, stop, clear, or leave", show=False, priority=True),
-        # In the input it takes back what was written, as long as there is something.
+        # In the input it is undo, until there is nothing left to undo.
         Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         Binding("ctrl+q", "quit", "Quit", priority=True),
     ]
@@ -103,8 +103,10 @@ class ChatApp(Host):
         self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
         self.offline = offline
-        told = partial(self.call_later, self.tell, error=True)  # in the writer's thread
-        self.store = HistoryWriter(_history, on_trouble=told)
+        report_error = partial(
+            self.call_later, self.show_notice, error=True
+        )  # in the writer's thread
+        self.store = HistoryWriter(_history, on_trouble=report_error)
         self.conversation_display = ConversationDisplay(self)
         self.engine = BackgroundEngine(
             self.call_later,
@@ -126,7 +128,7 @@ class ChatApp(Host):
             records=self.preferences.record,
         )
         self._actions = Actions(self, self.conversation_display)
-        self._interrupted = -TWICE
+        self._interrupted = -DOUBLE_PRESS
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -142,12 +144,12 @@ class ChatApp(Host):
 
     def on_mount(self) -> None:
         stored = self.preferences
-        self.theme = stored.theme if stored.theme in self.available_themes else _first_theme()
+        self.theme = stored.theme if stored.theme in self.available_themes else _default_theme()
         self.restore_panels()
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         self.prompt.focus()
-        _follow_signals(self)
-        # Textual enters an empty screen again, and paints only what changes.
+        _handle_signals(self)
+        # After a resume the screen is empty, but Textual paints only changes.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
         self.watch(self.sidebar, "newest", self.conversation_display.welcome, init=False)
         self.conversation_display.show_conversation()
@@ -157,17 +159,17 @@ class ChatApp(Host):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        """After the first paint: what could delay it."""
-        if not self.is_running:  # left meanwhile; Textual has stopped the workers that there were
+        """Start everything that would delay the first paint."""
+        if not self.is_running:  # the app has exited meanwhile
             return
         if not gc.isenabled():  # see `localspec.cli.chat`
             gc.freeze()
             gc.enable()
         for notice in self._notices:
-            self.tell(notice)
+            self.show_notice(notice)
         self.engine.start()
         self.attempt(partial(self.open_history, self._kept, resume=self._resume))
-        # While the model loads; at once it would hold up the first paint.
+        # While the model loads; at once it would delay the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
     def _prepare(self) -> None:
@@ -195,33 +197,33 @@ class ChatApp(Host):
         try:
             command = commands.parse(text.strip())
         except UsageError as error:
-            self.tell(str(error), error=True)
-            self.prompt.select_all()  # to be corrected, or written over
+            self.show_notice(str(error), error=True)
+            self.prompt.select_all()  # for correction or replacement
             return
         if command is not None:
-            self.prompt.accepted(text)
+            self.prompt.remember_sent(text)
             self._actions.run(*command)
             return
         self.attempt(partial(self._send_now, text))
 
-    def _send_now(self, text: str) -> Rest:
+    def _send_now(self, text: str) -> Continuation:
         self.chat_session.require_idle()
-        self.prompt.accepted(text)
+        self.prompt.remember_sent(text)
         text = text[1:] if text.startswith("//") else text
-        attached, instead_of = self.composer.taken()
+        attached, instead_of = self.composer.take_attachments()
         return self.chat_session.send(text, attached, instead_of=instead_of)
 
     @on(PromptInput.Resume)
     def _resume_last(self) -> None:
         newest = self.sidebar.newest
         if newest is not None:
-            self.take(newest.id)
+            self.open_conversation(newest.id)
 
     # From the list
 
     @on(Sidebar.Chosen)
     def _chosen(self, event: Sidebar.Chosen) -> None:
-        self.take(event.conversation, event.message)
+        self.open_conversation(event.conversation, event.message)
 
     @on(Sidebar.Delete)
     def _delete(self, event: Sidebar.Delete) -> None:
@@ -229,7 +231,7 @@ class ChatApp(Host):
 
     @on(Sidebar.Leave)
     def _leave(self) -> None:
-        self.uncover()
+        self.close_overlays()
 
     # From the conversation
 
@@ -244,17 +246,17 @@ class ChatApp(Host):
     # Actions
 
     def action_stop(self) -> None:
-        """Close what is open, else stop what runs."""
+        """Close completions or an edit, else stop the running work, else close overlays."""
         if self.composer.escape():
             return
-        if self._runs():
+        if self._is_busy():
             self.chat_session.stop()
         else:
-            self.uncover()
+            self.close_overlays()
 
     def action_interrupt(self) -> None:
-        """Copy the selection, else end a dialog, an answer, or what is being written, which Up
-        brings back, or, the second time, the chat."""
+        """Copy the selection, else close a dialog, else stop an answer, else clear the input, which
+        Up restores, else quit on the second press."""
         selected = self.screen.get_selected_text()
         if not selected and isinstance(self.focused, TextArea):
             selected = self.focused.selected_text
@@ -263,18 +265,18 @@ class ChatApp(Host):
             self.screen.clear_selection()
         elif isinstance(self.screen, ModalScreen):
             self.screen.dismiss(None)
-        elif self._runs():
+        elif self._is_busy():
             self.chat_session.stop()
         elif self.prompt.text:
-            self.composer.put_away()
-            self.tell("Up brings the text back. Ctrl+C twice leaves.")
-        elif monotonic() - self._interrupted < TWICE:
+            self.composer.stash()
+            self.show_notice("Up brings the text back. Ctrl+C twice leaves.")
+        elif monotonic() - self._interrupted < DOUBLE_PRESS:
             self.exit(return_code=Cancelled.exit_code)
         else:
             self._interrupted = monotonic()
-            self.tell("Ctrl+C again leaves. Everything is kept.")
+            self.show_notice("Ctrl+C again leaves. Everything is kept.")
 
-    def _runs(self) -> bool:
+    def _is_busy(self) -> bool:
         return self.conversation_display.doing is not None or self.chat_session.running is not None
 
     def action_page(self, step: int) -> None:
@@ -282,7 +284,7 @@ class ChatApp(Host):
         (transcript.action_page_up if step < 0 else transcript.action_page_down)()
 
     def action_redraw(self) -> None:
-        """What another program has written over the screen goes."""
+        """Repaint the screen, over output of other programs."""
         self.refresh()
 
     def action_new(self) -> None:
@@ -307,7 +309,7 @@ class ChatApp(Host):
         self.toggle(Sidebar)
         if self.sidebar.display:
             self.sidebar.focus_list()
-            self.sidebar.list()  # other chats write, too
+            self.sidebar.list()  # other chats write to the history, too
 
     def action_search(self) -> None:
         if not self.sidebar.display:
@@ -339,13 +341,12 @@ def _history() -> History:
     return History()
 
 
-def _follow_signals(app: Any) -> None:
-    """SIGTERM and SIGHUP end the app in order; the terminal is taken once after SIGSTOP, which no
-    program sees: Textual would enter it a second time, with two threads that read keys.
+def _handle_signals(app: Any) -> None:
+    """Exit cleanly on SIGTERM and SIGHUP, and set up the terminal only once after SIGSTOP, which
+    cannot be caught: Textual would set it up again, and start a second thread that reads keys.
 
-    Not in the signal's handler, but in the event loop: what writes may hold a lock when the signal
-    arrives. A terminal that is closed sends SIGCONT with SIGHUP, and a thread that reads keys would
-    outlive the app."""
+    Signals are handled in the event loop, as interrupted code may hold a lock. A terminal that is
+    closed sends SIGCONT with SIGHUP, and a new thread that reads keys would outlive the app."""
     driver = app._driver
     if not hasattr(driver, "_key_thread"):  # Windows
         return
@@ -367,6 +368,6 @@ def _follow_signals(app: Any) -> None:
         loop.add_signal_handler(number, partial(app.exit, return_code=128 + number))
 
 
-def _first_theme() -> str:
+def _default_theme() -> str:
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "textual-light" if background in ("7", "15") else "textual-dark"

@@ -1,4 +1,4 @@
-"""Pasted text without what steers a terminal, as coloured logs have it, and keys in pieces."""
+"""Input parsing: remove control sequences from pasted text, and join keys that arrive in parts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _BEGUN = re.compile(r"\x1b(\[[0-?]*|O)\Z")
 
 
 class PasteParser(XTermParser):
-    """Textual reads what follows an escape in a pasted text as keys, Enter and Ctrl+Q among
-    them; and as text the rest of a key that comes later than its beginning, over a slow line."""
+    """A parser that fixes two faults of Textual's: after an escape in pasted text it reads the rest
+    as keys, Enter and Ctrl+Q included; and over a slow line it reads the rest of a key as text."""
 
     _pasting = False
     _kept = ""
-    """Of the last piece: what may be a part of the end, or of a key."""
+    """The end of the last chunk that may belong to the end marker, or to a key."""
 
     def feed(self, data: str) -> Iterable[Message]:
         if not data:  # the end of all input

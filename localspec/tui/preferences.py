@@ -8,17 +8,17 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.files import read_file, write_atomically
-from localspec.tui.session.commands import checked
+from localspec.tui.session.commands import sampling_params
 
 
-# No pydantic: to import it takes a tenth of the time to the first paint.
+# No pydantic: importing it takes a tenth of the time to the first paint.
 @dataclass(slots=True)
 class Preferences:
-    """JSON in the data folder; settings of the config file and flags override it. `sidebar`,
-    `figures`: whether they are open; None goes by the width of the terminal; `tokens`, `rejected`:
-    see `localspec.tui.rendering.message_lines.DisplayMode`; `learn`, `record`: see
-    `localspec.tui.control.actions`; `model`, `draft`: the last pair, as references; `system`,
-    `sampling`, `max_tokens`: of new conversations."""
+    """Preferences, stored as JSON in the data folder; the config file and flags override them.
+    `sidebar`, `figures`: whether they are open; None depends on the terminal's width; `tokens`,
+    `rejected`: see `localspec.tui.rendering.message_lines.DisplayMode`; `learn`, `record`: see
+    `localspec.tui.control.actions`; `model`, `draft`: references of the last pair; `system`,
+    `sampling`, `max_tokens`: for new conversations."""
 
     theme: str | None = None
     sidebar: bool | None = None
@@ -50,7 +50,7 @@ def load() -> tuple[Preferences, str | None]:
 
 
 def _read(text: str) -> Preferences:
-    """Raises ValueError for values that the chat could not work with."""
+    """Parse and check preferences; raises ValueError for invalid values."""
     stored = json.loads(text)
     if not isinstance(stored, dict):
         raise ValueError("no object")
@@ -62,8 +62,8 @@ def _read(text: str) -> Preferences:
     found = Preferences(**given)
     if found.max_tokens is not None and found.max_tokens < 1:
         raise ValueError(f"max_tokens is {found.max_tokens}")
-    # Every answer of every new conversation would fail over it.
-    checked(**found.sampling)
+    # Invalid values would make every answer of new conversations fail.
+    sampling_params(**found.sampling)
     return found
 
 
@@ -71,7 +71,7 @@ def save(preferences: Preferences) -> str | None:
     """Replace the file; returns a sentence if that fails."""
     path = file()
     try:
-        # It may hold a private system prompt.
+        # It may contain a private system prompt.
         write_atomically(path, json.dumps(asdict(preferences)), private=True)
     except OSError as error:
         return f"The settings of the chat are not kept: {error.strerror}. Make room for {path}."

@@ -1,4 +1,4 @@
-"""The app's terminal, its log, and traces of a sudden end."""
+"""Setup of the terminal and the log for the app, and detection of crashes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _RESTORE = (
     "\\033[?1004l\\033[?2004l\\033[?2048l"  # focus, paste and resize reports
     "\\033[<u\\033[0m"  # the keyboard protocol, colours
 )
-# Short enough for every terminal: lines may not wrap any more.
+# Short, as the terminal's line wrapping may be off.
 _SENTENCE = "localspec ended suddenly. All messages are in the history: start it again."
-# `stty` looks at its standard input, which is the pipe here.
+# `stty` uses its standard input, which is the pipe here.
 _SCRIPT = f"""
 trap '' INT HUP TERM QUIT TSTP
 read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}'; }}
@@ -33,10 +33,10 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 
 @contextmanager
 def guarded_terminal() -> Iterator[None]:
-    """Restore the terminal if this process does not leave in order."""
+    """Restore the terminal if this process does not exit cleanly."""
     try:
         watch = Watchdog(_SCRIPT, 2, apart=True)
-    except OSError:  # no shell: a system that has no such terminals either
+    except OSError:  # no shell, so no Unix terminal either
         yield
         return
     try:
@@ -45,8 +45,8 @@ def guarded_terminal() -> Iterator[None]:
         watch.close()
 
 
-_SWITCH = 0.0005
-"""Seconds until a computing thread lets another one in; the usual 5 ms would delay passes."""
+_SWITCH_INTERVAL = 0.0005
+"""Python's switch interval in seconds; the default of 5 ms would delay passes."""
 
 
 def log_file() -> Path:
@@ -56,19 +56,19 @@ def log_file() -> Path:
 
 @contextmanager
 def running_in_terminal() -> Iterator[list[str]]:
-    """Prepare the process for the app, and restore it; yields notices.
+    """Set up the process for the app, and restore it; yields notices.
 
-    Native code prints on standard error, which is the app's terminal: it is sent to a file. A mark
-    beside that file tells the next start of a sudden end.
+    Native code prints to standard error, which is the app's terminal, so it is redirected to a
+    file. A mark beside that file lets the next start detect a crash.
     """
     folder = paths.cache_folder()
     log = log_file()
     mark = folder / f"chat-{os.getpid()}.running"
-    notices = [text for text in (_sudden_end(folder, log),) if text]
+    notices = [text for text in (_crash_notice(folder, log),) if text]
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         mark.write_text(this_process(), encoding="utf-8")
-    for size in ("COLUMNS", "LINES"):  # exported once, they would hold for every later size
+    for size in ("COLUMNS", "LINES"):  # if exported, they would override later sizes
         os.environ.pop(size, None)
     with suppress(ImportError):  # Windows
         from textual.drivers import linux_driver
@@ -77,9 +77,9 @@ def running_in_terminal() -> Iterator[list[str]]:
 
         linux_driver.XTermParser = PasteParser  # type: ignore[attr-defined]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
-        with guarded_terminal(), _native_output_to(log), _ended_by_signals():
+        with guarded_terminal(), _redirect_native_output(log), _exit_on_signals():
             yield notices
     finally:
         sys.setswitchinterval(interval)
@@ -87,7 +87,7 @@ def running_in_terminal() -> Iterator[list[str]]:
             mark.unlink(missing_ok=True)
 
 
-def _sudden_end(folder: Path, log: Path) -> str | None:
+def _crash_notice(folder: Path, log: Path) -> str | None:
     ended = []
     with suppress(OSError):
         for mark in folder.glob("chat-*.running"):
@@ -107,9 +107,9 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
     )
 
 
-class _Screen(io.TextIOWrapper):
-    """Ignores that the terminal was closed, for which SIGHUP ends the app. An error would end the
-    thread that writes for Textual; its queue would fill up, and block the app."""
+class _TerminalStream(io.TextIOWrapper):
+    """A stream that ignores errors of a closed terminal, where SIGHUP ends the app. An error would
+    end Textual's writer thread; its queue would fill up and block the app."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):
@@ -122,15 +122,15 @@ class _Screen(io.TextIOWrapper):
 
 
 @contextmanager
-def _native_output_to(log: Path) -> Iterator[None]:
-    """Send descriptor 2 into a file; the app draws through a copy of it."""
+def _redirect_native_output(log: Path) -> Iterator[None]:
+    """Redirect descriptor 2 to a file; the app draws through a copy of it."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
     terminal = os.dup(2)
-    drawn_on = _Screen(os.fdopen(terminal, "wb"), encoding="utf-8", errors="replace")
+    drawn_on = _TerminalStream(os.fdopen(terminal, "wb"), encoding="utf-8", errors="replace")
     before = sys.__stderr__
     handler = logging.StreamHandler(os.fdopen(os.dup(file), "w", encoding="utf-8"))
     handler.setLevel(logging.WARNING)
@@ -153,8 +153,8 @@ def _native_output_to(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what is not the app's yet."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit on SIGTERM and SIGHUP while the app does not handle them."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

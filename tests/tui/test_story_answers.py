@@ -85,10 +85,10 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
             await shown.press(key)
             seen.append(prompt.text)
         assert seen == ["second", "secondx", "first", "first", "secondx", "begun"]
-        prompt.put("1👩\u200d👩\u200d👧2👍🏽3")
+        prompt.set_text("1👩\u200d👩\u200d👧2👍🏽3")
         await shown.press("left", "backspace", "left", "left", "delete")
         assert prompt.text == "123"
-        prompt.put(long := "a line of several rows " * 20)
+        prompt.set_text(long := "a line of several rows " * 20)
         await shown.press("up")
         assert prompt.text == long  # the row above
         assert prompt.cursor_location[1] < len(long)

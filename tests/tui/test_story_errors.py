@@ -140,7 +140,7 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
     conversation.add(USER, "before")
     store([conversation])
     async with chat(size=(140, 40)) as shown:
-        shown.app.take(conversation.id, None)
+        shown.app.open_conversation(conversation.id, None)
         await shown.until(lambda: shown.says("before"))
         await shown.send("hello")
         assert shown.said == ["before", "hello"]

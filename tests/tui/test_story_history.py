@@ -48,12 +48,12 @@ async def test_conversations_are_listed_newest_first(stored: list[Conversation])
 
 async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
-        shown.app.take(stored[0].id, None)
+        shown.app.open_conversation(stored[0].id, None)
         await shown.until(lambda: shown.says("In a den."))
         assert [line.startswith("▌") for line in shown.listed()] == [False, True]
         with closing(History()) as other:
             other.delete([stored[1].id])
-        shown.app.take(stored[1].id, None)
+        shown.app.open_conversation(stored[1].id, None)
         await shown.hears("The conversation is no longer in the history.")
         await shown.until(lambda: len(shown.listed()) == 1)
         store([conversation_of("What do crows eat", "Nearly all.")])
@@ -64,7 +64,7 @@ async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> N
 
 async def test_a_title_is_found_once(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
-        shown.app.take(stored[0].id, None)
+        shown.app.open_conversation(stored[0].id, None)
         await shown.until(lambda: shown.says("In a den."))
         await shown.command("/title No owls")
         await shown.command("/search owls")
@@ -168,7 +168,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.answered()
         assert shown.said == []
         await shown.gets("meanwhile", "enter")
-        shown.app.take(begun, None)
+        shown.app.open_conversation(begun, None)
         await shown.until(lambda: shown.says("count"))
         assert shown.said == ["count", "one two three four"]
 

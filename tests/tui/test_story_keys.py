@@ -173,7 +173,7 @@ async def test_every_screen_draws(
             await shown.until(lambda: len(shown.app.screen_stack) == 1, line)
         await shown.type("/")
         await shown.press("escape")
-        shown.app.prompt.put("")
+        shown.app.prompt.set_text("")
         await shown.command("/tokens rejected")
         await shown.send("again")
         await shown.press("ctrl+s")

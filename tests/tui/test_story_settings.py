@@ -146,7 +146,7 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
         assert [m["role"] for m in script.asked[1].messages] == ["user"]
     async with chat(size=(140, 40)) as shown:
         other = next(s for s in shown.app.store.history.list() if s.id != conversation)
-        shown.app.take(other.id, None)
+        shown.app.open_conversation(other.id, None)
         await shown.until(lambda: shown.says("hello"))
         await shown.send("and?")
         assert shown.script.asked[0].messages[0]["content"] == "Speak like a pirate."

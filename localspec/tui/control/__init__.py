@@ -1,1 +1,1 @@
-"""Carries out what the user wants, and tells the screen what to show."""
+"""Actions of the user, and updates of the screen."""

@@ -1,4 +1,4 @@
-"""What slash commands do, and keys on a message."""
+"""Implementation of slash commands, and of keys on a message."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.host import Host
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import PairReference
-from localspec.tui.session.chat_session import Rest
+from localspec.tui.session.chat_session import Continuation
 from localspec.tui.session.commands import MAX_TOKENS, Command
 
-# What opens over the screen is imported when it does: the first paint need not wait for it.
+# Dialogs are imported when they open, as that would delay the first paint.
 if TYPE_CHECKING:
     from localspec.tui.screens.model_picker import ModelPicker
 
 
 ACTIONS = {"help": "keys", "new": "new", "figures": "figures", "sidebar": "sidebar", "quit": "quit"}
-"""Commands that are actions of the app."""
+"""Commands that run an action of the app."""
 
 
 SWITCHES = {
@@ -51,12 +51,12 @@ SWITCHES = {
         "begins it.",
     ),
 }
-"""What is kept of conversations besides the history, by default nothing: sentences for on and off,
-by preference."""
+"""Preferences for data stored besides the history, off by default: sentences for on and off."""
 
 
 class Actions:
-    """Those that do not apply raise UsageError, which `Host.attempt` tells."""
+    """Actions of the chat; they raise UsageError if they do not apply, which `Host.attempt`
+    shows."""
 
     def __init__(self, host: Host, display: ConversationDisplay) -> None:
         self._host, self._display = host, display
@@ -66,20 +66,20 @@ class Actions:
         if command.name in ACTIONS:
             self._host.call_next(self._host.run_action, ACTIONS[command.name])
             return
-        action: Callable[[str], Rest | None] = partial(self._turn, command.name)
+        action: Callable[[str], Continuation | None] = partial(self._switch, command.name)
         if command.name not in SWITCHES:
             action = getattr(self, f"_{command.name}")
         self._host.attempt(partial(action, argument))
 
-    def act(self, action: str, id: str) -> Rest | None:
-        """What a key does with the message of that id."""
+    def act(self, action: str, id: str) -> Continuation | None:
+        """Run the action of a key on the message with that id."""
         chat_session = self._host.chat_session
         if action == "regenerate":
             return chat_session.regenerate(id)
         if action.startswith("branch"):
             chat_session.branch(1 if action == "branch_next" else -1, id)
             return None
-        actions: Mapping[str, Callable[[Message], Rest | None]] = {
+        actions: Mapping[str, Callable[[Message], Continuation | None]] = {
             "copy": self._copy_message,
             "copy_code": self._copy_code,
             "edit": self._edit_message,
@@ -88,10 +88,10 @@ class Actions:
         return actions[action](chat_session.conversation.messages[id])
 
     def begin(self, command: Command) -> None:
-        """From the palette: a command that needs an argument is put into the input."""
+        """Run a command from the palette; if it needs an argument, put it into the input."""
         if command.arguments and not command.arguments.startswith("["):
-            self._host.composer.put_away()
-            self._host.prompt.put(f"/{command.name} ")
+            self._host.composer.stash()
+            self._host.prompt.set_text(f"/{command.name} ")
             self._host.prompt.focus()
         else:
             self.run(command, "")
@@ -104,24 +104,24 @@ class Actions:
         themes = self._host.available_themes
         return {"models": references, "drafts": references, "themes": lambda: sorted(themes)}
 
-    # One method per command, by its name
+    # One method per command, named after it
 
-    def _model(self, argument: str) -> Rest:
+    def _model(self, argument: str) -> Continuation:
         chosen = PairReference(argument, "auto")
         return self._open(chosen) if argument else self._pick(draft_only=False)
 
-    def _draft(self, argument: str) -> Rest:
+    def _draft(self, argument: str) -> Continuation:
         chosen = PairReference(self._pair().model, argument)
         return self._open(chosen) if argument else self._pick(draft_only=True)
 
-    def _system(self, argument: str) -> Rest | None:
+    def _system(self, argument: str) -> Continuation | None:
         if not argument:
             return self._settings("system")
         self._host.chat_session.configure(system=argument)
-        self._host.tell("The system prompt is set for the next answers.")
+        self._host.show_notice("The system prompt is set for the next answers.")
         return None
 
-    def _set(self, argument: str) -> Rest | None:
+    def _set(self, argument: str) -> Continuation | None:
         if " " not in argument and "=" not in argument:
             name = argument.replace("-", "_") if argument else commands.SETTINGS[0]
             if name not in commands.SETTINGS:
@@ -135,7 +135,7 @@ class Actions:
             sampling = chat_session.conversation.sampling | {name: value}
             chat_session.configure(sampling={n: v for n, v in sampling.items() if v is not None})
         shown = "its default" if value is None else f"{value:g}"
-        self._host.tell(f"{name.replace('_', ' ')} is {shown} for the next answers.")
+        self._host.show_notice(f"{name.replace('_', ' ')} is {shown} for the next answers.")
         return None
 
     def _attach(self, argument: str) -> None:
@@ -146,7 +146,7 @@ class Actions:
     def _detach(self, _argument: str) -> None:
         self._host.composer.detach()
 
-    def _regenerate(self, _argument: str) -> Rest:
+    def _regenerate(self, _argument: str) -> Continuation:
         return self._host.chat_session.regenerate()
 
     def _edit(self, _argument: str) -> None:
@@ -166,7 +166,7 @@ class Actions:
             raise UsageError("/branch takes next, previous, or the number of a branch.")
         chat_session.branch(-1 if argument == "previous" else 1)
 
-    def _copy(self, argument: str) -> Rest | None:
+    def _copy(self, argument: str) -> Continuation | None:
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
@@ -192,17 +192,17 @@ class Actions:
             raise UsageError("There is nothing to export yet.")
         where = expanded(name.strip() or ".")
         written = write_export(self._host.chat_session.conversation, where, form=form or None)
-        self._host.tell(f"Written to {written.absolute()}.")
+        self._host.show_notice(f"Written to {written.absolute()}.")
 
-    def _title(self, argument: str) -> Rest | None:
+    def _title(self, argument: str) -> Continuation | None:
         if not argument:
-            return self._named(self._host.chat_session.ask_for_title())
+            return self._refresh_list_after(self._host.chat_session.ask_for_title())
         self._host.chat_session.configure(title=argument, titled_by=BY_USER)
         self._display.show_conversation()
         self._host.sidebar.list()
         return None
 
-    async def _named(self, naming: Rest) -> None:
+    async def _refresh_list_after(self, naming: Continuation) -> None:
         await naming
         self._host.sidebar.list()
 
@@ -210,7 +210,7 @@ class Actions:
         self._host.call_next(self._host.run_action, "search")
         self._host.sidebar.search_for(argument)
 
-    def _delete(self, _argument: str) -> Rest:
+    def _delete(self, _argument: str) -> Continuation:
         return self._host.delete(self._host.chat_session.conversation.id)
 
     def _why(self, _argument: str) -> None:
@@ -248,10 +248,10 @@ class Actions:
     def _stop(self, _argument: str) -> None:
         self._host.chat_session.stop()
 
-    # Parts of them
+    # Helpers
 
     def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
-        """The last such message of the shown branch; UsageError where there is none."""
+        """The last matching message of the shown branch; raises UsageError if there is none."""
         path = self._host.chat_session.conversation.path()
         found = next(filter(wanted, reversed(path)), None)
         if found is None:
@@ -259,18 +259,18 @@ class Actions:
         return found
 
     def _edit_message(self, message: Message) -> None:
-        """Put it into the input, to be sent again."""
+        """Put a message into the input, to be sent again."""
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
         self._host.composer.begin_edit(message.id, message.content)
 
     def _copy_message(self, message: Message) -> None:
-        """Copy its text; of an answer without its reasoning, where there is more."""
-        said = told_apart(message.content)[1] if message.role == ASSISTANT else message.content
-        self._host.copy(said or message.content)
+        """Copy a message's text; of an answer without its reasoning, if there is other text."""
+        text = told_apart(message.content)[1] if message.role == ASSISTANT else message.content
+        self._host.copy(text or message.content)
 
     async def _copy_code(self, message: Message) -> None:
-        """Copy its code block, or have one chosen."""
+        """Copy a message's code block; ask which if there are several."""
         from localspec.tui.rendering.markdown_lines import code_blocks
 
         blocks = [block for block in code_blocks(message.content) if block.code.strip()]
@@ -289,7 +289,7 @@ class Actions:
             self._host.copy(blocks[int(chosen)].code)
 
     def _explain(self, message: Message) -> None:
-        """Show why it was as fast as it was, or is so far."""
+        """Show an explanation of an answer's speed."""
         running, figures, title = self._host.chat_session.running, None, "Why this speed"
         if running is not None and running.message is message:
             figures, title = running.meter.figures(), "Why this speed, so far"
@@ -304,8 +304,8 @@ class Actions:
         text = words.explain(figures, model=message.model, draft=message.draft)
         self._host.push_screen(ReadingScreen(Label(title), Markdown(text, open_links=False)))
 
-    def _turn(self, name: str, argument: str) -> None:
-        """Set the preference of that name, or only report it."""
+    def _switch(self, name: str, argument: str) -> None:
+        """Set a preference of SWITCHES, or only show it."""
         if argument not in ("", "on", "off"):
             raise UsageError(f"/{name} takes on or off.")
         if argument == "on" and name == "learn":
@@ -318,7 +318,7 @@ class Actions:
             setattr(self._host.chat_session, f"{name}s", argument == "on")
             self._host.save_preferences()
         on, off = SWITCHES[name]
-        self._host.tell(on if getattr(preferences, name) else off)
+        self._host.show_notice(on if getattr(preferences, name) else off)
 
     def _pair(self) -> PairReference:
         opened = self._host.chat_session.opened
@@ -338,7 +338,7 @@ class Actions:
         from localspec.tui.screens.download_screen import DownloadScreen
 
         self._host.chat_session.require_idle()
-        references = [each for each in (pair.model, pair.draft) if each is not None]
+        references = [name for name in (pair.model, pair.draft) if name is not None]
         missing = await asyncio.to_thread(_to_download, references, self._host.offline)
         if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
             await self._host.open(pair)
@@ -373,7 +373,7 @@ def _to_download(references: Iterable[str], offline: bool | None) -> list[str]:
         return []
     missing = []
     for reference in references:
-        with suppress(LocalspecError):  # whoever opens it says why
+        with suppress(LocalspecError):  # opening it reports why
             if isinstance(resolution.identify(reference), Repository):
                 try:
                     resolution.find(reference, offline=offline)

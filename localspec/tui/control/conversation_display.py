@@ -1,4 +1,4 @@
-"""Draws the conversation and its figures: the `View` of `ChatSession`."""
+"""Display of the conversation and its figures: the `View` of `ChatSession`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from localspec.tui.widgets import sidebar
 from localspec.tui.widgets.figures_panel import FiguresPanel, status_text
 
 SHARE = 0.015
-"""Cost of a redraw ÷ the pause after it, of one core."""
+"""Processor time of a redraw ÷ the pause after it."""
 SHARE_OF_MANY = 0.1
-"""The same where the model leaves cores free."""
+"""The same on MANY cores, where the model leaves some free."""
 MANY = 8
 LEAST, MOST = 0.05, 0.8
-"""Seconds between two redraws; after more than this it looks stuck."""
+"""Seconds between two redraws; more would look stuck."""
 
 
 class RedrawBudget:
-    """Pauses between redraws, from processor seconds (`clock`): on a small machine the model uses
-    all cores and waits for its slowest thread, so a redraw costs it at least as much."""
+    """Chooses pauses between redraws by their processor time (`clock`): on a small machine the
+    model uses all cores and waits for its slowest thread, so a redraw delays it."""
 
     def __init__(
         self, *, cores: int | None = None, clock: Callable[[], float] = thread_time
@@ -42,7 +42,7 @@ class RedrawBudget:
         self.start()
 
     def start(self) -> float:
-        """The model begins to work; what the screen did before does not count."""
+        """Reset at the beginning of an answer; returns the first pause."""
         self._before = self._clock()
         self._cost = 0.0
         return LEAST
@@ -51,7 +51,7 @@ class RedrawBudget:
         """Seconds until the next redraw, from the work since the last call."""
         now = self._clock()
         cost, self._before = now - self._before, now
-        # One expensive redraw (a scrolled page, a new code block) is no reason to look stuck.
+        # Smoothed: one expensive redraw (a scrolled page, a new code block) must not look stuck.
         self._cost = cost if not self._cost else 0.6 * self._cost + 0.4 * cost
         return min(MOST, max(LEAST, self._cost / self._share))
 
@@ -67,8 +67,8 @@ FIGURES_EVERY = 1.0
 
 
 class ConversationDisplay:
-    """Follows the conversation and the running answer. `doing`: what takes time now, in words; None
-    if nothing does; `resident`: bytes of memory of this process."""
+    """Shows the conversation and the running answer. `doing`: a description of the running work, or
+    None; `resident`: returns the resident memory of this process in bytes."""
 
     def __init__(self, host: Host) -> None:
         self.doing: str | None = None
@@ -117,7 +117,7 @@ class ConversationDisplay:
         self.figures()
 
     def answering(self, begins: bool) -> None:
-        # Each blink of the cursor would be paid by the model.
+        # Blinking would take processor time from the model.
         self._host.prompt.cursor_blink = not begins
         self._host.sidebar.list()
         if begins:
@@ -153,8 +153,8 @@ class ConversationDisplay:
             self._host.show(self._host.new_conversation())
             await chat_session.send(last.content, last.attachments)
 
-    def tell(self, text: str, *, error: bool = False) -> None:
-        self._host.tell(text, error=error)
+    def show_notice(self, text: str, *, error: bool = False) -> None:
+        self._host.show_notice(text, error=error)
 
     # Drawing
 
@@ -170,7 +170,7 @@ class ConversationDisplay:
             line.update(shown)
 
     def figures(self, live: Figures | None = None) -> None:
-        """Of the running answer, else of the last one of this conversation."""
+        """Show figures of the running answer, else of the last one of this conversation."""
         shown = live
         if shown is None:
             path = self._host.chat_session.conversation.path()
@@ -215,7 +215,7 @@ class ConversationDisplay:
         return harmless(f"{opened.model}{draft}")
 
     def welcome(self) -> None:
-        """The empty screen; Enter there opens the last conversation."""
+        """Draw the welcome screen, where Enter opens the last conversation."""
         palette, newest = Palette.of(self._host), self._host.sidebar.newest
         opened = self._host.chat_session.opened
         self._host.prompt.resumable = bool(
@@ -242,7 +242,7 @@ class ConversationDisplay:
         now = monotonic()
         if (
             figures is not None
-            and figures.tokens  # until then it is being read
+            and figures.tokens  # none while the prompt is read
             and self._host.chat_session.shown_answer
             and now - self._figured >= FIGURES_EVERY
         ):

@@ -1,4 +1,4 @@
-"""The app as its control sees it."""
+"""Base class of the app, with the interface that `control` uses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
-from localspec.tui.session.chat_session import ChatSession, Rest
-from localspec.tui.session.clipboard import fill
+from localspec.tui.session.chat_session import ChatSession, Continuation
+from localspec.tui.session.clipboard import copy_text
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 W = TypeVar("W", bound=Widget)
 Panel = Sidebar | FiguresPanel
 _PANELS: dict[type[Panel], str] = {Sidebar: "sidebar", FiguresPanel: "figures"}
-"""Their names in the preferences."""
+"""Names of the panels in the preferences."""
 
 WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
-"""Columns and rows from which the screen has a class, for `styles.tcss`."""
+"""Minimum columns and rows of the screen's classes in `styles.tcss`."""
 
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
 PROMPTS = 100
-"""Messages that the arrow keys bring back from before."""
+"""Earlier messages that the arrow keys recall."""
 
 
 class Host(App[None]):
-    """What all parts use; `localspec.tui.app.ChatApp` completes it. `given`: sampling, longest
-    answer and system prompt of the command line."""
+    """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
+    of the command line."""
 
     preferences: Preferences
     store: HistoryWriter
@@ -54,7 +54,7 @@ class Host(App[None]):
     offline: bool | None
     given: tuple[dict[str, float | int], int | None, str | None]
 
-    # The parts of the chat's screen, also while a dialog is open over it
+    # Widgets of the chat's screen, also while a dialog covers it
 
     @property
     def transcript(self) -> Transcript:
@@ -83,29 +83,30 @@ class Host(App[None]):
     def line(self, selector: str) -> Static:
         return self.screen_stack[0].query_one(selector, Static)
 
-    def tell(self, text: str, *, error: bool = False) -> None:
+    def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
         self.notify(harmless(text), severity=severity, markup=False, timeout=8)
 
-    def attempt(self, action: Callable[[], Rest | None]) -> None:
-        """Act, and tell of a LocalspecError; a worker does what remains."""
+    def attempt(self, action: Callable[[], Continuation | None]) -> None:
+        """Run an action, and show a LocalspecError; a worker runs its continuation."""
         try:
-            rest = action()
+            continuation = action()
         except LocalspecError as error:
-            self.tell(str(error), error=True)
+            self.show_notice(str(error), error=True)
         else:
-            if rest is not None:
-                # The screen's worker ends before the screen does, which it shows something on.
-                self.screen_stack[0].run_worker(self._finish(rest))
+            if continuation is not None:
+                # A worker of the screen, so that it ends before the screen it draws on.
+                self.screen_stack[0].run_worker(self._finish(continuation))
 
-    async def _finish(self, rest: Rest) -> None:
+    async def _finish(self, continuation: Continuation) -> None:
         try:
-            await rest
+            await continuation
         except LocalspecError as error:
-            self.tell(str(error), error=True)
+            self.show_notice(str(error), error=True)
 
     async def ask(self, text: str, answers: Mapping[str, str]) -> str | None:
-        """Ask a question; the id of the chosen answer, None for Escape. `answers`: texts by id."""
+        """Ask a question; returns the id of the chosen answer, None for Escape. `answers`: texts by
+        id."""
         from localspec.tui.screens.dialogs import QuestionScreen
 
         return await self.push_screen_wait(QuestionScreen(text, answers))
@@ -113,19 +114,19 @@ class Host(App[None]):
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)
         if not self.is_headless:
-            self.run_worker(partial(fill, text), thread=True, group="copy")
-        self.tell(f"Copied {len(text):,} characters.")
+            self.run_worker(partial(copy_text, text), thread=True, group="copy")
+        self.show_notice(f"Copied {len(text):,} characters.")
 
     def save_preferences(self) -> None:
         trouble = preferences.save(self.preferences)
         if trouble is not None:
-            self.tell(trouble, error=True)
+            self.show_notice(trouble, error=True)
 
     # Panels: beside the conversation, or over it on a narrow screen
 
     def restore_panels(self) -> None:
         for kind, name in _PANELS.items():
-            self._fold(kind, getattr(self.preferences, name))
+            self._set_panel(kind, getattr(self.preferences, name))
 
     def toggle(self, kind: type[Panel]) -> None:
         panel = self.part(kind)
@@ -134,49 +135,49 @@ class Host(App[None]):
             panel.set_class(show, "over")
             self.fit_panels()
         else:
-            self._fold(kind, show)
+            self._set_panel(kind, show)
             setattr(self.preferences, _PANELS[kind], show)
             self.save_preferences()
         if not show and not self.prompt.has_focus:
             self.prompt.focus()
 
     def fit_panels(self) -> None:
-        """Panels over the conversation end where it does: the input stays in view."""
+        """Limit panels over the conversation to its height, so that the input stays visible."""
         for kind in _PANELS:
             panel = self.part(kind)
             over = panel.has_class("over")
             panel.styles.height = self.transcript.outer_size.height if over else None
 
-    def uncover(self) -> None:
-        """Close what lies over the conversation, and focus the input."""
+    def close_overlays(self) -> None:
+        """Close panels over the conversation, and focus the input."""
         for kind in _PANELS:
             self.part(kind).remove_class("over")
-        # At once: `focus` waits its turn, and would take what has been gone to meanwhile.
+        # Not `focus`, which is deferred and would take the focus from a later target.
         self.prompt.screen.set_focus(self.prompt)
 
-    def _fold(self, kind: type[Panel], show: bool | None) -> None:
-        """Beside the conversation; None goes by the width."""
+    def _set_panel(self, kind: type[Panel], show: bool | None) -> None:
+        """Show or hide a panel beside the conversation; None depends on the width."""
         panel = self.part(kind)
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")
 
-    # What is shown, and by which models
+    # The shown conversation, and the open pair
 
     def show(
-        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
+        self, conversation: Conversation, message: str | None = None, *, close_overlays: bool = True
     ) -> None:
-        """Show this conversation and message; `uncover` to write in it at once."""
+        """Show a conversation, and a message in it. `close_overlays`: also focus the input."""
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.composer.leave_edit()
+        self.composer.end_edit()
         self.chat_session.begin(conversation)
         self.transcript.select_message(message)
-        if uncover:
-            self.uncover()
+        if close_overlays:
+            self.close_overlays()
 
     def new_conversation(self) -> Conversation:
-        """An empty one, with the settings of preferences and command line."""
+        """Create an empty conversation with the settings of preferences and command line."""
         stored = self.preferences
         sampling, max_tokens, system = self.given
         return Conversation(
@@ -185,8 +186,8 @@ class Host(App[None]):
             max_tokens=max_tokens or stored.max_tokens,
         )
 
-    def open(self, pair: PairReference, *, chosen: bool = True) -> Rest:
-        """Open this pair, now and, if that works and the user has chosen it, next time."""
+    def open(self, pair: PairReference, *, chosen: bool = True) -> Continuation:
+        """Open a pair; if the user has `chosen` it and it opens, store it in the preferences."""
         opening = self.chat_session.open(pair)
 
         async def opened() -> None:
@@ -199,32 +200,32 @@ class Host(App[None]):
         return opened()
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
-        """How answers are shown, now and next time."""
+        """Set how answers are shown, and store it in the preferences."""
         self.transcript.tokens, self.transcript.rejected = tokens, rejected
         self.preferences.tokens, self.preferences.rejected = tokens, rejected
         self.save_preferences()
 
-    # The history, for which a thread may have to wait
+    # The history, which is read in threads
 
     async def open_history(self, kept: Conversation | None, *, resume: bool) -> None:
-        """Open and list it. `kept`: from a session file; the history's own replaces it, or takes it
-        in; `resume`: show the newest one."""
+        """Open the history, and list it. `kept`: conversation of a session file, replaced by the
+        history's version or added to the history; `resume`: show the newest conversation."""
         history = await asyncio.to_thread(lambda: self.store.history)
         if kept is not None:
-            await self._find(kept)
+            await self._restore_session(kept)
         self.prompt.remember(await asyncio.to_thread(history.recent_prompts, limit=PROMPTS))
         if resume:
             newest = await asyncio.to_thread(history.list, limit=1)
             if newest:
-                self.take(newest[0].id)
+                self.open_conversation(newest[0].id)
             else:
-                self.tell(NONE_YET)
+                self.show_notice(NONE_YET)
         self.sidebar.list()
 
-    def take(self, conversation: str, message: str | None = None) -> None:
+    def open_conversation(self, conversation: str, message: str | None = None) -> None:
         """Show a conversation and a message in it; a later call overrides an earlier one."""
-        taking = self._take(conversation, message)
-        self.screen_stack[0].run_worker(taking, group="take", exclusive=True)
+        opening = self._open_conversation(conversation, message)
+        self.screen_stack[0].run_worker(opening, group="take", exclusive=True)
 
     async def delete(self, conversation: str) -> None:
         """Delete a conversation, if the user confirms it."""
@@ -237,19 +238,19 @@ class Host(App[None]):
             self.show(self.new_conversation())
         self.sidebar.list()
 
-    async def _take(self, conversation: str, message: str | None) -> None:
+    async def _open_conversation(self, conversation: str, message: str | None) -> None:
         try:
             found = await self._load(conversation)
         except LocalspecError as error:
-            self.tell(str(error), error=True)
+            self.show_notice(str(error), error=True)
             self.sidebar.list()  # another chat may have deleted it
             return
-        # Whoever went elsewhere meanwhile is typing there. What had the focus when this was asked
-        # for is of no use: a key may go elsewhere before the list's message is here.
-        self.show(found, message, uncover=self.sidebar.choosing)
+        # Do not take the focus from a user who has moved on. The focus at the time of the request
+        # is no guide: keys may have moved it before the list's message arrived.
+        self.show(found, message, close_overlays=self.sidebar.choosing)
 
-    async def _find(self, kept: Conversation) -> None:
-        """Show the history's version of it, unless something was done already."""
+    async def _restore_session(self, kept: Conversation) -> None:
+        """Show the history's version of a conversation, unless it was changed meanwhile."""
         try:
             found = await self._load(kept.id)
         except LocalspecError:

@@ -1,1 +1,1 @@
-"""Messages as lines of the screen."""
+"""Rendering of messages to lines of the screen."""

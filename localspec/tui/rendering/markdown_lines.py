@@ -1,7 +1,7 @@
-"""Markdown to lines of the screen, block by block.
+"""Incremental rendering of Markdown to lines of the screen.
 
-Textual's Markdown makes a widget of each paragraph, whose layout takes too much time from the
-model. Here a growing text renders its last block only.
+Textual's Markdown creates a widget for each paragraph, whose layout takes too much time from the
+model. Here only the last block of a growing text is rendered again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from localspec.tui.rendering.strips import strip_of
 
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
-"""May define where `[a name]` leads."""
+"""A line that may define a link reference."""
 _FORMULA = re.compile(r"\\\(.{1,2000}?\\\)|\\\[.{1,2000}?\\\]|\$\$.{1,2000}?\$\$", re.DOTALL)
 
 
@@ -54,9 +54,9 @@ class MarkdownLines:
         self._for: tuple[int, Palette] | None = None
 
     def render(self, text: str, width: int, palette: Palette) -> list[Strip]:
-        """Lines of `width` cells behind the margin, an empty one between blocks."""
+        """Lines of `width` cells after the margin, with an empty one between blocks."""
         grown = self._for == (width, palette) and text.startswith(self._text)
-        # A name may be defined further down, for all of the text.
+        # A link reference may be defined later, and applies to the whole text.
         if not grown or _REFERENCE.search(text):
             self._blocks = []
         dropped = self._unsettled()
@@ -64,10 +64,10 @@ class MarkdownLines:
         start = dropped[0].start if dropped else 0
         found = [(start + at, tokens) for at, tokens in _blocks(text[start:])]
         if len(dropped) == 2 and len(found) > 1 and found[1][0] == dropped[1].start:
-            self._blocks.append(dropped[0])  # it ends where it did
+            self._blocks.append(dropped[0])  # its end is unchanged
             del found[0]
         for at, tokens in found:
-            lines = _rendered(tokens, width, palette)
+            lines = _render_block(tokens, width, palette)
             self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
         strips: list[Strip] = []
         for block in self._blocks:
@@ -77,19 +77,19 @@ class MarkdownLines:
         return strips
 
     def _unsettled(self) -> list[_Block]:
-        """Remove the last blocks, as far as more text may change them."""
+        """Remove and return the last blocks that more text may change."""
         if not self._blocks:
             return []
         last = self._blocks.pop()
-        # A line that is not complete may turn out to go on with the block before: a lone "3" is a
-        # paragraph, and "3. three" an item of the list above it.
+        # An incomplete line may continue the previous block: a lone "3" is a paragraph, but
+        # "3. three" an item of the list above it.
         if self._blocks and "\n" not in self._text[last.start :]:
             return [self._blocks.pop(), last]
         return [last]
 
 
 def code_blocks(text: str) -> list[CodeBlock]:
-    """All code blocks, also in lists and quotes."""
+    """All code blocks of a text, also in lists and quotes."""
     return [
         CodeBlock(_language(token), token.content)
         for token in _parser().parse(text)
@@ -102,7 +102,7 @@ def _language(token: Token) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
-    """Top-level elements: where each begins (a character), and its tokens."""
+    """Top-level elements: index of the first character, and tokens."""
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
@@ -119,8 +119,8 @@ def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    # Tags are shown as they are: a model that writes <think> means a reader to see it. Links
-    # without brackets need a further package, and terminals find those by themselves.
+    # HTML tags are shown as text: a model may write <think> for the reader. Links without brackets
+    # would need another package, and terminals detect them.
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.core.ruler.push("addresses", _addresses)
@@ -128,7 +128,7 @@ def _parser() -> MarkdownIt:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    """A formula is shown as it is: its backslashes and underscores are not Markdown's."""
+    """Rule that shows formulas unchanged: their backslashes and underscores are not Markdown."""
     found = _FORMULA.match(state.src, state.pos)
     if found is None:
         return False
@@ -139,7 +139,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _addresses(state: StateCore) -> None:
-    """Write out where links and images lead, which many terminals do not show."""
+    """Append the addresses of links and images, which many terminals do not show."""
     for token in state.tokens:
         shown: list[Token] = []
         for child in token.children or ():
@@ -150,7 +150,7 @@ def _addresses(state: StateCore) -> None:
                 child = Token("text", "", 0, content=image)
             shown.append(child)
             if child.type == "link_close":
-                text = "".join(each.content for each in shown[begun:])
+                text = "".join(part.content for part in shown[begun:])
                 if to.removeprefix("mailto:") != text:
                     shown.append(Token("text", "", 0, content=f" ({to})"))
         if shown:
@@ -159,13 +159,13 @@ def _addresses(state: StateCore) -> None:
 
 @lru_cache(maxsize=2)
 def _document(palette: Palette) -> _Markdown:
-    """A document without tokens; making one takes longer than rendering a block."""
+    """A cached document without tokens; creating one takes longer than rendering a block."""
     document = _Markdown("", code_theme=palette.code_theme, hyperlinks=True)
     document.background = palette.colour("panel")
     return document
 
 
-def _rendered(tokens: Sequence[Token], width: int, palette: Palette) -> list[Line]:
+def _render_block(tokens: Sequence[Token], width: int, palette: Palette) -> list[Line]:
     document = _document(palette)
     document.parsed = list(tokens)
     console = palette.console
@@ -182,7 +182,7 @@ def _text(line: Line) -> str:
 
 
 class _Heading(rich_markdown.Heading):
-    """Left-aligned."""
+    """A left-aligned heading."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -190,7 +190,7 @@ class _Heading(rich_markdown.Heading):
 
 
 class _Code(rich_markdown.CodeBlock):
-    """On the panel's colour, without empty lines around it."""
+    """A code block on the panel's colour, without empty lines around it."""
 
     background = "default"
 

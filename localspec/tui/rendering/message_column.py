@@ -1,4 +1,4 @@
-"""Messages one below the other, drawn when in view."""
+"""A column of messages, drawn on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 class MessageColumn:
-    """Maps lines to messages. Heights are estimates until a message is drawn."""
+    """Maps lines to messages. Heights are estimated until a message is drawn."""
 
     def __init__(self) -> None:
         self.items: list[MessageLines] = []
@@ -26,7 +26,7 @@ class MessageColumn:
         self._starts = [0]
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
-        """Replace the messages; `estimate` has to follow."""
+        """Replace the messages; call `estimate` afterwards."""
         known = {item.message.id: item for item in self.items}
         self.items = []
         for message, place in messages:
@@ -47,7 +47,7 @@ class MessageColumn:
         self._starts = [0, *accumulate(item.height for item in self.items)]
 
     def measure(self, number: int, width: int, mode: DisplayMode) -> int:
-        """Draw one message; returns by how many lines its height was wrong."""
+        """Draw a message; returns the difference between its height and the estimate."""
         item = self.items[number]
         before, item.height = item.height, len(item.strips(width, mode))
         item.measured = True
@@ -68,7 +68,7 @@ class MessageColumn:
         return max(0, min(bisect_right(self._starts, line), len(self.items)) - 1)
 
     def strip(self, line: int, width: int, mode: DisplayMode) -> tuple[Strip | None, str | None]:
-        """A line, and its message's id; None for the empty line below it."""
+        """A line, and its message's id; None for the empty line below a message."""
         number = self.at(line)
         strips = self.items[number].strips(width, mode)
         row = line - self.start(number)
@@ -77,7 +77,7 @@ class MessageColumn:
         return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
 
     def text(self, selection: Selection, width: int, mode: DisplayMode) -> str:
-        """The selected text, in lines as it has them, not the screen."""
+        """The selected text, with its own line breaks instead of the screen's."""
         last = self.total - 1
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:

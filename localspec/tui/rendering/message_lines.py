@@ -1,4 +1,4 @@
-"""One message as lines of the screen: author, text, figures."""
+"""Rendering of a message to lines of the screen: author, text, figures."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from localspec.chat.provenance import Rejected, Span
 from localspec.prompting.reasoning import told_apart
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import INDENT, strip_of, wrapped
+from localspec.tui.rendering.strips import INDENT, strip_of, wrap_text
 
 if TYPE_CHECKING:
     from localspec.tui.rendering.markdown_lines import MarkdownLines
 
 
 MARGIN = " ▌"
-"""What may be left of a line's text: blanks, and the bars of quotes."""
+"""Characters to the left of a line's text: blanks, and the bars of quotes."""
 _UNBROKEN = 4_000
-"""Cells of a line in which most paragraphs are not broken."""
+"""Line width in cells at which most paragraphs need no break."""
 
 
 def token_lines(
     text: str, spans: Sequence[Span], rejected: Sequence[Rejected], width: int, palette: Palette
 ) -> list[Strip]:
-    """Lines of `width` cells behind the margin.
+    """Lines of `width` cells after the margin, with tokens coloured by source.
 
-    Text beyond `spans` counts as the target's; `rejected` proposals are struck through.
+    Text beyond `spans` is attributed to the target; `rejected` proposals are struck through.
     """
     marked = Text(no_wrap=False, end="")
-    falls = iter(rejected)
-    fall = next(falls, None)
+    proposals = iter(rejected)
+    proposal = next(proposals, None)
     at = 0
 
-    def put(until: int, source: str) -> None:
-        nonlocal at, fall
+    def append_until(until: int, source: str) -> None:
+        nonlocal at, proposal
         style = palette.mark(source).style
-        while fall is not None and fall.at <= until:
-            marked.append(harmless(text[at : fall.at]), style)
-            at = max(at, fall.at)
-            marked.append(_shown(fall), palette.fallen)
-            fall = next(falls, None)
+        while proposal is not None and proposal.at <= until:
+            marked.append(harmless(text[at : proposal.at]), style)
+            at = max(at, proposal.at)
+            marked.append(_rejected_text(proposal), palette.rejected)
+            proposal = next(proposals, None)
         marked.append(harmless(text[at:until]), style)
         at = max(at, until)
 
     for count, source in spans:
-        put(min(at + count, len(text)), source)
-    put(len(text), "target")
-    return wrapped(marked, width, palette)
+        append_until(min(at + count, len(text)), source)
+    append_until(len(text), "target")
+    return wrap_text(marked, width, palette)
 
 
 def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
-    """The marks in one line; shapes are left out where it is wider than `width`."""
+    """The marks in one line; shapes are omitted if it is wider than `width`."""
     marks = [(mark.name, mark.style, mark.shape) for mark in map(palette.mark, sources)]
     if rejected:
-        marks.append(("rejected", palette.fallen, "struck through"))
+        marks.append(("rejected", palette.rejected, "struck through"))
     whole = sum(len(name) + len(shape) + 3 for name, _, shape in marks) - 2
     line = Text(no_wrap=True, overflow="ellipsis")
     for name, style, shape in marks:
@@ -76,8 +76,8 @@ def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: i
     return line
 
 
-def _shown(fall: Rejected) -> str:
-    return harmless(fall.text).replace("\n", "↵")
+def _rejected_text(proposal: Rejected) -> str:
+    return harmless(proposal.text).replace("\n", "↵")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class DisplayMode:
 
 
 class MessageLines:
-    """Draws one message, and caches it until `changed` is called. `place`: (number, count) among
-    its siblings, from 1; `rejected`: proposals that were rejected, for answers of this session;
-    `same`: how many first lines the last drawing left as they were; `note`: what happens to it now;
-    None shows its state; `height`: its lines, an estimate until it is `measured`."""
+    """Draws a message, and caches its lines until `changed` is called. `place`: (number, count)
+    among its siblings, from 1; `rejected`: rejected proposals, for answers of this session; `same`:
+    number of leading lines that the last drawing did not change; `note`: its current status; None
+    shows its state; `height`: number of lines, an estimate until `measured`."""
 
     def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
         self.message = message
@@ -119,7 +119,7 @@ class MessageLines:
         return self._strips
 
     def estimate(self, width: int) -> int:
-        """About how many lines there are, without drawing."""
+        """Estimate the number of lines without drawing."""
         if self._drawn is not None and self._drawn[0] == width:
             return len(self._strips)
         room = max(1, width - INDENT)
@@ -129,24 +129,24 @@ class MessageLines:
         return 2 + lines + (self.message.role == "assistant")
 
     def letters_above(self, row: int) -> int:
-        """Letters and digits above a line, as it was drawn last."""
+        """Number of letters and digits above a line of the last drawing."""
         return sum(map(_letters, self._strips[:row]))
 
     def row_after(self, letters: int) -> int:
-        """The line of what follows so many letters and digits."""
+        """The line of the text that follows this number of letters and digits."""
         until = enumerate(accumulate(map(_letters, self._strips)))
         return next((row for row, count in until if count > letters), 0)
 
     def ends(self, width: int, mode: DisplayMode) -> list[str]:
-        """What the text has at the end of each line: a line feed or, where only the width breaks
-        it, a blank or nothing. Cells of tables keep to their lines."""
+        """The text's separator at the end of each line: a line feed, or, if the line was wrapped, a
+        blank or nothing. Cells of tables keep their lines."""
         wide = MessageLines(self.message, self.place).strips(_UNBROKEN, mode)
         lines, at = [strip.text.strip(MARGIN) for strip in wide], 0
         found: list[str] = []
         rest = ""
         for part in (strip.text.strip(MARGIN) for strip in self.strips(width, mode)):
             after = rest.lstrip()
-            if part and after.startswith(part):  # it goes on
+            if part and after.startswith(part):  # wrapped
                 found[-1] = rest[: len(rest) - len(after)]
             else:
                 same = (n for n in range(at, len(lines)) if lines[n].startswith(part))
@@ -160,7 +160,7 @@ class MessageLines:
         yield self._head(width, mode.palette)
         yield from self._body(width, mode)
         for text in self._foot(mode.palette):
-            yield from wrapped(text, width, mode.palette)
+            yield from wrap_text(text, width, mode.palette)
         yield strip_of([], width)
 
     def _head(self, width: int, palette: Palette) -> Strip:
@@ -184,9 +184,9 @@ class MessageLines:
             if attachment.image is not None:
                 what = "an image"
             text = f"+ {harmless(attachment.name)}, {what}"
-            yield from wrapped(Text(text, palette.style("accent")), width, palette)
+            yield from wrap_text(Text(text, palette.style("accent")), width, palette)
         if message.role == "user":
-            yield from wrapped(Text(harmless(message.content)), width, palette)
+            yield from wrap_text(Text(harmless(message.content)), width, palette)
         elif mode.tokens:
             yield from token_lines(
                 message.content,
@@ -198,13 +198,13 @@ class MessageLines:
         else:
             reasoning, text = told_apart(message.content)
             if reasoning.strip():
-                yield from wrapped(Text(harmless(reasoning), palette.faint), width, palette)
+                yield from wrap_text(Text(harmless(reasoning), palette.faint), width, palette)
                 yield strip_of([], width)
-            yield from self._rendered(harmless(text), width, palette)
+            yield from self._render_markdown(harmless(text), width, palette)
 
-    def _rendered(self, text: str, width: int, palette: Palette) -> Iterable[Strip]:
+    def _render_markdown(self, text: str, width: int, palette: Palette) -> Iterable[Strip]:
         if self._markdown is None:
-            # With its parser and highlighter, which the first paint need not wait for.
+            # Imports a parser and a highlighter, which would delay the first paint.
             from localspec.tui.rendering.markdown_lines import MarkdownLines
 
             self._markdown = MarkdownLines()
@@ -235,7 +235,7 @@ class MessageLines:
 
 
 def prepare(palette: Palette) -> None:
-    """Load parser and highlighter before the first answer. From any thread."""
+    """Load parser and highlighter before the first answer. Thread-safe."""
     from localspec.tui.rendering.markdown_lines import MarkdownLines
 
     MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, palette)

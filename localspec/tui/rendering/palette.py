@@ -1,4 +1,4 @@
-"""Colours and marks of the conversation, from the theme."""
+"""Colours and marks of the conversation, derived from the theme."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a source of tokens is shown; `shape` tells it apart without colours."""
+    """How a source of tokens is shown; `shape` distinguishes it without colours."""
 
     name: str
     style: Style
@@ -26,9 +26,9 @@ class Mark:
 
 
 class Palette:
-    """Rich styles of a theme; one object per theme, as key of caches."""
+    """Rich styles of a theme; one object per theme, used as a cache key."""
 
-    faint, fallen = Style(dim=True), Style(dim=True, strike=True)
+    faint, rejected = Style(dim=True), Style(dim=True, strike=True)
 
     def __init__(self, variables: Mapping[str, str], *, dark: bool) -> None:
         self._variables = dict(variables)
@@ -40,7 +40,7 @@ class Palette:
         return _palette(tuple(sorted(app.theme_variables.items())), app.current_theme.dark)
 
     def colour(self, name: str) -> str:
-        """A colour of the theme for rich, without alpha."""
+        """A colour of the theme for Rich, without alpha."""
         value = self._variables.get(name, "")
         if value.startswith("#") and len(value) >= 7:
             return value[:7]
@@ -55,7 +55,7 @@ class Palette:
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
-        """By source. Colours suit common colour blindness (Okabe and Ito 2008)."""
+        """Marks by source, in colours for common colour blindness (Okabe and Ito 2008)."""
         blue, orange, pink = (
             ("#56b4e9", "#e69f00", "#cc79a7") if self.dark else ("#0072b2", "#b35900", "#a0467a")
         )
@@ -74,11 +74,11 @@ class Palette:
 
     @cached_property
     def further(self) -> tuple[str, ...]:
-        """Colours of the same set for other sources."""
+        """Further colours of the same set for other sources."""
         return ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
 
     def mark(self, source: str) -> Mark:
-        """The mark of a source; an unknown one's colour depends on its name alone."""
+        """The mark of a source; the colour of an unknown one depends only on its name."""
         kind, _, way = source.partition(":")
         known = self.marks.get(kind)
         if known is None:
@@ -89,7 +89,7 @@ class Palette:
 
     @cached_property
     def console(self) -> Console:
-        """For rendering; nothing is written to it."""
+        """A console for rendering; nothing is printed to it."""
         from rich.console import Console
         from rich.theme import Theme
 

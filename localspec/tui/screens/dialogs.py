@@ -40,15 +40,17 @@ _IN_FULL = {
     "command('regenerate')": "Answer again, as a branch",
     "command('set')": "System prompt and sampling parameters",
 }
-"""By action: what the footer has no room for."""
+"""Full descriptions by action, which are too long for the footer."""
 
 
 T = TypeVar("T")
 
 
 class Dialog(ModalScreen[T]):
+    """A modal screen that can be dismissed more than once."""
+
     def dismiss(self, result: T | None = None) -> AwaitComplete:
-        # A second key may have been on its way when the first one closed it.
+        # A second key may have been queued when the first one closed it.
         if not self.is_current:
             return AwaitComplete()
         self.workers.cancel_node(self)
@@ -56,7 +58,7 @@ class Dialog(ModalScreen[T]):
 
 
 class QuestionScreen(Dialog[str | None]):
-    """Ends with an answer's id, None for Escape; `answers`: texts by id."""
+    """A question; its result is the id of an answer, None for Escape. `answers`: texts by id."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
@@ -78,7 +80,7 @@ class QuestionScreen(Dialog[str | None]):
 
 
 class ReadingScreen(Dialog[None]):
-    """Parts one below the other."""
+    """A scrollable text, made of widgets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,q,w,enter", "dismiss(None)", "Close")
@@ -97,8 +99,8 @@ class ReadingScreen(Dialog[None]):
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:
-    """Tables of the keys that apply where the focus is, special ones first; not those of every list
-    and field. Then one of the commands."""
+    """Tables of the active keys, the focused widget's first, without those of standard lists and
+    fields; and a table of the commands."""
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
         node, binding = active.node, active.binding
@@ -121,7 +123,7 @@ def _own(kind: type[object]) -> list[Binding]:
 
 
 def _table(title: str, rows: Mapping[str, str], palette: Palette) -> Table:
-    """`rows`: keys by what they do."""
+    """A table of keys. `rows`: keys by description."""
     table = Table(
         box=None,
         title=Text(title, palette.style("primary", bold=True)),

@@ -1,4 +1,4 @@
-"""Downloading models, with progress."""
+"""The download of models, with progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EVERY = 0.2
 
 
 class DownloadScreen(Dialog[bool]):
-    """Fetches references in order; ends with whether all are here."""
+    """Downloads references in order; its result is whether all were downloaded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
 
@@ -49,23 +49,23 @@ class DownloadScreen(Dialog[bool]):
 
         try:
             for reference in self._references:
-                # Whoever asked for it knows that the network may be used.
+                # The user has chosen a model to download, so the network may be used.
                 pull = partial(download.pull, reference, offline=False, progress=self._progress)
                 await asyncio.to_thread(pull)
         except Cancelled:
             self.dismiss(False)
-        except Exception as error:  # one would end the app
+        except Exception as error:  # an unhandled error would end the app
             self._over = True
             self._about(f"{describe(error)[0]} Esc closes this.")
         else:
             self.dismiss(True)
 
     def on_unmount(self) -> None:
-        """By Ctrl+C, or with the chat: the thread may not go on, which its end would wait for."""
+        """Stop the thread, which the app would wait for at exit."""
         self._cancelled = True
 
     def _progress(self, progress: PullProgress) -> None:
-        """Called in the thread that downloads."""
+        """Show progress. Called in the download thread."""
         if self._cancelled:
             raise Cancelled("The download is stopped.")
         now = monotonic()
@@ -88,7 +88,7 @@ class DownloadScreen(Dialog[bool]):
         self.query_one("#about", Static).update(harmless(text))
 
     def action_cancel(self) -> None:
-        """Stop after the next piece; what has arrived is kept."""
+        """Stop after the next chunk; the downloaded part is kept."""
         if self._over:
             self.dismiss(False)
         self._cancelled = True

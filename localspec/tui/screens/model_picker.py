@@ -1,4 +1,4 @@
-"""Choosing a model here or to download, and a draft that suits it."""
+"""Choice of a local or downloadable model, and of a draft for it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class _Drafts(OptionList):
 
 
 class ModelPicker(Dialog[PairReference | None]):
-    """Ends with the pair to open, None for Escape. `now` is the open pair, `folders` are looked at
-    besides the usual ones; `draft_only`: keep the target, choose its draft. `models`: what is here,
-    as far as it was found."""
+    """A dialog for a pair; its result is the pair to open, None for Escape. `now`: the open pair;
+    `folders`: searched besides the usual ones; `draft_only`: keep the target, choose its draft.
+    `models`: local models found so far."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -85,24 +85,24 @@ class ModelPicker(Dialog[PairReference | None]):
 
     def on_mount(self) -> None:
         self.query_one("#filter").focus()
-        self._look()
+        self._load_models()
 
     @work(group="find")
-    async def _look(self) -> None:
+    async def _load_models(self) -> None:
         from localspec.hub import catalog, local
 
         try:
             models = await asyncio.to_thread(local.local_models, self._folders)
             entries = (await asyncio.to_thread(catalog.load)).entries
-        except Exception as error:  # one would end the app
-            self._about(describe(error)[0])
+        except Exception as error:  # an unhandled error would end the app
+            self._set_about(describe(error)[0])
             return
         self.models = models
         here = {model.reference.partition(":")[0] for model in models}
         self._entries = [e for e in entries if here.isdisjoint((e.name, *e.repositories))]
         self._list()
         if not models:
-            self._about(
+            self._set_about(
                 "There are no GGUF files where localspec looks. Choose one to download, or type "
                 "the path of one above."
             )
@@ -133,7 +133,7 @@ class ModelPicker(Dialog[PairReference | None]):
             if self._draft_only and not wanted:
                 self.query_one("#drafts").focus()
         elif wanted:
-            self._about(
+            self._set_about(
                 "No model has that in its name. Enter opens it as a path or reference, and "
                 "downloads what is not here."
             )
@@ -164,7 +164,7 @@ class ModelPicker(Dialog[PairReference | None]):
             if row is not None:
                 self._offer_drafts_of(cast("Entry", row))
             return
-        self._about(_described(model))
+        self._set_about(_describe(model))
         self._offer_drafts(model)
         if model.problem is None:
             self._judge_all(model, [m for m in self.models if _may_draft(m, model)])
@@ -174,7 +174,7 @@ class ModelPicker(Dialog[PairReference | None]):
         event.stop()
         model = self._model_now()
         if model is not None and model.problem is not None:
-            self._about(model.problem)
+            self._set_about(model.problem)
         else:
             self.query_one("#drafts").focus()
 
@@ -187,12 +187,12 @@ class ModelPicker(Dialog[PairReference | None]):
         reference = self._drafts[event.option_index]
         draft = next((m for m in self.models if m.reference == reference), None)
         if draft is None:
-            self._about(_described(target))
+            self._set_about(_describe(target))
             return
         verdict = self._verdicts.get((target.path, draft.path))
         if verdict is not None:
             doubts = "; ".join(check.evidence for check in verdict.warnings)
-            self._about(verdict.why_not or doubts or f"{draft.name} fits {target.name}.")
+            self._set_about(verdict.why_not or doubts or f"{draft.name} fits {target.name}.")
 
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
@@ -203,18 +203,18 @@ class ModelPicker(Dialog[PairReference | None]):
             self.dismiss(PairReference(reference, self._drafts[event.option_index]))
 
     def _row_now(self) -> LocalModel | Entry | None:
-        """Highlighted now: the lists change while messages about them are on their way."""
+        """The highlighted row, read now: the list may have changed since a message was sent."""
         number = self.query_one("#targets", OptionList).highlighted
         return self._rows[number] if number is not None and number < len(self._rows) else None
 
     def _model_now(self) -> LocalModel | None:
-        """The highlighted model; None for one to download."""
+        """The highlighted local model; None for one to download."""
         row = self._row_now()
         return row if row in self.models else None
 
     def _offer_drafts_of(self, entry: Entry) -> None:
-        """List what can be downloaded with it."""
-        self._about(_to_download(entry))
+        """List drafts that can be downloaded with a model."""
+        self._set_about(_to_download(entry))
         offered = entry.drafts[:1]
         self._offered_for, self._drafts = None, [*offered, NONE]
         rows = [f"{harmless(draft)}, also downloaded" for draft in offered]
@@ -229,18 +229,18 @@ class ModelPicker(Dialog[PairReference | None]):
             if pair not in self._verdicts:
                 try:
                     self._verdicts[pair] = await asyncio.to_thread(rules.judge, *pair)
-                except Exception as error:  # as when a file has gone; one would end the app
+                except Exception as error:  # such as a deleted file
                     failed = rules.Check("files", rules.FAIL, describe(error)[0])
                     self._verdicts[pair] = rules.PairVerdict((failed,))
         self._offer_drafts(target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
-        """List drafts for this target: fitting ones first, and why the others do not fit."""
+        """List drafts for a target: usable ones first, and why the others cannot be used."""
         if self._model_now() is not target:
             return
         palette = Palette.of(self.app)
         highlighted = self.query_one("#drafts", OptionList).highlighted
-        # What was chosen for another target means nothing for this one, and a verdict may move it.
+        # Keep the highlighted draft only for the same target; a verdict may move its row.
         wanted = self._now.draft if self._is_now(target) else AUTO
         if self._offered_for == target.path and highlighted is not None:
             wanted = self._drafts[highlighted]
@@ -271,7 +271,7 @@ class ModelPicker(Dialog[PairReference | None]):
         options.add_options(rows)
         options.highlighted = highlighted
 
-    def _about(self, text: str) -> None:
+    def _set_about(self, text: str) -> None:
         self.query_one("#about", Static).update(harmless(text))
 
 
@@ -295,7 +295,7 @@ def _may_draft(draft: LocalModel, target: LocalModel) -> bool:
     return draft.problem is None and draft.path != target.path and draft.size < target.size
 
 
-def _described(model: LocalModel) -> str:
+def _describe(model: LocalModel) -> str:
     if model.problem is not None:
         return model.problem
     parts = [model.reference, model.architecture, model.quantization, gigabytes(model.size)]

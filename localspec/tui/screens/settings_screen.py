@@ -1,4 +1,4 @@
-"""System prompt and sampling parameters of the conversation."""
+"""The dialog for system prompt and sampling parameters of the conversation."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _WIDTHS = [(0, "-narrow"), (64, "-wide")]
 
 @dataclass(frozen=True, slots=True)
 class ChosenSettings:
-    """`sampling` has what differs from the defaults, MAX_TOKENS too; `always`: for new
-    conversations as well."""
+    """The result of `SettingsScreen`. `sampling`: values that differ from the defaults, including
+    MAX_TOKENS; `always`: also for new conversations."""
 
     system: str | None
     sampling: dict[str, float | int]
@@ -43,7 +43,7 @@ class ChosenSettings:
 
 
 class SettingsScreen(Dialog[ChosenSettings | None]):
-    """Ends with the settings, None for Escape; begins with the field named `to`."""
+    """A dialog for settings; its result is None for Escape. `to`: id of the field to focus."""
 
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -87,7 +87,7 @@ class SettingsScreen(Dialog[ChosenSettings | None]):
     @on(Input.Submitted)
     @on(Button.Pressed)
     def action_save(self) -> None:
-        """Check all fields; leave if they are valid."""
+        """Check all fields, and close the dialog if they are valid."""
         found: dict[str, float | int] = {}
         for field in self.query(Input):
             assert field.id is not None

@@ -1,1 +1,1 @@
-"""Between user, history and engine; knows nothing of the screen."""
+"""The chat's logic between user, history and engine; independent of the screen."""

@@ -1,4 +1,4 @@
-"""One answer on its way from the engine's thread to the screen."""
+"""One answer, passed from the engine's thread to the screen."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """An answer that is wanted, in progress, or over. The engine's thread puts chunks in, the
-    screen takes them out. `conversation`, `to`: where it belongs, and the id of the message that it
-    answers; `message`: the one it becomes, once it has begun; `asked`: whether the engine's thread
-    knows of it; `kept`: when what there is of it was last given to the history; `finish_reason`:
-    the stream's, or REPEATS; None while it runs; `text`, `logprobs`: of what was taken.
+    """An answer that is pending, in progress, or finished. The engine's thread puts chunks in, the
+    screen takes them out. `conversation`: the conversation it belongs to; `to`: id of the message
+    it answers; `message`: the answer's message, once it has begun; `submitted`: whether it was
+    passed to the engine's thread; `kept`: time when it was last written to the history;
+    `finish_reason`: the stream's, or REPEATS; None while it runs; `text`, `logprobs`: of the chunks
+    taken so far.
 
-    From `begin` on: `model`, `draft`, `prompt` (tokens); of what was taken `meter`, `provenance`.
+    Set by `begin`: `model`, `draft`, `prompt` (tokens), `meter` and `provenance` (of taken chunks).
     """
 
     model: str
@@ -32,7 +33,7 @@ class Answer:
     def __init__(self, conversation: Conversation, to: str) -> None:
         self.conversation, self.to = conversation, to
         self.message: Message | None = None
-        self.asked = False
+        self.submitted = False
         self.kept = 0.0
         self.finish_reason: str | None = None
         self.text = ""
@@ -41,8 +42,8 @@ class Answer:
         self._chunks: deque[Chunk] = deque()
 
     def begin(self, stream: Stream, engine: Engine, begins: str) -> None:
-        """Called in the engine's thread before the first chunk. `begins`: what the prompt ends with
-        and belongs to the answer."""
+        """Called in the engine's thread before the first chunk. `begins`: the start of the answer
+        that is part of the prompt."""
         self._begins = begins
         self.prompt = stream.prompt
         self.model = engine.model.name
@@ -52,12 +53,12 @@ class Answer:
         self.provenance = Provenance(engine.token_bytes, begins)
 
     def put(self, chunk: Chunk) -> None:
-        """Called in the engine's thread between two passes: as little as possible."""
+        """Add a chunk. Called in the engine's thread between two passes, so it must be fast."""
         self._chunks.append(chunk)
 
     def take(self, *, spans: bool = False) -> bool:
-        """Take in the chunks since the last call, also in the message, with sources for `spans`;
-        whether they have text."""
+        """Process the chunks since the last call, and update the message, including its spans if
+        `spans`; returns whether there was new text."""
         parts = []
         while self._chunks:
             chunk = self._chunks.popleft()

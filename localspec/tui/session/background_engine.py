@@ -1,4 +1,4 @@
-"""The chat's engine in a thread of its own: the screen never waits for it."""
+"""The chat's engine in a background thread, so that the screen never waits for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from localspec.text import listed
 from localspec.tui.session.answer import Answer
 
 if TYPE_CHECKING:
-    # The engine and its company import numpy, and the screen is painted before that.
+    # These import numpy, which would delay the first paint.
     from localspec import Drafting, Engine, SamplingParams, Stream
     from localspec.distill.trace import TraceHeader
     from localspec.prompting.template import Message
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("localspec.tui")
 
-_TELL_EVERY = 0.1
+_REPORT_EVERY = 0.1
 """Seconds between two reports of progress."""
 _PATIENCE = 2.0
 """Seconds to wait for another process that learns or records."""
@@ -43,7 +43,7 @@ _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
 Progress = Callable[[str], object]
-"""Called in the screen's thread with what is being done, in words."""
+"""Called in the screen's thread with a description of the current work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class OpenPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """An answer that is wanted. `messages`, `sampling`, `max_tokens`, `overflow`: as for
-    `Engine.stream`; `record`: whether `BackgroundEngine.record` will be called with it."""
+class AnswerRequest:
+    """A request for an answer. `messages`, `sampling`, `max_tokens`, `overflow`: as for
+    `Engine.stream`; `record`: whether `BackgroundEngine.record` will be called for it."""
 
     messages: Sequence[Message]
     sampling: SamplingParams
@@ -79,13 +79,13 @@ class Question:
 
 
 class BackgroundEngine:
-    """One engine, and the thread that opens, uses and replaces it once `start` is called. Until
-    then tasks wait. `call`: has something called in the screen's thread, in order; `options`,
-    `drafting`, `offline`: as for `localspec.load`; `loader`: `localspec.load`, or a test's own;
-    `session`: file from which caches are read, and into which they are saved at the end. `opened`:
-    the pair that is open.
+    """An engine, and the thread that opens, uses and replaces it. Tasks wait until `start` is
+    called. `call`: schedules a call in the screen's thread, in order; `options`, `drafting`,
+    `offline`: as for `localspec.load`; `loader`: replaces `localspec.load` in tests; `session`:
+    file that caches are read from, and saved to at the end. `opened`: the open pair.
 
-    Futures are the screen's, in the order of the calls; their errors are LocalspecErrors.
+    Futures belong to the screen's event loop, and complete in the order of the calls. Their errors
+    are LocalspecErrors.
     """
 
     def __init__(
@@ -102,39 +102,41 @@ class BackgroundEngine:
         self._session = session
         self._offline = offline
         self._options, self._drafting = options or ModelOptions(), drafting
-        self._adapted: PairReference | None = None  # what the adapters among the options fit
+        self._adapter_pair: PairReference | None = (
+            None  # that the adapters in the options belong to
+        )
         self._loader = loader
         self._engine: Engine | None = None
         self.opened: OpenPair | None = None
         self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._forgotten: set[str] = set()  # conversations
-        # Tasks are numbered, and a cancellation reaches all that were submitted before it.
+        # Tasks are numbered, so that a cancellation applies to all submitted before it.
         self._tasks: SimpleQueue[tuple[int, Callable[[], object], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
         self._submitted = self._running = self._cancelled = 0
         self._stream: Stream | None = None
-        # A daemon, so that no failure of the screen could leave the process hanging on it.
+        # A daemon, so that the process can exit if the screen fails.
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self.start = self._thread.start
 
     def open(self, pair: PairReference, progress: Progress) -> asyncio.Future[OpenPair]:
-        """Replace the pair that is open; where that fails it stays open, if it still can be."""
+        """Replace the open pair; on failure, the previous pair is reopened if possible."""
         return self._submit(partial(self._open, pair, progress))
 
     def answer(
         self,
-        question: Question,
+        request: AnswerRequest,
         answer: Answer,
         progress: Progress = lambda doing: None,
         begun: Callable[[], object] = lambda: None,
     ) -> asyncio.Future[None]:
-        """Answer a question. `begun`: called in the screen's thread before the first chunk."""
-        return self._submit(partial(self._answer, question, answer, progress, begun))
+        """Generate an answer. `begun`: called in the screen's thread before the first chunk."""
+        return self._submit(partial(self._answer, request, answer, progress, begun))
 
     def compare(self, answer: Answer) -> asyncio.Future[bool]:
-        """Measure stock llama.cpp where it is due (once, some seconds); whether the answer's
-        baseline has changed."""
+        """Measure stock llama.cpp if it is due (once, some seconds). The result is whether the
+        answer's baseline has changed."""
         return self._submit(partial(self._compare, answer))
 
     def learn(self, conversation: str, texts: Sequence[str]) -> asyncio.Future[None]:
@@ -144,11 +146,11 @@ class BackgroundEngine:
         return self._submit(partial(self._record, answer))
 
     def forget(self, conversation: str) -> None:
-        """A conversation is deleted: learn and record nothing more of it."""
+        """Stop learning and recording a conversation, which is being deleted."""
         self._forgotten.add(conversation)
 
     def stop(self) -> None:
-        """Cancel what runs, and all that waits."""
+        """Cancel the running task and all waiting ones."""
         self._cancelled = self._submitted
         stream = self._stream
         if stream is not None:
@@ -161,9 +163,10 @@ class BackgroundEngine:
         last: Callable[[], object] = lambda: None,
         content: Callable[[], object] = lambda: None,
     ) -> str | None:
-        """Stop, end the thread, free the models; returns why a session could not be saved.
+        """Stop, end the thread, and free the models; returns why the session could not be saved.
         `timeout`: seconds to wait for the thread; `last`: called after generation, while tokens can
-        still be taken; `content`: what else goes into the session's file; called after `last`."""
+        still be taken; `content`: called after `last`, returns the conversation for the session's
+        file."""
         trouble = None
         self._tasks.put(None)
         self.stop()
@@ -191,41 +194,43 @@ class BackgroundEngine:
             self._running, task, future = submitted
             try:
                 result = task()
-            except BaseException as error:  # none may end the thread, or be lost with it
-                self._call(partial(_settle, future, future.set_exception, _explained(error)))
+            except BaseException as error:  # no error may end the thread
+                self._call(
+                    partial(_settle, future, future.set_exception, _to_localspec_error(error))
+                )
             else:
                 self._call(partial(_settle, future, future.set_result, result))
 
-    def _go_on(self, otherwise: str) -> None:
-        """Raise Cancelled, which says `otherwise`, if the task that runs is cancelled."""
-        if self._stops:
+    def _raise_if_cancelled(self, otherwise: str) -> None:
+        """Raise Cancelled with the text `otherwise` if the running task is cancelled."""
+        if self._is_cancelled:
             raise Cancelled(otherwise)
 
     @property
-    def _stops(self) -> bool:
+    def _is_cancelled(self) -> bool:
         return self._running <= self._cancelled
 
     def _open(self, pair: PairReference, progress: Progress) -> OpenPair:
-        def tell(doing: str) -> None:
+        def report(doing: str) -> None:
             self._call(partial(progress, doing))
 
         before = self.opened
         try:
-            self._go_on(_STOPPED)
-            tell("looking at the files")
-            self._try_unknown(pair, tell)
-            # The old pair goes first: two may not fit into the memory.
+            self._raise_if_cancelled(_STOPPED)
+            report("looking at the files")
+            self._crash_test_new(pair, report)
+            # Close the old pair first: two may not fit into memory.
             if self._engine is not None:
                 self._engine.close()
                 self._engine = self.opened = None
-            return self._load(pair, tell)
+            return self._load(pair, report)
         except BaseException:
             if before is not None and self._engine is None:
-                with suppress(Exception):  # back to the pair before, which cannot be stopped
-                    self._load(before.pair, tell, stoppable=False)
+                with suppress(Exception):  # reopen the previous pair, which cannot be cancelled
+                    self._load(before.pair, report, stoppable=False)
             raise
 
-    def _load(self, pair: PairReference, tell: Progress, *, stoppable: bool = True) -> OpenPair:
+    def _load(self, pair: PairReference, report: Progress, *, stoppable: bool = True) -> OpenPair:
         from localspec import load
 
         reported = 0.0
@@ -233,11 +238,11 @@ class BackgroundEngine:
         def progress(fraction: float) -> None:
             nonlocal reported
             if stoppable:
-                self._go_on(_STOPPED)
+                self._raise_if_cancelled(_STOPPED)
             now = monotonic()
-            if now - reported >= _TELL_EVERY or fraction == 1.0:
+            if now - reported >= _REPORT_EVERY or fraction == 1.0:
                 reported = now
-                tell(f"loading the model: {fraction:.0%}")
+                report(f"loading the model: {fraction:.0%}")
 
         options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
@@ -265,10 +270,11 @@ class BackgroundEngine:
         return self.opened
 
     def _options_for(self, pair: PairReference) -> tuple[ModelOptions, list[str]]:
-        """Options without another pair's adapters and projector, and notices about it."""
-        if self._adapted is None:
-            self._adapted = pair
-        first, options = self._adapted, self._options
+        """Options without another pair's adapters and projector, and notices about the removed
+        ones."""
+        if self._adapter_pair is None:
+            self._adapter_pair = pair
+        first, options = self._adapter_pair, self._options
         if pair == first:
             return options, []
         kept = replace(
@@ -278,9 +284,9 @@ class BackgroundEngine:
             mmproj=options.mmproj if pair.model == first.model else None,
         )
         names = [
-            one.path.name
-            for one in (*options.adapters, *options.draft_adapters)
-            if one not in (*kept.adapters, *kept.draft_adapters)
+            adapter.path.name
+            for adapter in (*options.adapters, *options.draft_adapters)
+            if adapter not in (*kept.adapters, *kept.draft_adapters)
         ]
         if options.mmproj is not None and kept.mmproj is None:
             names.append(Path(options.mmproj).name)
@@ -288,8 +294,8 @@ class BackgroundEngine:
             return kept, []
         return kept, [f"Without {listed(names)}, which belongs to the previous model."]
 
-    def _try_unknown(self, pair: PairReference, tell: Progress) -> None:
-        """Open a file that is new here in a child process first."""
+    def _crash_test_new(self, pair: PairReference, report: Progress) -> None:
+        """Open files that were not opened before in a child process first, which may crash."""
         if self._loader is not None:
             return
         from localspec.gguf import description
@@ -297,38 +303,38 @@ class BackgroundEngine:
         from localspec.llama.crash_test import require_survivable
         from localspec.self_draft.recipe import is_self
 
-        # One on RPC servers is opened in a process of its own anyway, and may not fit in here.
+        # With RPC servers the target is opened in a separate process anyway, and may not fit here.
         for reference in (None if self._options.rpc else pair.model, pair.draft):
-            # What is made of the model's own file is that model.
+            # A self-draft uses the model's own file.
             if reference not in (None, "auto", "none") and not is_self(reference):
                 path = resolve(reference, offline=self._offline)
                 if description.describe(path).problem is None:  # heads need their target
-                    tell("testing the model in a separate process, once")
-                    require_survivable(path, cancelled=lambda: self._stops)
+                    report("testing the model in a separate process, once")
+                    require_survivable(path, cancelled=lambda: self._is_cancelled)
 
     def _answer(
         self,
-        question: Question,
+        request: AnswerRequest,
         answer: Answer,
         progress: Progress,
         begun: Callable[[], object],
     ) -> None:
         from localspec.decoding import repetition
 
-        self._go_on("Stopped before it began.")
+        self._raise_if_cancelled("Stopped before it began.")
         if self._engine is None or self.opened is None:
             raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
         def reading(done: int, total: int) -> None:
             self._call(partial(progress, f"reading the prompt: {done / max(1, total):.0%}"))
 
-        thinks = self._engine.prompts.thinks(question.messages, free=True)
+        thinks = self._engine.prompts.thinks(request.messages, free=True)
         stream = self._engine.stream(
-            question.messages,
-            max_tokens=question.max_tokens,
-            sampling=question.sampling,
-            overflow=question.overflow,
-            logprobs=_RECORDED if question.record else None,
+            request.messages,
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            overflow=request.overflow,
+            logprobs=_RECORDED if request.record else None,
             thinks=thinks,
             progress=reading,
         )
@@ -338,17 +344,17 @@ class BackgroundEngine:
         self._call(begun)
         if self._engine.plain_seconds(0) is None:
             self._call(partial(progress, "measuring what a pass costs here (once, about 2 s) …"))
-        # In this order: a cancellation before the assignment is seen below, one after it reaches
-        # the stream itself.
+        # In this order: a cancellation before the assignment is checked below; a later one cancels
+        # the stream directly.
         self._stream = stream
         try:
-            if self._stops:
+            if self._is_cancelled:
                 stream.cancel()
             for chunk in stream:
                 answer.put(chunk)
                 written.extend(chunk.token_ids)
                 unseen += len(chunk.token_ids)
-                if question.max_tokens is None and unseen >= repetition.LEAST:
+                if request.max_tokens is None and unseen >= repetition.LEAST:
                     unseen = 0
                     if repetition.period(written, repetition.WINDOW):
                         repeats = True
@@ -359,7 +365,7 @@ class BackgroundEngine:
         answer.finish_reason = REPEATS if repeats else stream.finish_reason
 
     def _compare(self, answer: Answer) -> bool:
-        # A session keeps the caches, which measuring would empty.
+        # Measuring would empty the caches, which a session saves.
         if self._engine is None or self.opened is None or self._session is not None:
             return False
         before, options = answer.meter.baseline, self._options_for(self.opened.pair)[0]
@@ -372,9 +378,9 @@ class BackgroundEngine:
 
         engine = self._engine
         if engine is not None:
-            # What another process keeps locked is learned with the next answer.
+            # If another process holds the lock, this is learned with the next answer.
             named = {CONVERSATION + conversation: texts}
-            self._keep(
+            self._keep_unless_forgotten(
                 conversation, partial(engine.learn, named, patience=_PATIENCE), forget_conversations
             )
 
@@ -387,29 +393,31 @@ class BackgroundEngine:
             self._header = folders.header_of(model.path, model.vocabulary)
         folder = folders.folder_of(model.path, self._header.identity)
         what = self._header, conversation, answer.prompt, answer.logprobs
-        self._keep(conversation, partial(chats.record_answer, folder, *what), chats.forget)
+        self._keep_unless_forgotten(
+            conversation, partial(chats.record_answer, folder, *what), chats.forget
+        )
 
-    def _keep(
+    def _keep_unless_forgotten(
         self,
         conversation: str,
         keep: Callable[[], object],
         forget: Callable[[Sequence[str]], object],
     ) -> None:
-        """Keep something of a conversation, unless it was deleted."""
+        """Store data of a conversation, unless it was deleted."""
         if conversation in self._forgotten:
             return
         keep()
-        if conversation in self._forgotten:  # while it was being kept
+        if conversation in self._forgotten:  # deleted meanwhile
             forget([conversation])
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], object], outcome: object) -> None:
-    if not future.done():  # who waited for it may have gone
+    if not future.done():  # its waiter may have been cancelled
         settle(outcome)
 
 
-def _explained(error: BaseException) -> LocalspecError:
-    """An error for the screen; internal ones go into the log as a whole."""
+def _to_localspec_error(error: BaseException) -> LocalspecError:
+    """Convert an error for the screen; internal ones are logged with their traceback."""
     if isinstance(error, LocalspecError):
         return error
     if isinstance(error, MemoryError):

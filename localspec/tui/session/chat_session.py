@@ -1,4 +1,4 @@
-"""Between user, history and model; of the screen it knows only `View`."""
+"""The chat's session between user, history and model; it uses the screen only through `View`."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.background_engine import (
+    AnswerRequest,
     BackgroundEngine,
     OpenPair,
     PairReference,
-    Question,
 )
 
 STOPPED_EARLY = "■ stopped before it was answered"
 KEEP_EVERY = 0.4
-"""Seconds between two savings of a growing answer."""
+"""Seconds between two writes of a growing answer to the history."""
 TITLE_PROMPT = (
     "Give our conversation a title of at most six words. Answer with the title alone, "
     "without quotation marks."
 )
 TITLE_TOKENS = 24
 
-Rest = Coroutine[Any, Any, None]
-"""What remains of an action, to be awaited in the screen's thread: it waits for disk and model."""
+Continuation = Coroutine[Any, Any, None]
+"""The part of an action that waits for disk and model; await it in the screen's thread."""
 
 
 class View(Protocol):
@@ -62,15 +62,15 @@ class View(Protocol):
 
     async def overflowed(self, conversation: Conversation, error: str) -> None: ...
 
-    def tell(self, text: str, *, error: bool = False) -> None: ...
+    def show_notice(self, text: str, *, error: bool = False) -> None: ...
 
 
 @dataclass(slots=True)
 class ChatSession:
-    """Sends, answers, branches. Methods that return a `Rest` raise UsageErrors, or begin, at once.
-    `conversation`: the one that is shown; `running`: the answer in progress; it may belong to
-    another conversation; `opened`: the open pair; `notes`: what happens to messages now, by id;
-    `learns`, `records`: what is kept of conversations besides the history."""
+    """Sends, answers and branches. Methods that return a `Continuation` start the action, or raise
+    UsageError, at once. `conversation`: the one that is shown; `running`: the answer in progress,
+    which may belong to another conversation; `opened`: the open pair; `notes`: the current status
+    of messages, by id; `learns`, `records`: whether conversations are learned and recorded."""
 
     view: View
     store: HistoryWriter
@@ -82,26 +82,26 @@ class ChatSession:
     learns: bool = False
     records: bool = False
     _titling: bool = False
-    """Whether the model is asked to name a conversation."""
+    """Whether the model is generating a title."""
     _comparing: bool = False
-    """Whether the engine measures something for the last answer."""
+    """Whether the engine is measuring the baseline of the last answer."""
     _dropping: set[str] = field(default_factory=set)
-    """Conversations whose oldest turns may be left out."""
+    """Ids of conversations whose oldest turns may be dropped."""
 
-    # What the user does
+    # Actions of the user
 
-    def open(self, pair: PairReference) -> Rest:
-        """Open this pair instead of the one that is open."""
+    def open(self, pair: PairReference) -> Continuation:
+        """Replace the open pair."""
         self.view.working("opening the model")
-        return self._opened(self.engine.open(pair, self.view.working))
+        return self._finish_opening(self.engine.open(pair, self.view.working))
 
     def send(
         self, text: str, attachments: Sequence[Attachment] = (), *, instead_of: str | None = None
-    ) -> Rest:
-        """Send a message and have it answered; UsageError while an answer is coming.
+    ) -> Continuation:
+        """Send a message and answer it. Raises UsageError while an answer is running.
 
-        It counts as sent once the history holds it and there is a model to answer it. It is a
-        branch of the message `instead_of`, an id.
+        It counts as sent once the history has it and a model is open. `instead_of`: id of the
+        message that it is a branch of.
         """
         self.require_idle()
         conversation = self.conversation
@@ -115,14 +115,14 @@ class ChatSession:
             attachments=attachments or (old.attachments if old else ()),
         )
         self.running = Answer(conversation, message.id)
-        self._note(message, "sending …")
+        self._set_note(message, "sending …")
         self.view.show_conversation()
         kept = self.store.put(conversation, message)
-        return self._sent(self.running, asyncio.wrap_future(kept))
+        return self._finish_sending(self.running, asyncio.wrap_future(kept))
 
-    def regenerate(self, message: str | None = None) -> Rest:
-        """Answer this message again, or the one that it answers; None: the last one. Raises
-        UsageError."""
+    def regenerate(self, message: str | None = None) -> Continuation:
+        """Answer a message again; for an answer, the message before it; for None, the last one.
+        Raises UsageError."""
         self.require_idle()
         conversation = self.conversation
         found = conversation.messages.get(message or conversation.tip or "")
@@ -130,14 +130,14 @@ class ChatSession:
             found = conversation.messages.get(found.parent or "")
         if found is None:
             raise UsageError("There is no message to answer yet. Write one.")
-        # Nothing that hung below the old answer may stay in view.
+        # Messages below the old answer are no longer shown.
         conversation.tip = found.id
         self.running = Answer(conversation, found.id)
         self.view.show_conversation()
-        return self._answered(self.running)
+        return self._run_answer(self.running)
 
     def branch(self, step: int, message: str | None = None) -> None:
-        """Show a neighbouring branch of the message, or of the last one with any. Raises
+        """Show a neighbouring branch of a message; for None, of the last one with branches. Raises
         UsageError."""
         self.require_idle()
         conversation = self.conversation
@@ -156,10 +156,10 @@ class ChatSession:
 
     def stop(self) -> None:
         running = self.running
-        if running is not None and not running.asked:
-            # Its message is still on its way to the disk, and the engine was not asked yet.
-            self._note(running.conversation.messages[running.to], STOPPED_EARLY)
-            self._over()
+        if running is not None and not running.submitted:
+            # Its message is still being written, and was not passed to the engine yet.
+            self._set_note(running.conversation.messages[running.to], STOPPED_EARLY)
+            self._clear_running()
         self.engine.stop()
 
     def begin(self, conversation: Conversation) -> None:
@@ -170,42 +170,42 @@ class ChatSession:
         self.conversation = conversation
         self.view.show_conversation()
 
-    def drop_oldest(self) -> Rest:
+    def drop_oldest(self) -> Continuation:
         self._dropping.add(self.conversation.id)
         return self.regenerate()
 
     def configure(self, *, of: Conversation | None = None, **settings: object) -> None:
-        """Set fields of a conversation, by default of the one that is shown."""
+        """Set fields of a conversation, by default the one that is shown."""
         conversation = of or self.conversation
         for name, value in settings.items():
             setattr(conversation, name, value)
         if conversation.messages:
             self.store.put(conversation)
 
-    def ask_for_title(self) -> Rest:
-        """Have the model name the conversation. Raises UsageError."""
+    def ask_for_title(self) -> Continuation:
+        """Let the model generate a title. Raises UsageError."""
         self.require_idle()
         if not self.conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
-        self.view.tell("The model is writing a title.")
-        return self._titled(self.conversation)
+        self.view.show_notice("The model is writing a title.")
+        return self._generate_title(self.conversation)
 
     def forget(self, conversation: str) -> None:
-        """A conversation is about to be deleted."""
+        """Stop all work on a conversation that is about to be deleted."""
         if self.running is not None and self.running.conversation.id == conversation:
             self.stop()
         self.engine.forget(conversation)
 
     def leave(self) -> None:
-        """The chat and its thread end: keep what has come of an answer."""
+        """Write an unfinished answer when the chat ends."""
         running = self.running
         if running is not None and running.message is not None:
             running.finish(running.message, STOPPED, "cancelled")
             self.store.put(running.conversation, running.message)
 
     def tick(self, *, spans: bool) -> Figures | None:
-        """Take in the answer's progress, with `spans` if shown; returns its figures if there is
-        one."""
+        """Process the progress of the running answer, with its spans if `spans`; returns its
+        figures, None if there is none."""
         running = self.running
         if running is None or running.message is None:
             return None
@@ -219,18 +219,18 @@ class ChatSession:
 
     @property
     def shown_answer(self) -> Answer | None:
-        """The running answer, if it is part of what is shown."""
+        """The running answer, if it belongs to the shown conversation."""
         running = self.running
         return running if running and running.conversation is self.conversation else None
 
     def require_idle(self) -> None:
-        """Raise a UsageError while an answer is coming."""
+        """Raise a UsageError while an answer is running."""
         if self.running is not None:
             raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
 
-    # What remains of it
+    # Continuations
 
-    async def _opened(self, opening: asyncio.Future[OpenPair]) -> None:
+    async def _finish_opening(self, opening: asyncio.Future[OpenPair]) -> None:
         try:
             self.opened = await opening
         except LocalspecError as error:
@@ -238,43 +238,43 @@ class ChatSession:
             self.view.working(None)
             if not isinstance(error, Cancelled):
                 stays = f" {self.opened.model} stays open." if self.opened else ""
-                self.view.tell(f"{describe(error)[0]}{stays}", error=True)
+                self.view.show_notice(f"{describe(error)[0]}{stays}", error=True)
             return
         self.view.working(None)
         for notice in self.opened.notices:
-            self.view.tell(notice)
+            self.view.show_notice(notice)
 
-    async def _sent(self, running: Answer, kept: asyncio.Future[bool]) -> None:
-        # Where it cannot be kept the store tells why, and the conversation goes on without.
+    async def _finish_sending(self, running: Answer, kept: asyncio.Future[bool]) -> None:
+        # If it cannot be written, the store reports why, and the conversation continues.
         await asyncio.shield(kept)
-        await self._answered(running)
+        await self._run_answer(running)
 
-    async def _answered(self, running: Answer) -> None:
-        """Ask the model, and keep what comes of it."""
-        if self.running is not running:  # it was stopped
+    async def _run_answer(self, running: Answer) -> None:
+        """Generate an answer, and write it to the history."""
+        if self.running is not running:  # stopped meanwhile
             return
         conversation, failure = running.conversation, None
         asked = conversation.messages[running.to]
-        running.asked = True
+        running.submitted = True
         if self._titling:
             self.engine.stop()  # a title can wait
         waits = self.opened is None or self._comparing
-        self._note(asked, "waiting for the model …" if waits else None)
+        self._set_note(asked, "waiting for the model …" if waits else None)
         self.view.answering(True)
         try:
-            question = Question(
+            request = AnswerRequest(
                 conversation.for_model(upto=running.to),
-                # A conversation may be from a file, with anything in it.
-                commands.checked(**conversation.sampling),
+                # A conversation from a file may have invalid values.
+                commands.sampling_params(**conversation.sampling),
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
                 record=self.records,
             )
             await self.engine.answer(
-                question,
+                request,
                 running,
-                lambda doing: self._note(running.message or asked, doing),
-                partial(self._begun, running),
+                lambda doing: self._set_note(running.message or asked, doing),
+                partial(self._begin_answer, running),
             )
         except Cancelled:
             pass
@@ -282,29 +282,29 @@ class ChatSession:
             failure = error
         overflows = False
         if running.message is not None:
-            self._ended(running, running.message, failure)
+            self._complete_answer(running, running.message, failure)
         elif failure is None:
-            self._note(asked, STOPPED_EARLY)
+            self._set_note(asked, STOPPED_EARLY)
         else:
-            # Only where there are turns before the message, not left out so far.
+            # Only if there are earlier turns that are not dropped yet.
             overflows = isinstance(failure, ContextOverflow) and (
                 asked.parent is not None and conversation.id not in self._dropping
             )
             if self.opened is None:
                 asked.state = UNSENT
                 self.store.put(conversation, asked)
-            self._note(asked, None if overflows else f"✗ {describe(failure)[0]}")
-        self._over()
+            self._set_note(asked, None if overflows else f"✗ {describe(failure)[0]}")
+        self._clear_running()
         if overflows:
             await self.view.overflowed(conversation, str(failure))
         elif failure is not None:
-            self.view.tell(describe(failure)[0], error=True)
+            self.view.show_notice(describe(failure)[0], error=True)
         elif running.message is not None:
-            await self._followed_up(running, running.message)
+            await self._follow_up(running, running.message)
 
-    def _begun(self, running: Answer) -> None:
+    def _begin_answer(self, running: Answer) -> None:
         conversation = running.conversation
-        self._note(conversation.messages[running.to], None)
+        self._set_note(conversation.messages[running.to], None)
         conversation.model, conversation.draft = running.model, running.draft
         for asked in conversation.path_to(running.to):
             if asked.state == UNSENT:
@@ -319,7 +319,9 @@ class ChatSession:
         if shown:
             self.view.show_conversation()
 
-    def _ended(self, running: Answer, message: Message, failure: LocalspecError | None) -> None:
+    def _complete_answer(
+        self, running: Answer, message: Message, failure: LocalspecError | None
+    ) -> None:
         finish = running.finish_reason or (None if failure else "cancelled")
         state = FAILED if failure else STOPPED if finish == "cancelled" else COMPLETE
         figures = running.finish(message, state, finish)
@@ -329,14 +331,14 @@ class ChatSession:
         self.store.put(running.conversation, message)
         self.view.message_changed(message)
         for notice in figures.notices:
-            self.view.tell(notice)
+            self.view.show_notice(notice)
 
-    async def _followed_up(self, answer: Answer, message: Message) -> None:
-        """Compare the answer with stock llama.cpp; record it, and learn the conversation, where the
-        user wants it."""
+    async def _follow_up(self, answer: Answer, message: Message) -> None:
+        """Compare the answer with stock llama.cpp; record it, and learn the conversation, if these
+        are turned on."""
         conversation, keeping = answer.conversation, []
         self._comparing = message.state == COMPLETE
-        with suppress(LocalspecError):  # an internal one, which is in the log
+        with suppress(LocalspecError):  # an internal error, which is logged
             if self._comparing and await self.engine.compare(answer):
                 message.stats = answer.meter.figures().as_dict()
                 self.store.put(conversation, message)
@@ -348,37 +350,37 @@ class ChatSession:
             recording = self.engine.record(answer)
             keeping.append(("This answer was not recorded", recording))
         if self.learns:
-            texts = [each.content for each in conversation.messages.values()]
+            texts = [message.content for message in conversation.messages.values()]
             learning = self.engine.learn(conversation.id, [text for text in texts if text])
             keeping.append(("This conversation was not learned", learning))
         for failed, kept in keeping:
             (error,) = await asyncio.gather(kept, return_exceptions=True)
             if isinstance(error, LocalspecError) and not isinstance(error, Cancelled):
-                self.view.tell(f"{failed}: {describe(error)[0]}", error=True)
+                self.view.show_notice(f"{failed}: {describe(error)[0]}", error=True)
 
-    async def _titled(self, conversation: Conversation) -> None:
-        # Behind the conversation, so that the cache stays useful for the next message.
+    async def _generate_title(self, conversation: Conversation) -> None:
+        # After the conversation, so that the next message can reuse the cache.
         messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
-        question = Question(messages, commands.checked(temperature=0.0), TITLE_TOKENS)
+        request = AnswerRequest(messages, commands.sampling_params(temperature=0.0), TITLE_TOKENS)
         answer = Answer(conversation, conversation.tip or "")
         title, self._titling = NEW, True
         with suppress(LocalspecError):
-            await self.engine.answer(question, answer)
+            await self.engine.answer(request, answer)
             answer.take()
             if answer.finish_reason == "stop":
                 title = title_from(answer.text)
         self._titling = False
         if title == NEW or title.startswith("<"):
-            self.view.tell("The model found no title. Name it with /title TEXT.")
+            self.view.show_notice("The model found no title. Name it with /title TEXT.")
             return
         self.configure(of=conversation, title=title.strip("\"'*. "), titled_by=BY_MODEL)
         self.view.show_conversation()
 
-    def _over(self) -> None:
+    def _clear_running(self) -> None:
         self.running = None
         self.view.answering(False)
 
-    def _note(self, message: Message, note: str | None) -> None:
+    def _set_note(self, message: Message, note: str | None) -> None:
         if note is None:
             if self.notes.pop(message.id, None) is None:
                 return

@@ -1,4 +1,4 @@
-"""The clipboards that programs fill, for terminals that let no text into theirs."""
+"""Copying through clipboard programs, for terminals that block OSC 52."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PROGRAMS = {
     "tmux load-buffer -w -": "TMUX",
     "clip.exe": "WSL_DISTRO_NAME",
 }
-"""Commands that take a text, and the variable without which they have nowhere to put it."""
+"""Commands that read a text, and the environment variable that each requires."""
 
 
-def fill(text: str) -> None:
-    """Copy into all that are here; what fails is left out."""
+def copy_text(text: str) -> None:
+    """Copy a text with every available program; failures are ignored."""
     for command, variable in _PROGRAMS.items():
         name, *options = command.split()
         program = shutil.which(name)

@@ -1,4 +1,4 @@
-"""Slash commands: parsing and completing."""
+"""Slash commands: definitions, parsing and completion."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from localspec.paths import expanded
 
 MAX_TOKENS = "max_tokens"
 SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"), MAX_TOKENS)
-"""What `/set` sets: the numeric fields of SamplingParams, and the longest answer."""
+"""Names for `/set`: the numeric fields of SamplingParams, and MAX_TOKENS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`values` is the completer of its argument."""
+    """A slash command. `values`: name of the completer of its argument."""
 
     name: str
     arguments: str
@@ -53,9 +53,9 @@ COMMANDS = (
     Command("quit", "", "leave"),
 )
 _NAMES = {command.name: command for command in COMMANDS}
-_ELSEWHERE = {"exit": "quit", "bye": "quit", "clear": "new", "?": "help"}
-BY_NAME = _NAMES | {name: _NAMES[ours] for name, ours in _ELSEWHERE.items()}
-"""Also by their names in other chats."""
+_ALIASES = {"exit": "quit", "bye": "quit", "clear": "new", "?": "help"}
+BY_NAME = _NAMES | {name: _NAMES[ours] for name, ours in _ALIASES.items()}
+"""Commands by name, including aliases from other chat programs."""
 FIXED: Mapping[str, Sequence[str]] = {
     "settings": SETTINGS,
     "branches": ("next", "previous"),
@@ -69,7 +69,7 @@ FIXED: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandCompletion:
-    """The whole line after it, its label, and what stands beside that."""
+    """A completion. `text`: the whole completed line; `label`, `about`: shown in the list."""
 
     text: str
     label: str
@@ -77,15 +77,15 @@ class CommandCompletion:
 
 
 def parse(line: str) -> tuple[Command, str] | None:
-    """The command of a line, and its argument; None for text to send.
+    """Parse a line into a command and its argument; None for text to send.
 
-    `//` begins text with a slash. Raises UsageError for an unknown command.
+    `//` escapes a leading slash. Raises UsageError for an unknown command.
     """
     if not line.startswith("/") or line.startswith("//"):
         return None
     name, _, argument = line[1:].partition(" ")
     if "\n" in name or "/" in name:
-        return None  # a path, or code: no command looks like that
+        return None  # a path, or code
     command = BY_NAME.get(name.strip().lower())
     if command is None:
         raise UsageError(
@@ -97,7 +97,7 @@ def parse(line: str) -> tuple[Command, str] | None:
 def complete(
     line: str, known: Mapping[str, Callable[[], Iterable[str]]]
 ) -> list[CommandCompletion]:
-    """Completions of a line; `known` are completers besides FIXED."""
+    """Completions of a line. `known`: completers besides FIXED, by name."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return []
     name, space, argument = line[1:].partition(" ")
@@ -127,7 +127,8 @@ def complete(
 
 
 def setting(argument: str) -> tuple[str, float | int | None]:
-    """Name and value of `/set NAME VALUE`; "default" is None. Raises UsageError."""
+    """Parse the argument of `/set NAME VALUE`; the value is None for "default". Raises
+    UsageError."""
     name, _, text = argument.replace("=", " ", 1).partition(" ")
     name, text = name.strip().lower().replace("-", "_"), text.strip()
     name = {"temp": "temperature", "n": MAX_TOKENS}.get(name, name)
@@ -145,30 +146,30 @@ def setting(argument: str) -> tuple[str, float | int | None]:
         if value < 1:
             raise UsageError(f"max_tokens is {text}. Give 1 or more, or 'default'.")
     else:
-        checked(**{name: value})
+        sampling_params(**{name: value})
     return name, value
 
 
-def checked(**sampling: float | int) -> SamplingParams:
-    """Sampling parameters without unknown names; UsageError for invalid values."""
+def sampling_params(**sampling: float | int) -> SamplingParams:
+    """SamplingParams from the known names; raises UsageError for invalid values."""
     known: dict[str, Any] = {n: value for n, value in sampling.items() if n in SETTINGS}
     try:
         return SamplingParams(**known)
-    except TypeError:  # no number: they may come from a file
+    except TypeError:  # values from a file need not be numbers
         values = ", ".join(f"{name} {value!r}" for name, value in known.items())
         raise UsageError(f"Not all of this can be set: {values}. /set changes it.") from None
 
 
-def _files(begun: str) -> list[str]:
-    """Paths that begin like this; folders end with a slash."""
-    given = expanded(begun)
-    folder = given if begun.endswith("/") or not begun else given.parent
-    start = "" if begun.endswith("/") else given.name
+def _files(typed: str) -> list[str]:
+    """Paths that start with the typed text; folders end with a slash."""
+    given = expanded(typed)
+    folder = given if typed.endswith("/") or not typed else given.parent
+    start = "" if typed.endswith("/") else given.name
     try:
         entries = sorted(folder.iterdir(), key=lambda path: path.name)
     except OSError:
         return []
-    prefix = begun[: len(begun) - len(start)] if start else begun
+    prefix = typed[: len(typed) - len(start)] if start else typed
     return [
         f"{prefix}{path.name}{'/' if path.is_dir() else ''}"
         for path in entries

@@ -1,6 +1,6 @@
 """The conversation of `localspec chat --session FILE`.
 
-The file has the shown branch besides the caches; the history has all of it under the same id.
+The file has the caches and the shown branch; the history has all branches under the same id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from localspec.chat.titles import title_from
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A file and its conversation; None for a new or damaged file."""
+    """A session file and its conversation, which is None for a new or damaged file."""
 
     path: Path
     conversation: Conversation | None
@@ -33,7 +33,8 @@ class KeptSession:
 
 
 def read(path: Path) -> KeptSession:
-    """Raises SessionError for other or unreadable files."""
+    """Read the conversation of a session file. Raises SessionError for other or unreadable
+    files."""
     from localspec.sessions.session_file import DamagedSession, SessionFile
 
     try:
@@ -49,7 +50,7 @@ def kept(conversation: Conversation) -> dict[str, Any]:
     messages = [
         {
             **{name: getattr(message, name) for name in names},
-            "attachments": [[one.name, one.text] for one in message.attachments],
+            "attachments": [[file.name, file.text] for file in message.attachments],
         }
         for message in conversation.path()
     ]
@@ -58,26 +59,27 @@ def kept(conversation: Conversation) -> dict[str, Any]:
 
 
 def conversation_of(found: Any) -> Conversation | None:
-    """From `kept`, or from the messages that `localspec run` keeps; None from anything else."""
+    """A conversation from `kept`, or from messages saved by `localspec run`; None from other
+    values."""
     if isinstance(found, list):
         found = {"messages": found}
     if not isinstance(found, dict) or not found.get("messages"):
         return None
     system, messages = found.get("system"), dict[str, Message]()
-    for one in found["messages"]:
-        if one["role"] == "system":
-            system = system or one["content"]
-        if one["role"] not in (chat.USER, chat.ASSISTANT):
+    for stored in found["messages"]:
+        if stored["role"] == "system":
+            system = system or stored["content"]
+        if stored["role"] not in (chat.USER, chat.ASSISTANT):
             continue
-        state = one.get("state", chat.COMPLETE)
+        state = stored.get("state", chat.COMPLETE)
         message = Message(
-            one.get("id") or chat.new_id(),
+            stored.get("id") or chat.new_id(),
             next(reversed(messages), None),
-            one["role"],
-            one["content"],
-            one.get("created", time.time()),
+            stored["role"],
+            stored["content"],
+            stored.get("created", time.time()),
             state if state in chat.STATES else chat.STOPPED,
-            attachments=[Attachment(*each) for each in one.get("attachments", ())],
+            attachments=[Attachment(*file) for file in stored.get("attachments", ())],
         )
         messages[message.id] = message
     first = next(iter(messages.values()), None)

@@ -1,4 +1,4 @@
-"""The message being written: text, files, completions, and what it replaces."""
+"""The message being written: text, files, completions, and the message it edits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from localspec.tui.widgets.prompt_input import Completions, Known, PromptInput
 
 
 class Composer(Vertical):
-    """The input, and what is shown above it. `attached`: files for the next message; `editing`: id
-    of the message that the next one is a branch of; None for a new one."""
+    """The input, with completions and attachments above it. `attached`: files for the next message;
+    `editing`: id of the message that is being edited; None for a new one."""
 
     def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.attached: list[Attachment] = []
         self.editing: str | None = None
         self._completions = Completions(known, id="completions")
-        self._put_aside = ""
+        self._stashed = ""
 
     def compose(self) -> ComposeResult:
         yield self._completions
@@ -34,11 +34,11 @@ class Composer(Vertical):
     def prompt(self) -> PromptInput:
         return self.query_one(PromptInput)
 
-    def taken(self) -> tuple[list[Attachment], str | None]:
-        """The message is sent: its files, and what it is a branch of."""
+    def take_attachments(self) -> tuple[list[Attachment], str | None]:
+        """Remove and return the message's files and the id of the edited message, for sending."""
         attached, self.attached = self.attached, []
         instead_of = self.editing
-        self.leave_edit()
+        self.end_edit()
         self._draw()
         return attached, instead_of
 
@@ -52,30 +52,30 @@ class Composer(Vertical):
 
     def begin_edit(self, message: str, text: str) -> None:
         if self.editing is None:
-            self._put_aside = self.prompt.text
+            self._stashed = self.prompt.text
         self.editing = message
-        self.prompt.put(text)
+        self.prompt.set_text(text)
         self.prompt.focus()
         self._draw()
 
-    def put_away(self) -> None:
-        """Clear the text, which Up brings back, and leave an edit."""
-        self.prompt.accepted(self.prompt.text)
-        self.leave_edit()
+    def stash(self) -> None:
+        """Clear the text, which Up restores, and end an edit."""
+        self.prompt.remember_sent(self.prompt.text)
+        self.end_edit()
 
-    def leave_edit(self) -> None:
+    def end_edit(self) -> None:
         if self.editing is not None:
             self.editing = None
-            self.prompt.accepted(self.prompt.text)
-            self.prompt.put(self._put_aside)
+            self.prompt.remember_sent(self.prompt.text)
+            self.prompt.set_text(self._stashed)
             self._draw()
 
     def escape(self) -> bool:
-        """Close the completions, else leave an edit; False if there was neither."""
+        """Close the completions, else end an edit; returns False if there was neither."""
         if self._completions.display:
             self.prompt.close_completions()
         elif self.editing is not None:
-            self.leave_edit()
+            self.end_edit()
         else:
             return False
         return True

@@ -1,4 +1,4 @@
-"""The figures beside the conversation."""
+"""The panel of figures beside the conversation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.background_engine import OpenPair
 
 _NOTHING = "–"
-"""For an unknown figure."""
+"""Shown for an unknown figure."""
 _NAME = 11
-"""Cells of a figure's name."""
+"""Width of a figure's name in cells."""
 
 
 class FiguresPanel(VerticalScroll):
-    """Live while an answer comes, else of the last or the selected answer."""
+    """Figures of the running answer, else of the last one."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="speed")
@@ -33,14 +33,14 @@ class FiguresPanel(VerticalScroll):
         self, figures: Figures, totals: Totals, opened: OpenPair | None, *, memory: str | None
     ) -> None:
         palette = Palette.of(self.app)
-        self._put("#speed", speed_text(figures, totals, palette))
-        self._put("#rest", rest_text(figures, opened, memory, palette))
+        self._set_text("#speed", speed_text(figures, totals, palette))
+        self._set_text("#rest", rest_text(figures, opened, memory, palette))
         self.query_one(Sparkline).data = list(figures.speeds)
 
-    def _put(self, selector: str, text: Text) -> None:
+    def _set_text(self, selector: str, text: Text) -> None:
         static = self.query_one(selector, Static)
         wrapped = text.wrap(Palette.of(self.app).console, max(1, static.content_size.width))
-        # Laying the screen out again costs more than all of the drawing.
+        # A new layout of the screen is more expensive than all drawing.
         static.update(text, layout=len(wrapped) != static.content_size.height)
 
 
@@ -126,7 +126,7 @@ def _bar(part: float, whole: float, width: int = 8) -> str:
 
 
 def status_text(figures: Figures, draft: str | None, palette: Palette, *, live: bool) -> Text:
-    """In one line."""
+    """The figures in one line, for the status bar."""
     text = Text()
     text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
     text.append(words.line(figures, draft=draft, now=live))

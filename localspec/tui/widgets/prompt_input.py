@@ -23,17 +23,17 @@ from localspec.tui.session.commands import CommandCompletion
 Known = Mapping[str, Callable[[], Iterable[str]]]
 """As for `commands.complete`."""
 _LONG_PASTE = 20_000
-"""Characters from which a pasted text is attached: a line of the input is wrapped again for each
-key, and for each of its rows."""
+"""Characters from which a pasted text becomes an attachment: the input wraps a long line again for
+each key and each row."""
 
 
 _JOINED = "\u200d\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-"""Parts of the emoji before them: a joiner, which joins what follows as well, and what changes
-its look."""
+"""Characters that belong to the emoji before them: the joiner, which also joins the next character,
+and modifiers."""
 
 
 class Completions(OptionList, can_focus=False):
-    """Shows completions, one of them chosen; the keys stay with the input."""
+    """A list of completions with one highlighted; the input keeps the focus."""
 
     def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
         super().__init__(id=id, compact=True)
@@ -43,10 +43,10 @@ class Completions(OptionList, can_focus=False):
 
     def offer_for(self, line: str) -> bool:
         offered = commands.complete(line, self._known()) if line[:1] == "/" else []
-        return self.offer([] if [each.text for each in offered] == [line] else offered)
+        return self.offer([] if [option.text for option in offered] == [line] else offered)
 
     def offer(self, completions: Sequence[CommandCompletion]) -> bool:
-        """Show these; whether there are any."""
+        """Show completions; returns whether there are any."""
         self._all = completions
         self.display = bool(completions)
         self.clear_options()
@@ -63,16 +63,16 @@ class Completions(OptionList, can_focus=False):
 
     @property
     def chosen(self) -> CommandCompletion | None:
-        """What Enter would take."""
+        """The highlighted completion, which Enter accepts."""
         return None if self.highlighted is None else self._all[self.highlighted]
 
 
 class PromptInput(TextArea):
-    """Enter sends, Ctrl+J begins a line, arrows go through sent texts at the first and last
-    line."""
+    """The input: Enter sends, Ctrl+J inserts a line break, arrows recall sent texts at the first
+    and last line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        # Which of them Enter is just now, see `check_action`; the footer shows it.
+        # `check_action` enables one of them; the footer shows it.
         Binding("enter", "take", "Complete"),
         Binding("enter", "resume", "Continue"),
         Binding("enter", "send", "Send"),
@@ -99,7 +99,7 @@ class PromptInput(TextArea):
     resumable: var[bool] = var(False, bindings=True)
     """Whether Enter in the empty input opens the last conversation."""
     attached: var[bool] = var(False, bindings=True)
-    """Whether files go along, which may be sent alone."""
+    """Whether files are attached, which can be sent without a text."""
 
     def __init__(self, completions: Completions, *, id: str | None = None) -> None:
         super().__init__(
@@ -110,7 +110,7 @@ class PromptInput(TextArea):
             placeholder="Write a message; / for commands, ? for keys",
         )
         self._sent: list[str] = []
-        self._at = 0  # the one that is shown; behind the last what is being written
+        self._position = 0  # index of the shown text; after the last one, the draft
         self._changed: dict[int, str] = {}
         self._completions = completions
         self._completed = ""
@@ -120,23 +120,23 @@ class PromptInput(TextArea):
             return self.completing
         if action == "resume":
             return self.resumable and not self.text and not self.attached
-        if action in ("cursor_page_up", "cursor_page_down"):  # these are the conversation's
+        if action in ("cursor_page_up", "cursor_page_down"):  # these scroll the conversation
             return False
         return super().check_action(action, parameters)
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Texts sent before, oldest first."""
+        """Set the texts sent before, oldest first."""
         self._sent = [text for text in texts if text.strip()]
-        self._at, self._changed = len(self._sent), {}
+        self._position, self._changed = len(self._sent), {}
 
-    def put(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         self.text = text
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
         if self._completed != self.text:
-            self._complete()  # keys were faster than the list
-        if self.completing and not self._taken():
+            self._complete()  # keys arrived before the list was updated
+        if self.completing and not self._accept_completion():
             return
         text = self.text
         if text.strip() or self.attached:
@@ -144,21 +144,21 @@ class PromptInput(TextArea):
         elif self.resumable and not text:
             self.post_message(self.Resume())
 
-    # Whichever of them Enter is called in the footer.
+    # The same action under the names that the footer shows.
     action_take = action_resume = action_send
 
-    def accepted(self, text: str) -> None:
-        """The text was sent: remember it, and leave what was typed meanwhile."""
+    def remember_sent(self, text: str) -> None:
+        """Remember a sent text, and keep only what was typed after it."""
         if text.strip() and self._sent[-1:] != [text]:
             self._sent.append(text)
-        self._at, self._changed = len(self._sent), {}
+        self._position, self._changed = len(self._sent), {}
         if self.text.startswith(text):
-            self.put(self.text.removeprefix(text))
+            self.set_text(self.text.removeprefix(text))
 
     def action_undo(self) -> None:
         before = self.text
         super().action_undo()
-        # With nothing to take back it is what it is in every other program of a terminal.
+        # With nothing to undo, Ctrl+Z suspends the program, as is usual in a terminal.
         if not before and not self.text:
             self.app.action_suspend_process()
 
@@ -178,7 +178,7 @@ class PromptInput(TextArea):
         return self._beside(super().get_cursor_right_location(), 1)
 
     def _beside(self, location: Location, step: int) -> Location:
-        """Not within an emoji of several characters."""
+        """Move a location out of an emoji of several characters."""
         row, column = location
         line = self.document.get_line(row)
         while 0 < column < len(line) and (
@@ -210,11 +210,11 @@ class PromptInput(TextArea):
             self.action_cursor_down()
 
     def _recall(self, step: int) -> None:
-        """Show a text sent before or after; changes of this one stay until one is sent."""
-        texts, at = [*self._sent, ""], self._at + step
+        """Show the previous or next sent text; edits of texts are kept until one is sent."""
+        texts, at = [*self._sent, ""], self._position + step
         if 0 <= at < len(texts):
-            self._changed[self._at], self._at = self.text, at
-            self.put(self._changed.get(at, texts[at]))
+            self._changed[self._position], self._position = self.text, at
+            self.set_text(self._changed.get(at, texts[at]))
         else:
             (self.action_cursor_up if step < 0 else self.action_cursor_down)()
 
@@ -229,32 +229,32 @@ class PromptInput(TextArea):
     def close_completions(self) -> None:
         self.completing = self._completions.offer([])
 
-    def _taken(self) -> bool:
-        """Take the chosen completion; whether it is a whole command, to be sent."""
+    def _accept_completion(self) -> bool:
+        """Accept the highlighted completion; returns whether it is a complete command to send."""
         chosen = self._completions.chosen
         if chosen is None:
             return True
         whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
-        self.put(chosen.text)
+        self.set_text(chosen.text)
         self._complete()
         if whole:
             self.close_completions()
-        return whole and bool(chosen.about)  # one without arguments: nothing is left to write
+        return whole and bool(chosen.about)  # a command without arguments
 
     def render_line(self, y: int) -> Strip:
-        # Between two layouts of a terminal that shrinks nothing may be left for the input, and
-        # Textual fails to wrap a placeholder to that.
+        # While a terminal shrinks, the input may have no width between two layouts, and Textual
+        # fails to wrap a placeholder to that.
         return super().render_line(y) if self.content_size.width > 0 else Strip([])
 
     async def _on_paste(self, event: events.Paste) -> None:
         if len(event.text) < _LONG_PASTE:
-            event.stop()  # the others get to `Composer`
+            event.stop()  # longer ones bubble to `Composer`
         else:
             event.prevent_default()
 
     async def _on_key(self, event: events.Key) -> None:
-        # Here, and not as bindings with priority: those would overtake letters that were typed
-        # before them and still wait.
+        # Not as priority bindings: those would overtake letters that were typed earlier and are
+        # still queued.
         action = _ACTIONS.get(event.key)
         asks_for_keys = event.character == "?" and not self.text
         if action is None and not asks_for_keys:

@@ -1,4 +1,4 @@
-"""All conversations, newest first, and searching them."""
+"""The list of conversations, newest first, and their search."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class _Conversations(OptionList):
 
 
 class Sidebar(Vertical):
-    """Conversations as far as scrolled, or hits of a search, of the history in `store`. `newest`:
-    the conversation added to last; None before any is known."""
+    """Conversations of the history in `store`, loaded as the user scrolls, or hits of a search.
+    `newest`: the most recently updated conversation; None until the list is loaded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
@@ -52,7 +52,7 @@ class Sidebar(Vertical):
 
     @dataclass
     class Chosen(Message):
-        """A conversation, and perhaps a message in it, to be shown."""
+        """A conversation to show, and optionally a message in it."""
 
         conversation: str
         message: str | None
@@ -68,7 +68,7 @@ class Sidebar(Vertical):
         super().__init__(id=id)
         self._store = store
         self._listed: dict[str, ConversationSummary] = {}
-        self._asked = 0
+        self._requested = 0
         self._current = ""
 
     def compose(self) -> ComposeResult:
@@ -77,11 +77,11 @@ class Sidebar(Vertical):
 
     @work(group="list", exclusive=True)
     async def list(self, offset: int = 0) -> None:
-        """Ask the history again, or for what follows so many conversations."""
+        """Load the list again, or the next page after `offset` conversations."""
         limit = PAGE if offset else max(PAGE, len(self._listed))
 
         def ask() -> Sequence[ConversationSummary]:
-            self._store.flush(timeout=1.0)  # what was written just now is listed, too
+            self._store.flush(timeout=1.0)  # include pending writes
             return self._store.history.list(limit=limit, offset=offset)
 
         found = await asyncio.to_thread(ask)
@@ -92,10 +92,10 @@ class Sidebar(Vertical):
         options, highlighted = self.query_one(OptionList), self._highlighted()
         if not offset:
             options.clear_options()
-            self._listed, self._asked = {}, 0
-        further = {each.id: each for each in found if each.id not in self._listed}
+            self._listed, self._requested = {}, 0
+        further = {summary.id: summary for summary in found if summary.id not in self._listed}
         self._listed |= further
-        options.add_options([Option(self._titled(each), id=each.id) for each in further.values()])
+        options.add_options([Option(self._row_text(row), id=row.id) for row in further.values()])
         if not offset:
             self._highlight(highlighted)
         if not self._listed:
@@ -122,18 +122,18 @@ class Sidebar(Vertical):
             options.highlighted = 0
 
     def mark(self, conversation: str) -> None:
-        """Mark the conversation that is shown."""
+        """Mark a conversation as the shown one."""
         changed, self._current = {self._current, conversation}, conversation
         for id in changed & self._listed.keys():
-            prompt = self._titled(self._listed[id])
+            prompt = self._row_text(self._listed[id])
             self.query_one(OptionList).replace_option_prompt(id, prompt)
 
     def action_search(self) -> None:
-        # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
+        # Not `focus`, which is deferred: keys typed meanwhile would go elsewhere.
         self.screen.set_focus(self.query_one(Input))
 
     def focus_list(self) -> None:
-        """Focus the list where it was, else on the shown conversation."""
+        """Focus the list at its highlighted row, else at the shown conversation."""
         self.screen.set_focus(self.query_one(OptionList))
         if self._highlighted() is None:
             self.query_one(OptionList).action_first()
@@ -144,12 +144,12 @@ class Sidebar(Vertical):
 
     @property
     def searching(self) -> str:
-        """The search words; empty where all are listed."""
+        """The search query; empty if all conversations are listed."""
         return self.query_one(Input).value.strip()
 
     @property
     def choosing(self) -> bool:
-        # `has_focus` changes by a message, and late.
+        # `has_focus` is updated by a message, too late.
         return self.screen.focused is self.query_one(OptionList)
 
     def action_to_list(self) -> None:
@@ -194,11 +194,11 @@ class Sidebar(Vertical):
     def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
         count = len(self._listed)
-        if event.option_index >= count - 20 and self._asked < count and not self.searching:
-            self._asked = count
+        if event.option_index >= count - 20 and self._requested < count and not self.searching:
+            self._requested = count
             self.list(count)
 
-    def _titled(self, summary: ConversationSummary) -> Text:
+    def _row_text(self, summary: ConversationSummary) -> Text:
         palette, current = Palette.of(self.app), summary.id == self._current
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("▌" if current else " ", palette.style("accent"))
@@ -207,7 +207,7 @@ class Sidebar(Vertical):
         return text
 
     def _highlighted(self) -> str | None:
-        """Id of the conversation."""
+        """Id of the highlighted conversation."""
         option = self.query_one(OptionList).highlighted_option
         return None if option is None else (option.id or "").partition(" ")[0] or None
 
@@ -220,7 +220,7 @@ class Sidebar(Vertical):
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:
     text = Text(no_wrap=False)
-    if hit.message is not None:  # else the title itself is what was found
+    if hit.message is not None:  # else the hit is in the title
         text.append(harmless(hit.title), palette.style("primary", bold=True))
         text.append("\n")
     for part, found in hit.parts:

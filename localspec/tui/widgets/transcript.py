@@ -1,4 +1,4 @@
-"""The conversation in one scrolling widget that draws only what is seen."""
+"""The conversation in one scrolling widget that draws only visible lines."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from localspec.chat.provenance import Rejected
 from localspec.tui.rendering.message_column import MessageColumn, Place
 from localspec.tui.rendering.message_lines import DisplayMode
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import marked
+from localspec.tui.rendering.strips import restyle
 
 JUMP = 3
-"""After a jump, 1 ÷ this of the page is free below a growing answer."""
+"""After a scroll step, 1 ÷ JUMP of the page is free below a growing answer."""
 
 
 class Transcript(ScrollView, can_focus=True):
     """Shows one branch of a conversation.
 
-    Heights of unseen messages are estimates, corrected in view without moving what is in view.
-    `tokens`, `rejected`: see `DisplayMode`; `following`: whether the end stays in view.
+    Heights of messages out of view are estimated; they are measured on scrolling without moving
+    visible lines. `tokens`, `rejected`: see `DisplayMode`; `following`: whether to keep the end in
+    view.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,7 +77,7 @@ class Transcript(ScrollView, can_focus=True):
         self._style: Style | None = None
         self._width = 0
 
-    # What is shown
+    # Content
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
         self._column.show(messages)
@@ -110,14 +111,14 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def selected(self) -> Message | None:
-        """The message for the keys: the selected one, else the last."""
+        """The message that keys act on: the selected one, else the last."""
         items, number = self._column.items, self._column.number(self._selected)
         if number is not None:
             return items[number].message
         return items[-1].message if items else None
 
     def select_message(self, message: str | None) -> None:
-        """Select one by id, and bring it into view."""
+        """Select a message by id, and scroll it into view."""
         number = self._column.number(message)
         self._selected = None if number is None else message
         if number is not None:
@@ -145,7 +146,7 @@ class Transcript(ScrollView, can_focus=True):
         if message is not None and message == self._selected:
             bar = Segment("▌", self._showing_now().palette.style("accent"))
             strip = Strip([bar, *strip.crop(1)])
-        # What is done to a strip is kept with it: the next time it costs next to nothing.
+        # Textual caches the result with the strip, so repeating this is cheap.
         strip = strip.apply_style(self._ground)
         return self._with_selection(strip, line).apply_offsets(0, line)
 
@@ -169,7 +170,7 @@ class Transcript(ScrollView, can_focus=True):
             return strip
         palette = self._showing_now().palette
         style = Style(bgcolor=palette.colour("primary-muted"), reverse=None)
-        return marked(strip, span, style, palette)
+        return restyle(strip, span, style, palette)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         width = self.scrollable_content_region.width
@@ -204,8 +205,8 @@ class Transcript(ScrollView, can_focus=True):
         return self._column.measure(number, width, self._showing_now())
 
     def _settle(self, drawn: int | None = None) -> None:
-        """Measure all that is in view without moving it; if only `drawn` has changed, repaint
-        less."""
+        """Measure visible messages without moving them. `drawn`: the only message that has changed,
+        to repaint less."""
         page = self.scrollable_content_region.height
         if not self._column.items or page <= 0:
             self.virtual_size = Size(0, self._column.total)
@@ -226,7 +227,7 @@ class Transcript(ScrollView, can_focus=True):
             if not self._column.items[number].measured:
                 above = self._column.start(number) < top
                 off = self._measure(number)
-                if above and off:  # its end stays where it is
+                if above and off:  # keep its end in place
                     top = max(self._column.start(number), top + off)
             number += 1
         self._fit()
@@ -238,8 +239,8 @@ class Transcript(ScrollView, can_focus=True):
     def _follow(self, page: int, drawn: int | None) -> None:
         """Keep the end in view.
 
-        A growing answer jumps by a part of the page: moving all lines for each new one would paint
-        them all each time, and moving text cannot be read.
+        A growing answer scrolls by a part of the page at a time: scrolling by each new line would
+        repaint the page each time, and moving text is hard to read.
         """
         total = self._column.total
         if drawn is None:
@@ -258,7 +259,7 @@ class Transcript(ScrollView, can_focus=True):
             self.refresh()
 
     def at_rest(self) -> None:
-        """Nothing grows any more: remove the room below the end."""
+        """Remove the room below the end, when no answer is growing."""
         if self._room:
             self._room = 0
             self._settle()
@@ -266,8 +267,8 @@ class Transcript(ScrollView, can_focus=True):
     def _fit(self) -> None:
         size = Size(self.scrollable_content_region.width, self._column.total + self._room)
         if size != self.virtual_size:
-            # Assigned in the ordinary way it would lay out the whole screen, which costs more
-            # than all the rest of a redraw. The scrollbar is all that depends on it.
+            # A normal assignment would lay out the whole screen, the most expensive part of a
+            # redraw. Only the scrollbar depends on it.
             self.set_reactive(Transcript.virtual_size, size)
             self._scroll_update(size)
 
@@ -281,13 +282,13 @@ class Transcript(ScrollView, can_focus=True):
         if y != self.scroll_offset.y:
             self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
-    # What the user does
+    # Actions of the user
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) == round(new_value):
             return
-        # Upwards the room counts: who scrolls up a little wants to read, not to be moved.
+        # Scrolling up a little, even within the room, stops following.
         room = self._room if new_value < old_value else 0
         self.following = round(new_value) >= self._column.total + room - self._page
         if not self.following:
