@@ -60,7 +60,9 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
         context.watch = None
 
 
-@pytest.mark.parametrize(("text", "count"), [("2", 2), (" auto", "auto"), ("-1", -1), ("x", "x")])
+@pytest.mark.parametrize(
+    ("text", "count"), [("2", 2), (" auto", "auto"), ("-1", "auto"), ("-2", -2), ("x", "x")]
+)
 def test_threads_as_people_write_them(text: str, count: int | str) -> None:
     assert thread_count(text) == count
 
