@@ -171,7 +171,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (515, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_447, 186),  # fills in on all protocols, refuses connections and names in words
+    "server": (5_461, 186),  # fills in on all protocols, refuses connections and names in words
     "sessions": (581, 17),
     "settings": (158, 10),
     "stream": (228, 10),  # no generator, which would keep a stream alive

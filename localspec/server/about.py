@@ -1,4 +1,4 @@
-"""What the server tells about itself: `/health`, `/v1/models`, `/slots` and `/metrics`."""
+"""The state of the server: `/health`, `/v1/models`, `/slots` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ async def health(service: Service) -> Any:
 async def models(service: Service) -> Any:
     service.require_started()
     hosts = service.common.models.hosts
-    return {"object": "list", "data": [_described(host) for host in hosts]}
+    return {"object": "list", "data": [_describe(host) for host in hosts]}
 
 
 async def model(service: Service) -> Any:
     service.require_started()
-    return _described(service.common.models.named(service.request.path_params["name"]))
+    return _describe(service.common.models.named(service.request.path_params["name"]))
 
 
-def _described(host: ModelHost) -> dict[str, Any]:
+def _describe(host: ModelHost) -> dict[str, Any]:
     engine, model = host.engine, host.model
     about = {
         "id": host.name,
         "object": "model",
         "created": host.loaded_at,
         "owned_by": "localspec",
-        # As Anthropic's clients know a model.
+        # Fields for Anthropic's clients.
         "type": "model",
         "display_name": host.name,
         "lifecycle": "active",
@@ -92,12 +92,12 @@ async def slots(service: Service) -> Any:
 
 
 async def metrics(service: Service) -> Response:
-    """Those of the first model, or of the one that is asked for: counters never go back."""
+    """Metrics of the first model, or of the requested one, so that counters never decrease."""
     service.require_started()
     host = service.common.models.find(service.request.query_params.get("model"))
-    lines = [*_llama_cpp(host)]
-    if host.engine is not None:  # one that makes only embeddings has none
-        lines += _own(service, host, host.engine)
+    lines = [*_llama_cpp_metrics(host)]
+    if host.engine is not None:  # None for an embedding model
+        lines += _localspec_metrics(service, host, host.engine)
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
@@ -105,7 +105,7 @@ Values = Sequence[tuple[Mapping[str, object], float]]
 _Metric = tuple[str, str, float | Values]
 
 
-def _llama_cpp(host: ModelHost) -> Iterator[str]:
+def _llama_cpp_metrics(host: ModelHost) -> Iterator[str]:
     totals, gate = host.activity.totals, host.gate
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
@@ -142,7 +142,7 @@ def _llama_cpp(host: ModelHost) -> Iterator[str]:
     yield from _metrics("llamacpp", "gauge", gauges)
 
 
-def _own(service: Service, host: ModelHost, engine: Engine) -> Iterator[str]:
+def _localspec_metrics(service: Service, host: ModelHost, engine: Engine) -> Iterator[str]:
     totals, common = host.activity.totals, service.common
     drafters = sorted(totals.by_drafter.items())
 
@@ -183,11 +183,11 @@ def _metrics(prefix: str, kind: str, metrics: Iterable[_Metric]) -> Iterator[str
         yield f"# HELP {prefix}:{name} {about}"
         yield f"# TYPE {prefix}:{name} {kind}"
         for labels, value in values if isinstance(values, Sequence) else [({}, values)]:
-            told = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
-            yield f"{prefix}:{name}{f'{{{told}}}' if told else ''} {value:.12g}"
+            pairs = ",".join(f'{key}="{_escape(str(text))}"' for key, text in labels.items())
+            yield f"{prefix}:{name}{f'{{{pairs}}}' if pairs else ''} {value:.12g}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

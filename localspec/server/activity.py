@@ -1,4 +1,4 @@
-"""Counts for `/metrics`, `/slots` and the page; on the event loop's thread."""
+"""Counters for `/metrics`, `/slots` and the page; used only on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SUMMED = (
 
 @dataclass(slots=True)
 class ServedTotals(GenerationStats):
-    """Sums over all answers that ended. `drafts` are passes that verified one; `rounds` is `steps`
-    as if all answers had shared every pass."""
+    """Sums over all finished answers. `drafts`: passes that verified a draft; `rounds`: passes if
+    all running answers had shared each one."""
 
     answers: dict[str, int] = field(default_factory=dict)
     longest: int = 0
@@ -30,10 +30,10 @@ class ServedTotals(GenerationStats):
 
     @property
     def read_tokens(self) -> int:
-        """Of prompts, without cached ones."""
+        """Prompt tokens that were not cached."""
         return self.prompt_tokens - self.cached_tokens
 
-    def ended(self, stats: GenerationStats, finish: str) -> None:
+    def add_answer(self, stats: GenerationStats, finish: str) -> None:
         self.answers[finish] = self.answers.get(finish, 0) + 1
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(stats, name))
@@ -44,38 +44,38 @@ class ServedTotals(GenerationStats):
 
 
 class Activity:
-    """The answers of one model: `totals` of those that ended, `slots` of those that run."""
+    """The answers of one model: `totals` of finished ones, `slots` with running ones."""
 
     def __init__(self) -> None:
         self.totals = ServedTotals()
-        self.slots: dict[int, tuple[int, Stream]] = {}  # each with the number of its answer
-        self._begun = 0
-        self._recent: deque[tuple[float, int, float]] = deque()  # when, tokens, seconds
+        self.slots: dict[int, tuple[int, Stream]] = {}  # number of the answer, stream
+        self._count = 0
+        self._recent: deque[tuple[float, int, float]] = deque()  # time, tokens, seconds
 
-    def began(self, slot: int, stream: Stream) -> None:
-        self._begun += 1
-        self.slots[slot] = self._begun, stream
+    def begin_answer(self, slot: int, stream: Stream) -> None:
+        self._count += 1
+        self.slots[slot] = self._count, stream
 
-    def stepped(self, step: Step) -> None:
+    def add_step(self, step: Step) -> None:
         self.totals.steps += 1
         self.totals.rounds += 1 / max(1, len(self.slots))
         self.totals.drafts += bool(step.drafted)
         seconds = 0.0 if step.reads_prompt else step.seconds
         self._recent.append((time.monotonic(), len(step.tokens), seconds))
-        self._forget()
+        self._drop_old()
 
-    def ended(self, slot: int, stream: Stream) -> None:
-        self.totals.ended(stream.stats, stream.finish_reason or "error")
+    def end_answer(self, slot: int, stream: Stream) -> None:
+        self.totals.add_answer(stream.stats, stream.finish_reason or "error")
         del self.slots[slot]
 
     def now(self) -> dict[str, float]:
-        """Lately; tokens per second without reading prompts."""
-        self._forget()
+        """Figures of the last seconds; tokens per second exclude prefill."""
+        self._drop_old()
         seconds = sum(seconds for _, _, seconds in self._recent)
         later = sum(tokens for _, tokens, seconds in self._recent if seconds)
         return {"tokens_per_second": later / seconds if seconds else 0.0}
 
-    def _forget(self) -> None:
+    def _drop_old(self) -> None:
         limit = time.monotonic() - _RECENT
         while self._recent and self._recent[0][0] < limit:
             self._recent.popleft()

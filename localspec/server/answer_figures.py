@@ -51,33 +51,33 @@ def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
 
 def chat_logprobs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
     """`logprobs.content` of a chat completion."""
-    return _listed(logprobs, engine, "logprob", lambda value: max(value, _LEAST))
+    return _list_logprobs(logprobs, engine, "logprob", lambda value: max(value, _LEAST))
 
 
 def sampled_probs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
     """llama.cpp's `completion_probabilities` with `post_sampling_probs`."""
-    return _listed(logprobs, engine, "prob", math.exp)
+    return _list_logprobs(logprobs, engine, "prob", math.exp)
 
 
-def _listed(
+def _list_logprobs(
     logprobs: Iterable[TokenLogprob], engine: Engine, name: str, value: Callable[[float], float]
 ) -> list[dict[str, Any]]:
     vocabulary = engine.model.vocabulary
 
-    def one(token: int, logprob: float) -> dict[str, Any]:
+    def entry(token: int, logprob: float) -> dict[str, Any]:
         data = vocabulary.piece(token, special=True)
         text = data.decode("utf-8", "replace")
         return {"id": token, "token": text, "bytes": list(data), name: value(logprob)}
 
     return [
-        {**one(each.token, each.logprob), f"top_{name}s": [one(*other) for other in each.top]}
-        for each in logprobs
-        if not vocabulary.ends(each.token)
+        {**entry(item.token, item.logprob), f"top_{name}s": [entry(*other) for other in item.top]}
+        for item in logprobs
+        if not vocabulary.ends(item.token)
     ]
 
 
 class TextOffsets:
-    """Where tokens begin in a text, in characters; one that two tokens share is the later's."""
+    """Offsets of tokens in a text, in characters; a shared character belongs to the later token."""
 
     def __init__(self, engine: Engine, begin: int = 0) -> None:
         self._piece = engine.token_bytes
@@ -95,14 +95,14 @@ class TextOffsets:
 def text_logprobs(
     logprobs: Sequence[TokenLogprob], engine: Engine, offsets: TextOffsets | None = None
 ) -> dict[str, list[Any]]:
-    """`logprobs` of a completion; half a character shows as U+FFFD."""
+    """`logprobs` of a completion; incomplete characters are U+FFFD."""
 
     def text(token: int) -> str:
         return engine.model.vocabulary.piece(token, special=True).decode("utf-8", "replace")
 
     def alternatives(one: TokenLogprob) -> dict[str, float]:
         found: dict[str, float] = {}
-        for token, value in one.top:  # the likeliest first, and two may look alike
+        for token, value in one.top:  # the likeliest first; two may have the same text
             found.setdefault(text(token), max(value, _LEAST))
         return found
 
@@ -116,6 +116,6 @@ def text_logprobs(
 
 
 def text_of_tokens(tokens: Sequence[int], engine: Engine, *, special: bool = True) -> str:
-    """`special`: with the names of control tokens."""
+    """Join the text of tokens; `special`: include the names of control tokens."""
     checked, piece = engine.model.vocabulary.check_ids(tokens), engine.model.vocabulary.piece
     return b"".join(piece(token, special=special) for token in checked).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What is asked of an engine, and the answers as they come."""
+"""Requests to the engine, and their answers during generation."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
 SILENCE = 15.0
-"""Seconds without a part after which a stream sends a sign of life."""
+"""Seconds without output after which a stream sends a ping."""
 
-Reading = dict[str, Any]
-"""How far a prompt is read, in llama.cpp's words."""
+Progress = dict[str, Any]
+"""Progress of prefill, with llama.cpp's field names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRequest:
-    """What the engine is asked, see `Engine.stream`, and how its answer is read. `silent`: only the
-    prompt is read, into the cache; nothing is told of the answer."""
+    """Arguments of `Engine.stream`, and the reader of its answer. `silent`: only prefill the cache,
+    and drop the answer; `reports`: send the progress of prefill."""
 
     prompt: Prompt | Tokens = ""
     options: AnswerKeywords = field(default_factory=AnswerKeywords)
@@ -52,16 +52,16 @@ class StreamRequest:
     def sampling(self) -> SamplingParams:
         return self.options.get("sampling") or SamplingParams()
 
-    def having(self, **options: Unpack[AnswerKeywords]) -> StreamRequest:
-        """The same with these options."""
+    def with_options(self, **options: Unpack[AnswerKeywords]) -> StreamRequest:
+        """Return a copy with these options."""
         return replace(self, options={**self.options, **options})
 
     def nth(self, number: int) -> StreamRequest:
-        """For that answer of several to a request: each has its seed."""
+        """Return the request for one of several answers, each with a different seed."""
         seed = self.sampling.seed
         if seed is None:
             return self
-        return self.having(sampling=replace(self.sampling, seed=(seed + number) % (1 << 64)))
+        return self.with_options(sampling=replace(self.sampling, seed=(seed + number) % (1 << 64)))
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Call:
         return {"id": self.id, "type": "function", "function": function}
 
     def as_object(self) -> Any:
-        """The arguments parsed; {} where they are no object, as when the answer was cut off."""
+        """Parse the arguments; {} if they are not an object, as in a truncated answer."""
         with suppress(ValueError):
             found = json.loads(self.arguments or "{}")
             return found if isinstance(found, dict) else {}
@@ -84,7 +84,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """One of the answers to a request: its stream, and its message so far."""
+    """One of the answers to a request: its stream and its content so far."""
 
     number: int
     ask: StreamRequest
@@ -96,15 +96,14 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     _reader: Reader = field(init=False)
     _processed: int = -1
-    _reads_since: float = 0.0
+    _reading_since: float = 0.0
 
     def __post_init__(self) -> None:
         self._reader = self.ask.reader()
 
     @property
     def called(self) -> bool:
-        """Whether it ends with calls, where it is not cut off; a stop string may end it within
-        one."""
+        """Whether the answer has complete calls; a stop string may have ended it within one."""
         if not self.calls or self.stream.stopped is None:
             return bool(self.calls)
         with suppress(ValueError):
@@ -113,17 +112,17 @@ class Answer:
 
     @property
     def stopped(self) -> str | None:
-        """The stop string that ended it, as the client wrote it; not one in JSON that is ours."""
+        """The client's stop string that ended the answer; None if it was in the enclosing JSON."""
         found = self.stream.stopped
         if found is None or "stop_after" not in self.ask.options:
             return found
         with suppress(ValueError):
             json.loads(f"{self.stream.text}}}")
-            return None  # it was behind the response
+            return None  # it came after the response
         return str(json.loads(f'"{found}"'))
 
     def parts(self, chunk: Chunk | None) -> Iterator[AnswerPart]:
-        """What the next chunk brings, or at the end what was held back."""
+        """Return the parts of the next chunk, or the remaining ones at the end (None)."""
         pieces: Sequence[Piece | None]
         if chunk is None:
             pieces = self._reader.finish()
@@ -147,31 +146,30 @@ class Answer:
         else:
             self.calls[-1].arguments += piece.text
 
-    def reads(self, done: int, of: int) -> Sequence[Reading]:
-        """What `progress` of `Engine.stream` says. Of the reports the first is of what was cached,
-        the last of the whole prompt, each further than the one before."""
-        stats, found = self.stream.stats, list[Reading]()
+    def progress_reports(self, done: int, of: int) -> Sequence[Progress]:
+        """Reports for a call of `Engine.stream`'s `progress`. The first one has the cached tokens,
+        the last one the whole prompt, and each is further than the one before."""
+        stats, found = self.stream.stats, list[Progress]()
         total, cached = stats.prompt_tokens, stats.cached_tokens
         for processed in (cached, max(cached, total - of + done)):
             if processed > self._processed:
                 self._processed = processed
-                self._reads_since = self._reads_since or perf_counter()
-                took = (perf_counter() - self._reads_since) * 1e3
+                self._reading_since = self._reading_since or perf_counter()
+                elapsed = (perf_counter() - self._reading_since) * 1e3
                 found.append(
-                    {"total": total, "cache": cached, "processed": processed, "time_ms": took}
+                    {"total": total, "cache": cached, "processed": processed, "time_ms": elapsed}
                 )
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """What came next: a piece of an answer, of the chunk that is there with its first piece, a
-    report, or the end."""
+    """A piece of an answer (the first of a chunk with the chunk), a report, or the end."""
 
     answer: Answer
     piece: Piece | None = None
     chunk: Chunk | None = None
-    reading: Reading | None = None
+    progress: Progress | None = None
     complete: bool = False
 
     @property
@@ -180,52 +178,52 @@ class AnswerPart:
 
 
 class Answers:
-    """The answers to one request: each waits for its turn.
+    """The answers to one request; each waits for a slot.
 
-    Chunks are kept until they are fetched: a client that reads slowly does not keep the engine.
-    Close it, whatever happens.
+    Chunks are queued until they are fetched, so that slow clients do not block the engine. Always
+    call `close` at the end.
     """
 
-    def __init__(self, host: ModelHost, engine: Engine, asks: Sequence[StreamRequest]) -> None:
+    def __init__(self, host: ModelHost, engine: Engine, requests: Sequence[StreamRequest]) -> None:
         self.engine, self.model = engine, host.name
-        self.all = [Answer(number, ask) for number, ask in enumerate(asks)]
+        self.all = [Answer(number, ask) for number, ask in enumerate(requests)]
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[tuple[Answer, Chunk | Reading | BaseException | None] | None]
+        self._queue: asyncio.Queue[tuple[Answer, Chunk | Progress | BaseException | None] | None]
         self._queue = asyncio.Queue()
 
     async def begin(self) -> None:
-        """Make the streams, a LocalspecError as from `Engine.stream`, and enter the queue; an
-        ApiError where it is full."""
+        """Create the streams and queue them; an ApiError if the queue is full, otherwise errors as
+        of `Engine.stream`."""
         for answer in self.all:
-            progress = partial(self._reads, answer) if answer.ask.reports else None
+            progress = partial(self._report_progress, answer) if answer.ask.reports else None
             options: AnswerKeywords = {**answer.ask.options, "progress": progress}
             stream = partial(self.engine.stream, answer.ask.prompt, **options)
             answer.stream = await asyncio.to_thread(stream)
         self._tasks = self._host.gate.submit(*(partial(self._run, one) for one in self.all))
         for answer, task in zip(self.all, self._tasks, strict=True):
-            task.add_done_callback(partial(self._ended, answer))
+            task.add_done_callback(partial(self._finish, answer))
 
     async def parts(self) -> AsyncGenerator[AnswerPart | None, None]:
-        """What comes, or None after some seconds of silence; a LocalspecError where the engine
-        failed."""
+        """Yield parts, and None after some seconds without one; a LocalspecError if the engine
+        fails."""
         running = len(self.all)
         while running:
             silence = self._loop.call_later(SILENCE, self._queue.put_nowait, None)
-            told = await self._queue.get()
+            entry = await self._queue.get()
             silence.cancel()
-            if told is None:
+            if entry is None:
                 yield None
                 continue
-            answer, item = told
+            answer, item = entry
             if isinstance(item, BaseException):
                 raise item
             if isinstance(item, dict):
-                yield AnswerPart(answer, reading=item)
+                yield AnswerPart(answer, progress=item)
                 continue
             if item is not None and item.step is not None:
-                self._host.activity.stepped(item.step)
+                self._host.activity.add_step(item.step)
             if item is None or not answer.ask.silent:
                 for part in answer.parts(item):
                     yield part
@@ -243,24 +241,24 @@ class Answers:
         async def begin(begun: AsyncStream) -> None:
             begun.begun(stream)
 
-        self._host.activity.began(slot, stream)
+        self._host.activity.begin_answer(slot, stream)
         try:
             async with AsyncStream(begin) as chunks:
                 async for chunk in chunks:
                     if reports:
-                        self._reads(answer, 0, 0)
-                    call_soon(self._loop, self._put, answer, chunk)  # behind the reports
+                        self._report_progress(answer, 0, 0)
+                    call_soon(self._loop, self._put, answer, chunk)  # after the reports
         finally:
-            self._host.activity.ended(slot, stream)
-            self._host.answered(answer.ask.prompted, stream)
+            self._host.activity.end_answer(slot, stream)
+            self._host.record_answer(answer.ask.prompted, stream)
 
-    def _reads(self, answer: Answer, done: int, of: int) -> None:
-        for report in answer.reads(done, of):
+    def _report_progress(self, answer: Answer, done: int, of: int) -> None:
+        for report in answer.progress_reports(done, of):
             call_soon(self._loop, self._put, answer, report)
 
-    def _ended(self, answer: Answer, task: asyncio.Task[None]) -> None:
-        # The slot is free before the client can know that its answer is complete.
+    def _finish(self, answer: Answer, task: asyncio.Task[None]) -> None:
+        # The slot is free before the client learns that its answer is complete.
         self._put(answer, None if task.cancelled() else task.exception())
 
-    def _put(self, answer: Answer, item: Chunk | Reading | BaseException | None) -> None:
+    def _put(self, answer: Answer, item: Chunk | Progress | BaseException | None) -> None:
         self._queue.put_nowait((answer, item))

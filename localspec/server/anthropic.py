@@ -34,7 +34,7 @@ def _as_blocks(given: Any) -> Any:
 
 
 Blocks = Annotated["list[Block]", BeforeValidator(_as_blocks)]
-"""Also a text, or one block alone."""
+"""A list of blocks, a single block, or a text."""
 
 
 class Source(Record):
@@ -59,7 +59,7 @@ class Block(Record):
 
     @property
     def hosted(self) -> bool:
-        """Whether it is about a tool that the provider runs."""
+        """Whether it belongs to a tool that the provider runs."""
         others = ("server_tool_use", "mcp_tool_use", "container_upload")
         return self.type in others or self.type.endswith("_tool_result")
 
@@ -78,7 +78,7 @@ class Conversation(Thinking):
     output_config: Object | None = None
 
     def openai_messages(self) -> list[Message]:
-        # The first of Claude Code's differs with each request.
+        # Claude Code's billing header differs with each request, and would defeat the prefix cache.
         system = [one for one in self.system or () if not (one.text or "").startswith(_BILLING)]
         text = _text(system)
         found = [Message(role="system", content=text)] if text else []
@@ -88,7 +88,7 @@ class Conversation(Thinking):
         return found
 
     def fields(self) -> dict[str, Any]:
-        """Those of a `CountRequest` that are others here."""
+        """The fields of a `CountRequest` that differ in this protocol."""
         single = (self.tool_choice or {}).get("disable_parallel_tool_use")
         return {
             "messages": self.openai_messages(),
@@ -110,7 +110,7 @@ class MessagesRequest(Conversation, Sampling):
     stream: bool | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Those of a `ChatRequest`."""
+        """The fields of a `ChatRequest` that differ in this protocol."""
         form = (self.output_config or {}).get("format") or self.output_format
         return {
             **super().fields(),
@@ -205,7 +205,7 @@ class MessageReply(NamedEvents):
         self._begun = False
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
-        if not self._begun:  # now it is known how much of the prompt was cached
+        if not self._begun:  # only now the number of cached tokens is known
             self._begun = True
             empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
             usage = {**self._usage(), "output_tokens": 0}
@@ -223,23 +223,23 @@ class MessageReply(NamedEvents):
             elif kind == "thinking":
                 block["signature"] = ""
             self._blocks.append(block)
-            yield self._of_block("content_block_start", content_block=block)
+            yield self._block_event("content_block_start", content_block=block)
         if not isinstance(piece, CallBegins):
             _, delta, name = _TEXTS[type(piece)]
             if kind != "tool_use":
                 self._blocks[-1][kind] += piece.text
-            yield self._of_block("content_block_delta", delta={"type": delta, name: piece.text})
+            yield self._block_event("content_block_delta", delta={"type": delta, name: piece.text})
 
     def end(self) -> Iterable[Event]:
         yield from self._close()
-        yield _event("message_delta", delta=self._ending(), usage=self._usage())
+        yield _event("message_delta", delta=self._stop_info(), usage=self._usage())
         yield _event("message_stop")
 
     def whole(self) -> Any:
         used = [block for block in self._blocks if block["type"] == "tool_use"]
         for block, call in zip(used, self.answer.calls, strict=True):
             block["input"] = call.as_object()
-        return {**self._head, "content": self._blocks, **self._ending(), "usage": self._usage()}
+        return {**self._head, "content": self._blocks, **self._stop_info(), "usage": self._usage()}
 
     def _close(self) -> Iterable[Event]:
         if not self._blocks:
@@ -247,13 +247,13 @@ class MessageReply(NamedEvents):
         block = self._blocks[-1]
         if block["type"] == "thinking":  # clients wait for a signature
             delta = {"type": "signature_delta", "signature": ""}
-            yield self._of_block("content_block_delta", delta=delta)
-        yield self._of_block("content_block_stop")
+            yield self._block_event("content_block_delta", delta=delta)
+        yield self._block_event("content_block_stop")
 
-    def _of_block(self, kind: str, **members: Any) -> Event:
+    def _block_event(self, kind: str, **members: Any) -> Event:
         return _event(kind, index=len(self._blocks) - 1, **members)
 
-    def _ending(self) -> dict[str, Any]:
+    def _stop_info(self) -> dict[str, Any]:
         reason = "tool_use" if self.answer.called else "end_turn"
         if self.answer.stream.finish_reason == "length":
             reason = "max_tokens"
@@ -281,4 +281,4 @@ _TEXTS = {
     CallBegins: ("tool_use", "", ""),
     CallArguments: ("tool_use", "input_json_delta", "partial_json"),
 }
-"""By pieces: the block, the kind of a delta, and the name of the text in it."""
+"""By type of piece: the type of the block, the type of its deltas, and their text field."""

@@ -1,4 +1,4 @@
-"""All endpoints, and what becomes of their results and errors."""
+"""All endpoints, and the conversion of their results and errors to responses."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def build(common: Common) -> ASGIApp:
         path = request.url.path
         return failure(path, ApiError(501, NOT_OFFERED[path]))
 
-    # Those below /v1 are there without it as well, except where llama.cpp has others.
+    # Paths below /v1 also work without it, except where llama.cpp has other endpoints.
     short = [(method, path.removeprefix("/v1"), handler) for method, path, handler in ENDPOINTS]
     routes = [
         Route(path, Application(common, handler), methods=[method])

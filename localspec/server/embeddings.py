@@ -22,7 +22,7 @@ Input = str | list[str] | list[int] | list[list[int]]
 
 
 class EmbeddingsRequest(Record):
-    """Texts are the `input`; older endpoints have names of their own for it."""
+    """The texts are in `input`; older endpoints have other names for it."""
 
     model: str | None = None
     input: Input | None = None
@@ -71,7 +71,7 @@ async def ollama(service: Service, wanted: EmbeddingsRequest) -> Any:
 
 async def ollama_single(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await service.open_model(wanted.model)
-    if not wanted.prompt:  # which loads the model
+    if not wanted.prompt:  # a request that only loads the model
         return {"embedding": []}
     (vector,), _ = await _vectors(service, model, wanted.prompt, "prompt", cut=True)
     return {"embedding": vector.tolist()}
@@ -88,8 +88,8 @@ async def _model(service: Service, wanted: EmbeddingsRequest) -> Model:
 async def _vectors(
     service: Service, model: Model, given: Input | None, name: str, *, cut: bool = False
 ) -> tuple[list[Vector], int]:
-    """A vector for each text of that name, made when it is this request's turn, and how many tokens
-    they have."""
+    """Embed the texts once a slot is free; return a vector for each, and the number of tokens.
+    `name`: the field of the texts, for errors."""
     if given is None:
         raise ApiError(400, f"{name} is missing. Give a text, or several.", param=name)
     several = isinstance(given, list) and not (given and isinstance(given[0], int))
@@ -111,15 +111,15 @@ async def _vectors(
         if len(text) > embedder.longest and not cut:
             raise ApiError(
                 400,
-                # The beginning in llama.cpp's words, which clients look for.
+                # It begins with llama.cpp's wording, which clients match.
                 f"The request of {len(text)} tokens exceeds the available context size "
                 f"({embedder.longest} tokens) of a text that is embedded. Send it in parts.",
                 code="context_length_exceeded",
                 param="input",
             )
 
-    def work(left: Callable[[], bool]) -> list[Vector]:
-        return [embedder.embed(text, left) for text in texts]
+    def work(disconnected: Callable[[], bool]) -> list[Vector]:
+        return [embedder.embed(text, disconnected) for text in texts]
 
     texts = [text[: embedder.longest] for text in texts]
-    return await service.in_turn(work), sum(map(len, texts))
+    return await service.run_in_slot(work), sum(map(len, texts))

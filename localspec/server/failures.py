@@ -45,20 +45,20 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if self.status in (408, 413, 415):  # the rest of the body would be taken for a request
+        if self.status in (408, 413, 415):  # the rest of the body would be parsed as a request
             headers["Connection"] = "close"
         return headers
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """Any exception as clients see it; an unexpected one goes into the log."""
+    """Convert any exception to the error that clients see; unexpected ones are logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextOverflow):
         more = {"n_prompt_tokens": error.needed, "n_ctx": error.available}
         return ApiError(
             400,
-            # llama.cpp's words, which clients look for.
+            # llama.cpp's wording, which clients match.
             f"The request of {error.needed} tokens exceeds the available context size "
             f"({error.available} tokens), which has to hold the answer as well. Send less, or "
             "restart the server with a longer context (--ctx).",
@@ -81,5 +81,5 @@ def error_body(path: str, error: ApiError) -> dict[str, Any]:
     if path.startswith("/api/"):
         return {"error": error.message}
     code = error.status if error.code is None else error.code
-    told = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
-    return {"error": {**told, **error.more}}
+    fields = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
+    return {"error": {**fields, **error.more}}

@@ -1,7 +1,7 @@
-"""Access to the server: by key, by host name, by origin of the page that asks.
+"""Access control by API key, host name and origin.
 
-A web page anywhere can have a name of its own point to 127.0.0.1 (DNS rebinding) and let a browser
-talk to this port. So the host must be a name of this machine, the origin allowed or the server's.
+A web page can point its own host name to 127.0.0.1 (DNS rebinding) and make a browser talk to this
+port. So the host must be a name of this machine, and the origin allowed or the server's own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from localspec.server.server_options import LOCAL, address_of, is_loopback
 from localspec.server.service import Common
 from localspec.text import printable
 
-_ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # before the path, as for a proxy
+_ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # as in requests to a proxy
 _PRIVATE = "Access-Control-Allow-Private-Network"
 OPEN = frozenset(["/", "/health", "/v1/health"])
 _RESERVED = (".localhost", ".internal")
-"""Ends of names that no public name server may answer for; Docker's containers use one of them."""
+"""Suffixes of names that public DNS must not resolve; Docker's containers use one of them."""
 
 
 class Guard:
@@ -56,18 +56,18 @@ class Guard:
         scope = {**scope, "path": path}
         self._common.requests += 1
 
-        async def sending(message: Message) -> None:
+        async def respond(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                answered = MutableHeaders(scope=message)
-                answered.setdefault("X-Content-Type-Options", "nosniff")
-                answered.setdefault("Cache-Control", "no-store")
-                answered.update(self._cors(headers))
+                response_headers = MutableHeaders(scope=message)
+                response_headers.setdefault("X-Content-Type-Options", "nosniff")
+                response_headers.setdefault("Cache-Control", "no-store")
+                response_headers.update(self._cors(headers))
             await send(message)
 
         try:
-            await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, sending)
+            await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, respond)
         finally:
             self._common.refused += status >= 400
             logger.info(
@@ -96,14 +96,14 @@ class Guard:
             if scope["path"] not in OPEN:
                 self._require_key(headers)
         except ApiError as error:
-            # The rest of its body would be taken for another request.
+            # The rest of the body would be parsed as another request.
             close = {"Connection": "close", **error.headers}
             return JSONResponse(error_body(scope["path"], error), error.status, close)
         return None
 
     def _require_host(self, header: str) -> None:
         host = _host_of(header)
-        # Only names can be made to point elsewhere.
+        # Only names can be rebound, addresses cannot.
         known = host is not None and (host in self._names or host.endswith(_RESERVED))
         if not known and (host is None or address_of(host) is None):
             why = (
@@ -116,7 +116,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is None or self._allows(origin):
             return
-        parts = _split(origin)
+        parts = _split_origin(origin)
         if parts.scheme not in ("http", "https") or parts.netloc != headers.get("host"):
             why = "Pages of that origin are not allowed here. Allow it with --cors."
             raise ApiError(403, why, code="origin_not_allowed")
@@ -134,7 +134,7 @@ class Guard:
 
     def _allows(self, origin: str) -> bool:
         cors = self._options.cors
-        parts = _split(origin)
+        parts = _split_origin(origin)
         own = parts.scheme in ("http", "https") and is_loopback(parts.hostname or "")
         return "*" in cors or origin in cors or (own and LOCAL in cors)
 
@@ -164,7 +164,7 @@ def _host_of(header: str) -> str | None:
     return (parts.hostname or "").rstrip(".") or None
 
 
-def _split(origin: str) -> SplitResult:
+def _split_origin(origin: str) -> SplitResult:
     try:
         return urlsplit(origin)
     except ValueError:

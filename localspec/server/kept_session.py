@@ -16,22 +16,22 @@ Prompted = str | Sequence[Mapping[str, Any]]
 
 
 class ServedSession:
-    """`notify` gets sentences about what could not be used or saved."""
+    """Restores and saves the conversation. `notify` is called with messages about failures."""
 
     def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
         self._path, self._notify = path, notify
         self._latest: tuple[Prompted | None, Stream] | None = None
 
-    def take_up(self, engine: Engine) -> None:
-        """Continue the conversation in the file; a SessionError where it cannot be read."""
+    def restore(self, engine: Engine) -> None:
+        """Continue the conversation in the file; a SessionError if it cannot be read."""
         for notice in engine.open_session(self._path).notices:
             self._notify(notice)
 
-    def answered(self, prompt: Prompted | None, stream: Stream) -> None:
-        """`prompt` is None where token ids were sent."""
+    def record_answer(self, prompt: Prompted | None, stream: Stream) -> None:
+        """Remember the latest answer; `prompt` is None if token ids were sent."""
         self._latest = prompt, stream
 
-    def keep(self, engine: Engine) -> None:
+    def save(self, engine: Engine) -> None:
         if self._latest is not None:
             try:
                 engine.save_session(self._path, _conversation(engine, *self._latest))

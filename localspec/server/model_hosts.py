@@ -1,6 +1,6 @@
 """The models of a server: the first is loaded at once, others on demand.
 
-Where memory does not hold another one, idle models are unloaded, least recently used first.
+If memory is short, idle models are unloaded, least recently used first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class Gate:
-    """Lets as many answers run as there are slots; on the event loop's thread."""
+    """Runs at most one answer per slot, others wait; used only on the event loop's thread."""
 
     def __init__(self, slots: int, most_waiting: int) -> None:
         self.slots = slots
@@ -49,21 +49,21 @@ class Gate:
         return self.slots - self._free.qsize()
 
     def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
-        """Have each work done with the number of a slot when it is its turn; an ApiError where the
-        queue has no room for all."""
+        """Queue each work, to be called with the number of a free slot; an ApiError if the queue
+        is full."""
         if len(self._tasks) + len(works) > self._most + self.slots:
             why = (
                 f"{self.running} answers are being generated and {self.waiting} wait, which is "
                 "the limit (--max-queue). Try again later."
             )
             raise ApiError(429, why, code="queue_full", retry_after=1)
-        tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
+        tasks = [asyncio.create_task(self._run_in_slot(work)) for work in works]
         for task in tasks:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return tasks
 
-    async def _in_turn(self, work: Callable[[int], Awaitable[Value]]) -> Value:
+    async def _run_in_slot(self, work: Callable[[int], Awaitable[Value]]) -> Value:
         slot = await self._free.get()
         try:
             return await work(slot)
@@ -78,9 +78,9 @@ Opener = Callable[[Callable[[float], None]], OpenModel]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedModel:
-    """A model that clients may ask for. `name`: None takes the model's own; `aliases`: all that the
-    user gave; `reference`: what the user typed, which clients may use as well; `needs`: bytes of
-    memory that it will take, 0 where unknown."""
+    """A model that clients may request. `name`: None means the model's own; `aliases`: other names
+    from the user; `reference`: the argument that the user typed, also accepted as a name;
+    `needs`: bytes of memory that it will take, 0 if unknown."""
 
     opener: Opener
     name: str | None = None
@@ -94,8 +94,8 @@ class OfferedModel:
 
 
 class ModelHost:
-    """Loads a model in a thread; all else belongs to the event loop's. `users` are requests that
-    need it, the last of which came at `used`, on the monotonic clock."""
+    """One model and its state. It is loaded in a thread; all else runs on the event loop's.
+    `users`: running requests for it; `used`: monotonic time of the latest one."""
 
     def __init__(self, offer: OfferedModel, max_queue: int) -> None:
         self.offer = offer
@@ -116,7 +116,7 @@ class ModelHost:
 
     @property
     def engine(self) -> Engine | None:
-        """None while it is not loaded, or where the model makes only embeddings."""
+        """None if it is not loaded, or the model only makes embeddings."""
         return None if isinstance(self.opened, EmbeddingModel) else self.opened
 
     @property
@@ -142,14 +142,14 @@ class ModelHost:
         more = {"progress": round(self.progress, 3)}
         raise ApiError(503, "Loading model", retry_after=1, more=more)
 
-    def goes_by(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         name = name.removesuffix(":latest")  # ollama's clients may add it
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> OpenModel:
-        """Open the model; a LocalspecError where it cannot be."""
-        # In a task of its own: a request that is cancelled does not end it.
+        """Open the model; a LocalspecError if that fails."""
+        # In a separate task, so that cancelling the request does not stop it.
         self._loading = asyncio.ensure_future(self._load())
         return await asyncio.shield(self._loading)
 
@@ -168,19 +168,19 @@ class ModelHost:
 
     async def unload(self) -> None:
         if self.offer.session is not None and self.engine is not None:
-            await asyncio.to_thread(self.offer.session.keep, self.engine)
+            await asyncio.to_thread(self.offer.session.save, self.engine)
         opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
         for one in (embedder, opened):
             if one is not None:
                 await asyncio.to_thread(one.close)
 
-    def answered(self, prompt: Prompted | None, stream: Stream) -> None:
+    def record_answer(self, prompt: Prompted | None, stream: Stream) -> None:
         if self.offer.session is not None:
-            self.offer.session.answered(prompt, stream)
+            self.offer.session.record_answer(prompt, stream)
 
     async def embedder(self) -> Embedder | EmbeddingModel:
-        """Made when it is first needed; a NativeError where the model gives no embeddings."""
+        """Return the embedder, created on first use; a NativeError if the model has none."""
         self.require_opened()
         if isinstance(self.opened, EmbeddingModel):
             return self.opened
@@ -204,7 +204,7 @@ class ModelHost:
 
         opened = self.offer.opener(report)
         if self.offer.session is not None and not isinstance(opened, EmbeddingModel):
-            self.offer.session.take_up(opened)
+            self.offer.session.restore(opened)
         return opened
 
 
@@ -225,32 +225,32 @@ class Models:
 
     @property
     def current(self) -> ModelHost:
-        """The one that was used last, or else the first."""
+        """The model that was used last, or else the first."""
         loaded = [host for host in self.hosts if host.opened is not None]
         return max(loaded, key=lambda host: host.used) if loaded else self.hosts[0]
 
     def find(self, name: str | None) -> ModelHost:
-        """The model of a name: any name where there is one only, and "" for the first."""
+        """Find a model by name; the first for "" or None, the only one for any name."""
         if len(self.hosts) == 1 or not name:
             return self.hosts[0]
         return self.named(name)
 
     def named(self, name: str) -> ModelHost:
         for host in self.hosts:
-            if host.goes_by(name):
+            if host.has_name(name):
                 return host
         names = ", ".join(host.name for host in self.hosts)
         why = f"There is no model '{printable(name, 100)}' here. Ask for one of: {names}."
         raise ApiError(404, why, code="model_not_found", param="model")
 
     def require_started(self) -> None:
-        """Return once the first model was loaded; later none may be."""
+        """Raise an ApiError until the first model has been loaded; it may be unloaded later."""
         if not self._started:
             self.hosts[0].require_opened()
 
     async def enter(self, host: ModelHost) -> None:
-        """Have a model loaded until `leave`; an ApiError before the first was, a LocalspecError
-        where it cannot be."""
+        """Load a model, and keep it until `leave`; an ApiError before the first is loaded, a
+        LocalspecError if loading fails."""
         self.require_started()
         host.users += 1
         host.used = time.monotonic()
@@ -269,7 +269,7 @@ class Models:
         self._left.set()
 
     async def unload(self, host: ModelHost) -> None:
-        """Unload it as soon as no request needs it; the next one loads it again."""
+        """Unload a model as soon as no request uses it; the next request loads it again."""
         self.require_started()
         async with self._one_at_a_time:
             while host.users:
@@ -282,7 +282,7 @@ class Models:
             await host.close()
 
     async def _make_room(self, host: ModelHost) -> None:
-        """Unload other models until this one fits, as soon as no request needs them."""
+        """Unload other models, once no request uses them, until this one fits."""
         need = await asyncio.to_thread(host.offer.needs)
         while need > psutil.virtual_memory().available:
             loaded = [one for one in self.hosts if one.opened is not None]

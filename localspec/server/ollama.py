@@ -23,7 +23,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
-from localspec.server.chat_prompt import ask_of
+from localspec.server.chat_prompt import request_of
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.model_hosts import ModelHost
@@ -99,7 +99,7 @@ def _schema(form: str | dict[str, Any] | None) -> dict[str, Any] | None:
 
 async def chat(service: Service, wanted: ChatRequest) -> Any:
     if not wanted.messages:
-        return await _without_prompt(service, wanted, "message")
+        return await _load_or_unload(service, wanted, "message")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
     answers = await openai.begin(service, wanted.as_chat(wanted.messages, wanted.tools))
@@ -109,7 +109,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
 async def generate(service: Service, wanted: GenerateRequest) -> Any:
     """Answer a prompt, through the template unless it is raw."""
     if not (wanted.prompt or wanted.suffix):
-        return await _without_prompt(service, wanted, "response")
+        return await _load_or_unload(service, wanted, "response")
     engine = await service.open(wanted.model)
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
         raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
@@ -122,22 +122,22 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         messages.insert(0, Message(role="system", content=wanted.system))
     asked = wanted.as_chat(messages)
     if wanted.suffix:
-        filled = asked.between(engine, wanted.prompt, wanted.suffix)
+        filled = asked.infill_prompt(engine, wanted.prompt, wanted.suffix)
         ask = asked.ask(service, engine, filled)
     elif wanted.raw or engine.model.chat_template is None:
         if wanted.images:
             raise ApiError(400, "Images need the model's chat template. Leave raw out.")
         ask = asked.ask(service, engine, wanted.prompt)
     else:
-        ask = await ask_of(engine, asked.chat(service, engine))
+        ask = await request_of(engine, asked.chat(service, engine))
         if wanted.context:
             assert isinstance(ask.prompt, Tokens)
-            ask = replace(ask, prompt=_behind(wanted.context, ask.prompt, engine))
+            ask = replace(ask, prompt=_append_to_context(wanted.context, ask.prompt, engine))
     return OllamaReply(await service.begin(engine, ask), wanted, "response")
 
 
-def _behind(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
-    """A prompt after the tokens of an earlier one and its answer."""
+def _append_to_context(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
+    """Append a prompt to the tokens of an earlier conversation."""
     vocabulary = engine.model.vocabulary
     again = vocabulary.adds_bos and prompt[0] == vocabulary.bos
     found = Tokens([*context, *prompt[again:]])
@@ -145,8 +145,8 @@ def _behind(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
     return found
 
 
-async def _without_prompt(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
-    """Load the model, or unload it."""
+async def _load_or_unload(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
+    """Load the model, or unload it if keep_alive is 0."""
     unloads = wanted.keep_alive is not None and str(wanted.keep_alive).rstrip("hms") == "0"
     if unloads:
         host = service.common.models.find(wanted.model)
@@ -159,7 +159,7 @@ async def _without_prompt(service: Service, wanted: OllamaRequest, member: str) 
 
 
 class OllamaReply(Reply):
-    """The answer in ollama's format, with the text in `member`, "message" or "response"."""
+    """The answer in ollama's format; `member` has the text: "message" or "response"."""
 
     media_type: ClassVar[str] = "application/x-ndjson"
     ping: ClassVar[bytes] = b""
@@ -175,17 +175,17 @@ class OllamaReply(Reply):
         thought = piece.text if isinstance(piece, Thought) else ""
         if text or thought or part.logprobs:
             yield self._line(text, thought, logprobs=part.logprobs)
-        if part.complete and calls:  # which come when they are complete
+        if part.complete and calls:  # calls are sent when they are complete
             yield self._line(calls=calls)
 
     def end(self) -> Iterable[Event]:
-        yield {**self._line(), **self._ending()}
+        yield {**self._line(), **self._final()}
 
     def whole(self) -> Any:
         one = self.answer
-        return {**self._line(one.text, one.thought, one.calls, one.logprobs), **self._ending()}
+        return {**self._line(one.text, one.thought, one.calls, one.logprobs), **self._final()}
 
-    def encoded(self, value: Event) -> bytes:
+    def encode(self, value: Event) -> bytes:
         return as_json(value) + b"\n"
 
     def _line(
@@ -196,13 +196,13 @@ class OllamaReply(Reply):
         logprobs: Sequence[TokenLogprob] = (),
     ) -> Event:
         head = {"model": self.model, "created_at": _now()}
-        told = chat_logprobs(logprobs, self.engine)
-        more = {"logprobs": told} if self._wanted.logprobs and told else {}
+        entries = chat_logprobs(logprobs, self.engine)
+        more = {"logprobs": entries} if self._wanted.logprobs and entries else {}
         return {**head, **_content(self._member, text, thought, calls), "done": False, **more}
 
-    def _ending(self) -> Event:
+    def _final(self) -> Event:
         stats = self.answer.stream.stats
-        load = round(stats.calibration_seconds * 1e9)  # once, as loading is
+        load = round(stats.calibration_seconds * 1e9)  # done once, like loading
         prompt, decode = round(stats.prompt_seconds * 1e9), round(stats.decode_seconds * 1e9)
         return {
             "done": True,
@@ -243,7 +243,7 @@ class ShowRequest(Record):
 
 async def tags(service: Service) -> Any:
     service.require_started()
-    return {"models": [_described(host) for host in service.common.models.hosts]}
+    return {"models": [_describe(host) for host in service.common.models.hosts]}
 
 
 async def ps(service: Service) -> Any:
@@ -251,7 +251,7 @@ async def ps(service: Service) -> Any:
     more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
     return {
         "models": [
-            {**_described(host), **more, "context_length": host.engine.context_length}
+            {**_describe(host), **more, "context_length": host.engine.context_length}
             for host in service.common.models.hosts
             if host.engine is not None
         ]
@@ -269,7 +269,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
     }
     parameters = {"num_ctx": engine.context_length, **settings_of(service.defaults)}
     about = await asyncio.to_thread(_model_info, engine.model.path)
-    # Clients take it for what a request may have.
+    # Clients read it as the limit of a request.
     about[f"{about.get('general.architecture')}.context_length"] = engine.context_length
     return {
         "modelfile": "",
@@ -283,7 +283,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
 
 
 def _model_info(path: Path) -> dict[str, Any]:
-    """The file's metadata with numbers as numbers; None for arrays, as from ollama."""
+    """The file's metadata; None for arrays, as in ollama."""
     found = read_gguf(path, tensors=False).metadata
     simple = (str, int, float)
     return {
@@ -296,7 +296,7 @@ async def version(service: Service) -> Any:
     return {"version": VERSION}
 
 
-def _described(host: ModelHost) -> dict[str, Any]:
+def _describe(host: ModelHost) -> dict[str, Any]:
     path = host.path
     assert path is not None, "models that are not loaded have files"
     digest = hashlib.sha256(f"{path}:{path.stat().st_size}".encode()).hexdigest()

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from localspec import paths
 from localspec.server.failures import ApiError
-from localspec.server.reply import event, streaming
+from localspec.server.reply import event, streaming_response
 from localspec.server.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
@@ -46,7 +46,7 @@ async def events(service: Service) -> Response:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(draining.wait(), _PAUSE)
 
-    return streaming(states())
+    return streaming_response(states())
 
 
 def _require_ui(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Replies: JSON at once, or events while an answer is generated."""
+"""Replies: one JSON object, or events during generation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Event = Mapping[str, Any]
 
 
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""For clients that split a stream at them, as Python's `splitlines` does."""
+"""Escapes for line ends at which some clients split a stream, as Python's `splitlines` does."""
 
 
 def as_json(value: Any) -> bytes:
@@ -37,16 +37,16 @@ def json_response(
     return Response(as_json(value), status, headers, "application/json")
 
 
-def streaming(
+def streaming_response(
     parts: AsyncGenerator[bytes, None], media_type: str = "text/event-stream"
 ) -> Response:
-    """A response of parts that come as they are made, and end when the client disconnects."""
+    """Return a response that streams the parts until the client disconnects."""
     return StreamingResponse(parts, headers={"X-Accel-Buffering": "no"}, media_type=media_type)
 
 
 class Reply:
-    """The answers to one request, in the format of a protocol, whole or as events. `ping` is sent
-    after some seconds of silence, `last` at the end of a stream."""
+    """Formats the answers to one request in a protocol, as one object or as events. `ping` is sent
+    after some seconds without output, `last` at the end of a stream."""
 
     media_type: ClassVar[str] = "text/event-stream"
     ping: ClassVar[bytes] = b": still there\n\n"
@@ -73,19 +73,19 @@ class Reply:
     def whole(self) -> Any:
         raise NotImplementedError
 
-    def encoded(self, value: Event) -> bytes:
+    def encode(self, value: Event) -> bytes:
         return event(value)
 
     def thought_tokens(self, answer: Answer) -> int:
-        """Tokens of the thoughts in an answer, whatever it was drafted by."""
+        """Count the tokens of the thoughts in an answer."""
         tokenize = self.engine.model.vocabulary.tokenize
         return len(tokenize(answer.thought, special=False, add_bos=False))
 
     async def response(self, request: Request) -> Response:
-        """The reply as the client wants it; ClientGone where it disconnected."""
+        """Return the response, streamed or not; ClientGone if the client disconnected."""
         self._path = request.url.path
         if self.streamed:
-            return streaming(self._encoded_events(), self.media_type)
+            return streaming_response(self._encoded_events(), self.media_type)
 
         async def run() -> None:
             async for _ in self._events():
@@ -109,15 +109,15 @@ class Reply:
     async def _encoded_events(self) -> AsyncGenerator[bytes, None]:
         try:
             async for one in self._events():
-                yield self.ping if one is None else self.encoded(one)
+                yield self.ping if one is None else self.encode(one)
             if self.last:
                 yield self.last
         except Exception as error:
-            yield self.encoded(self.failed(as_api_error(error)))
+            yield self.encode(self.failed(as_api_error(error)))
 
 
 class NamedEvents(Reply):
-    def encoded(self, value: Event) -> bytes:
+    def encode(self, value: Event) -> bytes:
         return f"event: {value['type']}\n".encode() + event(value)
 
 
@@ -126,7 +126,7 @@ class ClientGone(Exception):
 
 
 async def while_connected(request: Request, work: Awaitable[Value]) -> Value:
-    """Its result; it is cancelled when the client disconnects: ClientGone."""
+    """Await work; if the client disconnects first, cancel it and raise ClientGone."""
 
     async def disconnected() -> None:  # the body was read before
         while (await request.receive())["type"] != "http.disconnect":

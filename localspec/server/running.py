@@ -1,4 +1,4 @@
-"""The life of the server: sockets, a model that loads meanwhile, and an orderly end."""
+"""Runs the server: sockets, loading the model in the background, and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from localspec.text import printable
 
 
 def protocol_class(options: ServerOptions) -> type[H11Protocol]:
-    """Connections with time limits: uvicorn has none for the head of a request, nor for a client
-    that does not read."""
+    """Return a protocol with timeouts that uvicorn lacks: for the head of a request, and for
+    clients that do not read."""
 
     class Connection(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
-        _stuck: asyncio.TimerHandle | None = None
+        _timeout: asyncio.TimerHandle | None = None
+        _write_timeout: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._be_patient()
+            self._start_timeout()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.cycle is None or self.cycle.response_complete:
-                self._be_patient()
-            elif self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
+                self._start_timeout()
+            elif self._timeout is not None:
+                self._timeout.cancel()
+                self._timeout = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self._patience, self._stuck):
+            for timer in (self._timeout, self._write_timeout):
                 if timer is not None:
                     timer.cancel()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stuck = self.loop.call_later(options.write_timeout, self.transport.abort)
+            self._write_timeout = self.loop.call_later(options.write_timeout, self.transport.abort)
 
         def resume_writing(self) -> None:
-            if self._stuck is not None:
-                self._stuck.cancel()
-                self._stuck = None
+            if self._write_timeout is not None:
+                self._write_timeout.cancel()
+                self._write_timeout = None
             super().resume_writing()
 
         def timeout_keep_alive_handler(self) -> None:
@@ -67,9 +67,9 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             else:
                 super().timeout_keep_alive_handler()
 
-        def _be_patient(self) -> None:
-            if self._patience is None:
-                self._patience = self.loop.call_later(options.header_timeout, self.transport.abort)
+        def _start_timeout(self) -> None:
+            if self._timeout is None:
+                self._timeout = self.loop.call_later(options.header_timeout, self.transport.abort)
 
     return Connection
 
@@ -80,8 +80,8 @@ _HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Window
 
 @contextlib.contextmanager
 def listening_sockets(options: ServerOptions) -> Generator[list[socket.socket], None, None]:
-    """Sockets at the hosts and the port of the options; a LocalspecError where that is taken, a
-    UsageError for a host that is not this machine's."""
+    """Open sockets at the hosts and port of the options; a LocalspecError if the port is taken, a
+    UsageError if a host is not an address of this machine."""
     with contextlib.ExitStack() as stack:
         found: list[socket.socket] = []
         for host in options.hosts:
@@ -97,18 +97,18 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"There is no host '{host}'. Give an address of this machine with --host."
         ) from None
-    # A name may stand for addresses of both kinds; clients try 127.0.0.1.
+    # A name may have IPv4 and IPv6 addresses; clients try 127.0.0.1.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
         server = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        raise _refused(host, port, error) from None
+        raise _listen_error(host, port, error) from None
     server.setblocking(False)
     return server
 
 
-def _refused(host: str, port: int, error: OSError) -> LocalspecError:
+def _listen_error(host: str, port: int, error: OSError) -> LocalspecError:
     if error.errno == errno.EADDRNOTAVAIL:
         return UsageError(f"This machine has no address {host}. Name another one with --host.")
     known = {
@@ -129,7 +129,7 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """The first signal drains it, a second one has it `cut`."""
+    """A server that the first signal drains, and a second one stops at once (`cut`)."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
@@ -138,7 +138,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        # A shell has jobs in the background ignore Ctrl+C; leave that so.
+        # Shells make background jobs ignore Ctrl+C; keep that.
         before = {
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM, *_HANGUP)

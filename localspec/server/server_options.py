@@ -14,9 +14,9 @@ LOCAL = "localhost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options of `localspec serve`, see its `--help`, and limits in bytes and seconds;
-    UsageError. `write_timeout`: how long a client may leave its full buffers unread; `drain`: how
-    long running answers get when the server stops."""
+    """The options of `localspec serve` (see its `--help`), and limits in bytes and seconds; a
+    UsageError if one is invalid. `write_timeout`: how long a client may leave a full buffer
+    unread; `drain`: time for running answers when the server stops."""
 
     host: str = "127.0.0.1"
     port: int = 8080

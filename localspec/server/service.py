@@ -1,4 +1,4 @@
-"""What every endpoint works with: the model, the queue, the limits."""
+"""The context of a request: its model, the queue and the limits."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from localspec.server.failures import ApiError, logger
 from localspec.server.model_hosts import ModelHost, Models
 from localspec.server.reply import while_connected
 from localspec.server.server_options import ServerOptions
-from localspec.server.wire import Wire, parsed, read_body
+from localspec.server.wire import Wire, parse_body, read_body
 
 Value = TypeVar("Value")
 
 _IMAGES = 16
-"""How much more a request may have that may have images."""
+"""Factor for the body limit if the model accepts images."""
 FINGERPRINT = f"b-localspec-{__version__}"
-"""Of answers; clients of llama.cpp expect a b."""
+"""`system_fingerprint` of answers; clients of llama.cpp expect it to begin with b."""
 
 
 @dataclass(slots=True)
 class Common:
-    """What all requests to a server share, and how many there were; `draining` is set once it is
-    to stop; `connections`: those that are open."""
+    """State that all requests to a server share. `draining` is set when the server stops;
+    `connections`: the open ones."""
 
     options: ServerOptions
     defaults: SamplingParams
@@ -44,7 +44,7 @@ class Common:
 
 
 class Service:
-    """What one request works with. Leave it, whatever happens."""
+    """The context of one request. Always call `leave` at the end."""
 
     def __init__(self, common: Common, request: Request) -> None:
         self.common = common
@@ -56,7 +56,7 @@ class Service:
 
     @property
     def host(self) -> ModelHost:
-        """The model that the request is for; before it names one, the one in use."""
+        """The model that the request names; until it is known, the current one."""
         models, name = self.common.models, self.request.query_params.get("model")
         return self._entered or (models.find(name) if name else models.current)
 
@@ -65,13 +65,12 @@ class Service:
         self.common.models.require_started()
 
     def engine(self) -> Engine:
-        """To look at; it may be gone at the next await."""
+        """The loaded engine, only for use before the next await: it may be unloaded then."""
         self._require_open()
         return self.host.require()
 
     async def open(self, name: str | None) -> Engine:
-        """What a client asks for, until the request is left; a LocalspecError where it cannot be
-        loaded."""
+        """Load a model and keep it until `leave`; a LocalspecError if it cannot be loaded."""
         await self.open_model(name)
         return self.host.require()
 
@@ -95,15 +94,15 @@ class Service:
             raise ApiError(503, "The server is stopping.")
 
     async def read(self, record: type[Wire]) -> Wire:
-        """The body of the request; an empty one is {}."""
+        """Parse the body of the request; an empty one counts as {}."""
         options, engine = self.options, self.host.engine
         images = engine is not None and engine.prompts.sees_images
         most = options.body * (_IMAGES if images else 1)
         body = await read_body(self.request, most=most, timeout=options.body_timeout)
-        return await asyncio.to_thread(parsed, body or b"{}", record)
+        return await asyncio.to_thread(parse_body, body or b"{}", record)
 
-    async def begin(self, engine: Engine, *asks: StreamRequest) -> Answers:
-        answers = Answers(self.host, engine, asks)
+    async def begin(self, engine: Engine, *requests: StreamRequest) -> Answers:
+        answers = Answers(self.host, engine, requests)
         self._answers.append(answers)
         await answers.begin()
         if self.options.log_prompts:
@@ -112,20 +111,20 @@ class Service:
                 logger.info("prompt: %s", json.dumps(prompt))
         return answers
 
-    async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:
-        """The result of work that is done in a thread when it is its turn; it gets a function that
-        returns whether the client has disconnected: ClientGone."""
-        left = threading.Event()
+    async def run_in_slot(self, work: Callable[[Callable[[], bool]], Value]) -> Value:
+        """Do work in a thread once a slot is free, and return its result. The work gets a function
+        that tells whether the client has disconnected, which raises ClientGone here."""
+        disconnected = threading.Event()
 
-        async def inside(_slot: int) -> Value:
-            working = asyncio.ensure_future(asyncio.to_thread(work, left.is_set))
+        async def run(_slot: int) -> Value:
+            working = asyncio.ensure_future(asyncio.to_thread(work, disconnected.is_set))
             try:
                 return await asyncio.shield(working)
             except asyncio.CancelledError:
-                left.set()  # the slot stays taken until the thread has seen it
+                disconnected.set()  # the slot stays taken until the thread has seen it
                 await asyncio.wait({working})
-                working.exception()  # which the client does not wait for
+                working.exception()  # retrieved so that asyncio does not log it
                 raise
 
-        (task,) = self.host.gate.submit(inside)
+        (task,) = self.host.gate.submit(run)
         return await while_connected(self.request, task)

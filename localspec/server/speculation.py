@@ -1,4 +1,4 @@
-"""The drafter of each token of an answer, and the gain, for clients that ask for them
+"""The drafter of each token of an answer, and the speed-up, for clients that request them
 (`"speculation": true`), such as the page."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Speculation:
         self._due = time.monotonic()
 
     def step(self, chunk: Chunk) -> dict[str, Any]:
-        """The tokens of a step as (text, source), and regularly the figures so far. A character of
-        several tokens belongs to its last one."""
+        """The tokens of a step as (text, source), and at intervals the current figures. A character
+        of several tokens belongs to the last one."""
         if chunk.step is None:
             return {}
         self._meter.add(chunk.step)
@@ -54,7 +54,7 @@ class Speculation:
                 "tokens_per_second": figures.speed or None,
                 "tokens_per_pass": figures.tokens_per_pass or None,
                 "drafters": [
-                    {"source": source, "name": _named(source), "accepted": kept, "tested": tested}
+                    {"source": source, "name": _label(source), "accepted": kept, "tested": tested}
                     for source, (kept, tested) in figures.by_drafter.items()
                 ],
                 "undrafted": sum(figures.reasons.values()),
@@ -63,5 +63,5 @@ class Speculation:
         }
 
 
-def _named(source: str) -> str:
+def _label(source: str) -> str:
     return named(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source

@@ -1,6 +1,6 @@
-"""Calls of tools, found in a model's text as it comes, in the formats that models were trained on.
+"""Readers of tool calls in a model's text, in the formats that models were trained on.
 
-What there is of a call is parsed again with every piece, so a format is a function of a text.
+The text of a call so far is parsed again with every piece, so a format is a function of a text.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 
 Schemas = Mapping[str, Mapping[str, Any]]
 Parsed = tuple[list[tuple[str, str]], int | None]
-"""Names and arguments (JSON, of which the last may be a beginning) of calls, and where these end;
-None where they go on."""
+"""Names and arguments (JSON, the last one possibly incomplete) of calls, and the position of their
+end; None while they are incomplete."""
 _Format = Callable[[str, re.Match[str], Schemas], Parsed]
 
 FUNCTIONARY = ">>>"
-"""What its prompts end with."""
+"""The end of functionary's prompts."""
 _MARKS = (
     *("<tool_call>", "<function=", "[TOOL_CALLS]", "<tools>", "<function_call>", "```json"),
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>", "<longcat_tool_call>"),
@@ -51,16 +51,16 @@ _CLOSES = (
 _FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
 _WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>")
 CONTROL = (*_MARKS, *_CLOSES, *_WITHIN)
-"""Around and within calls: those that are control tokens of a model have to be seen."""
+"""Marks around and within calls. If they are control tokens, they must be part of the text."""
 _LONGEST = 120
-"""Characters before a call's name or arguments, apart from its name."""
+"""Limit of characters before a call's name or arguments, without the name."""
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
 _BEFORE_NAME |= {"tool_call", "tool_calls"}
 _LINE = re.compile(
     r"""\n\s*(?:\[?\s*\{\s*(?:("(?:name|type|function|tool_calls?|tool_name)"\s*:)|"\w*"?\s*\Z)"""
     r"|\[?\s*\{?\s*\Z)"
 )
-"""Where a line begins as a call without a mark, or may begin so."""
+"""A line that begins, or may begin, with an unmarked call."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
@@ -75,17 +75,17 @@ _PLAIN_WORDS, _WORDS = (
     )
     for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
 )
-"""Strings of JSON and Python, brackets, commas before these, and what may be True, False or None in
-either. The second has strings with quotes in them, as models write code in JSON."""
+"""Strings, brackets, trailing commas, and literals of JSON and Python. The second also accepts
+unescaped quotes within strings, as models write code in JSON."""
 _OPEN_END = re.compile(r"[\"']\s*\Z")
-"""What may be within a string yet."""
+"""A quote at the end that may still be within the string."""
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _OF_PYTHON = {other: one for one, other in _LITERALS.items()}
 _ESCAPES = re.compile(
     r"""(?s)(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
 )
-"""In a string: an escape of JSON, the beginning of one, what JSON escapes and what it does not."""
+"""In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _TYPES |= {"array": list, "null": type(None)}
@@ -107,21 +107,21 @@ class _NotCall(ValueError):
     """The text cannot be a call."""
 
 
-def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
     Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
     makes it a call where no mark of calls precedes it."""
-    start, end = found.end(), _closing(text, found.end())
+    start, end = found.end(), _closing_end(text, found.end())
     more = ""
     if end is None and (inner := _ARGUMENTS.search(text, start)):
-        at = _closing(text, inner.end()) or len(text)
-        if _FORGOTTEN.match(text, at):  # a bracket, as models do
+        at = _closing_end(text, inner.end()) or len(text)
+        if _FORGOTTEN.match(text, at):  # models forget the last bracket
             end, more = at, "}"
     said = _as_json(text[start:end]) + more
     call = _partial(said, True)
     name, only = call.get("name", call.get("tool_name")), "".join(call)
     if only in tools and isinstance(call.get(only), dict):
-        return ([], None) if end is None else ([(only, _dumped(call[only]))], end)
+        return ([], None) if end is None else ([(only, _dump(call[only]))], end)
     if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
         return [], None
     marked = found["mark"] not in (None, "```json")
@@ -130,7 +130,7 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return [(name, _arguments(said, complete=end is not None))], end
 
 
-def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """Parameters between tags, where a value that spells one of them does not end:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2; M3
@@ -151,13 +151,13 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
         raw = _RAW.fullmatch(value)
-        value = raw[1] if raw else _typed(value, _kinds(known.get(parameter[1]), root))
-        told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
+        value = raw[1] if raw else _parse_value(value, _kinds(known.get(parameter[1]), root))
+        told.append(f"{_dump(parameter[1])}: {_dump(value)}")
         at = parameter.end()
     if end is not None and not told:
         for key, value in _CHILD.findall(body):
             kinds = _kinds(known.get(key), root)
-            told.append(f"{_dumped(key)}: {_dumped(_nested(value, kinds))}")
+            told.append(f"{_dump(key)}: {_dump(_parse_nested(value, kinds))}")
     begun = _BEGUN.search(body, at)
     grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
     if end is None and begun and grows and _kinds(known.get(begun[1]), root) == {str}:
@@ -165,24 +165,24 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         marks = ("</param>", "</parameter>", "</｜DSML｜parameter>", "</arg_value>")
         held = max(held_back(said, mark, also="\n") for mark in marks)
         value = said[: len(said) - held if may_end is None else may_end.start()]
-        told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
+        told.append(f"{_dump(begun[1])}: {_dump(value)[:-1]}")
     return [(name, "{" + ", ".join(told) + "}" * (end is not None))], end
 
 
-def _nested(value: str, kinds: set[type]) -> Any:
-    """A value of MiniMax M3: items of a list, or members of an object, are tags within it."""
+def _parse_nested(value: str, kinds: set[type]) -> Any:
+    """Parse a value of MiniMax M3, in which items and members are nested tags."""
     inner = _CHILD.findall(value) if not kinds or kinds & {dict, list} else ()
     if not inner:
-        return _typed(value, kinds)
-    found = [(key, _nested(one, set())) for key, one in inner]
+        return _parse_value(value, kinds)
+    found = [(key, _parse_nested(one, set())) for key, one in inner]
     return (
         dict(found) if kinds & {dict} or {*dict(found)} != {"item"} else [one for _, one in found]
     )
 
 
-def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """A name, then its arguments as JSON, see `_formats`."""
-    start, end = found.end(), _closing(text, found.end())
+    start, end = found.end(), _closing_end(text, found.end())
     said = _as_json(text[start:end])
     if end is None:
         _partial(said, True)
@@ -190,33 +190,33 @@ def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return [(found["name"], said)], end
 
 
-def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`call:NAME{x:<escape>…<escape>,y:1}<end_function_call>` (FunctionGemma; Gemma 4 has other
-    marks), told once it is complete."""
+    marks), sent once it is complete."""
     ends = _QUOTED_ENDS.search(text, found.end())
     if ends is None:
         return [], None
     parts = _QUOTES.split(text[found.end() : ends.start()])
     told = "".join(
-        _dumped(part) if number % 2 else _BARE.sub(_bare, part) for number, part in enumerate(parts)
+        _dump(part) if number % 2 else _BARE.sub(_quote, part) for number, part in enumerate(parts)
     )
     _partial(told, False)
     return [(found["name"], told)], ends.end()
 
 
-def _bare(found: re.Match[str]) -> str:
-    """A word without quotes, as JSON."""
+def _quote(found: re.Match[str]) -> str:
+    """Convert an unquoted word to JSON."""
     said = found[1] or ""
     with suppress(ValueError):
         if found[3] != ":":
             json.loads(_as_json(said))
             return _as_json(said)
-    return _dumped(said) + found[2] if said else found[0]
+    return _dump(said) + found[2] if said else found[0]
 
 
-def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), told once complete."""
-    start, end = found.end(), _closing(text, found.end(), _PLAIN_WORDS)
+def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), sent once complete."""
+    start, end = found.end(), _closing_end(text, found.end(), _PLAIN_WORDS)
     if end is None:
         return [], None
     try:
@@ -233,13 +233,13 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
     if not isinstance(call, ast.Call) or call.args:
         raise _NotCall
     arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    return ast.unparse(call.func), _dumped(arguments)
+    return ast.unparse(call.func), _dump(arguments)
 
 
 @lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
 def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
-    """What a call has before its arguments, by format, and what reads these; `names`: the functions
-    that the request has."""
+    """The header of a call and the function that reads its arguments, by format. `names`: the
+    request's functions."""
     known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
     marks = sorted((one for one in _MARKS if one != "<function="), key=len, reverse=True)
     one = f"(?:{'|'.join(map(re.escape, marks))})"
@@ -250,67 +250,77 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         (
             rf'{maybe}(?:{{\s*"tool_calls?"\s*:\s*)?\[?\s*'
             rf'(?:{{[^{{}}]{{,200}}"function"\s*:\s*)?(?={{)',
-            _json,
+            _read_json,
         ),
-        (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
+        (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _read_named),  # Llama 3.1
         (
             rf'{maybe}<(?:function(?:="?| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
-            _tagged,
+            _read_tagged,
         ),
-        (rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
-        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _python),
+        (
+            rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)",
+            _read_tagged,
+        ),
+        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _read_python),
         (
             # DeepSeek, R1 (with a type before the name and a fence behind it), Kimi K2, Solar.
             rf"{mark}(?:function<｜tool▁sep｜>|functions\.|\w*<\|tool_call:name\|>)?"
             r"(?P<name>[\w.-]+?)(?::\d+)?\s*(?:<｜tool▁sep｜>|\n```json\n|"
             r"<\|tool_call_argument_begin\|>|<\|tool_call:args\|>)\s*(?={)",
-            _named,
+            _read_named,
         ),
-        (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", _quoted),
+        (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", _read_quoted),
         # Mistral, whose marks are control tokens and leave no text; functionary.
-        (rf"{mark}(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)", _named),
+        (
+            rf"{mark}(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)",
+            _read_named,
+        ),
     )
     return [(re.compile(pattern), read) for pattern, read in table]
 
 
 class CallReader:
-    """Text, and calls: behind a mark, at the beginning, or behind another call. `only`: a grammar
-    allows nothing but calls, so an incomplete one is dropped. `single`: calls after the first are
-    dropped. `begun`: what the prompt ended with."""
+    """Reads text and calls, which follow a mark, the beginning, or another call. `only`: a grammar
+    allows only calls, so incomplete ones are dropped. `single`: calls after the first are
+    dropped. `begun`: the mark at the end of the prompt."""
 
     def __init__(
         self, tools: Schemas, *, only: bool = False, single: bool = False, begun: str = ""
     ) -> None:
         self._tools = tools
-        self._only, self._single, self._begun = only, single, 0
+        self._only, self._single, self._call_count = only, single, 0
         self._formats = _formats(tuple(tools))
         self._held, self._due = begun, 0
         self._step = self._in_call
-        self._reads: _Format = _json
-        self._told: list[int] = []  # characters of the arguments of each call here
+        self._reader: _Format = _read_json
+        self._emitted: list[int] = []  # characters of each call's arguments sent so far
 
     def push(self, text: str) -> Sequence[Piece]:
         self._held += text
-        # Long arguments are not parsed with every token: that would take the square of their time.
-        return self._found() if len(self._held) >= self._due else []
+        # Parsing long arguments with every token would take quadratic time.
+        return self._read_pieces() if len(self._held) >= self._due else []
 
-    def _found(self) -> list[Piece]:
+    def _read_pieces(self) -> list[Piece]:
         found: list[Piece] = []
-        goes_on = True
-        while goes_on and self._held:
-            pieces, goes_on = self._step()
+        continues = True
+        while continues and self._held:
+            pieces, continues = self._step()
             found += pieces
-        self._due = len(self._held) * 17 // 16 if self._told else 0
+        self._due = len(self._held) * 17 // 16 if self._emitted else 0
         return found
 
     def finish(self) -> Sequence[Piece]:
-        found, held = self._found(), self._held
-        if self._told or self._reads is _quoted:  # what was not closed, as models forget
-            self._held = held + ("<tool_call|>" if self._reads is _quoted else "</tool_call>")
+        found, held = self._read_pieces(), self._held
+        if self._emitted or self._reader is _read_quoted:  # models forget to close calls
+            self._held = held + ("<tool_call|>" if self._reader is _read_quoted else "</tool_call>")
             with suppress(_NotCall):
-                found += self._found() if self._reads is not _json and self._parsed()[1] else ()
-        cut = self._told or (self._reads is _quoted and self._step == self._in_call)
-        no_text = self._only or cut or self._step == self._behind_call
+                found += (
+                    self._read_pieces()
+                    if self._reader is not _read_json and self._parse_call()[1]
+                    else ()
+                )
+        cut = self._emitted or (self._reader is _read_quoted and self._step == self._in_call)
+        no_text = self._only or cut or self._step == self._after_call
         return [*found, *_text("" if no_text else self._held)]
 
     def _in_text(self) -> tuple[list[Piece], bool]:
@@ -331,38 +341,38 @@ class CallReader:
 
     def _in_call(self) -> tuple[list[Piece], bool]:
         try:
-            calls, end = self._parsed()
+            calls, end = self._parse_call()
         except _NotCall:
-            return self._refused(), True
+            return self._reject_call(), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
             pieces: list[Piece] = []
-            if number == len(self._told):
-                self._told.append(0)
-                self._begun += 1
+            if number == len(self._emitted):
+                self._emitted.append(0)
+                self._call_count += 1
                 pieces.append(CallBegins(name))
-            if new := arguments[self._told[number] :]:
-                self._told[number] = len(arguments)
+            if new := arguments[self._emitted[number] :]:
+                self._emitted[number] = len(arguments)
                 pieces.append(CallArguments(new))
-            if not self._single or self._begun == 1:
+            if not self._single or self._call_count == 1:
                 found += pieces
         if end is not None:
-            self._held, self._told, self._step = self._held[end:], [], self._behind_call
+            self._held, self._emitted, self._step = self._held[end:], [], self._after_call
         return found, end is not None
 
-    def _refused(self) -> list[Piece]:
-        held, begun, self._told, self._step = self._held, bool(self._told), [], self._in_text
+    def _reject_call(self) -> list[Piece]:
+        held, begun, self._emitted, self._step = self._held, bool(self._emitted), [], self._in_text
         rest = held.lstrip()
         mark = next((one for one in _MARKS if rest.startswith(one)), "")
         at = len(held) if begun else len(held) - len(rest) + len(mark)
         self._held = held[at:]
         return [] if begun else _text(held[:at])
 
-    def _parsed(self) -> Parsed:
+    def _parse_call(self) -> Parsed:
         held, begun = self._held, self._held.lstrip()
         for header, read in self._formats:
             if found := header.match(held):
-                self._reads = read
+                self._reader = read
                 return read(held, found, self._tools)
         marks = (*_MARKS, *(f"{name}(" for name in self._tools))
         marked = any(one.startswith(begun) or begun.startswith(one) for one in marks)
@@ -372,7 +382,7 @@ class CallReader:
             raise _NotCall
         return [], None
 
-    def _behind_call(self) -> tuple[list[Piece], bool]:
+    def _after_call(self) -> tuple[list[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
         for mark in _CLOSES:
             if self._held.startswith(mark):
@@ -385,8 +395,8 @@ class CallReader:
 
 
 class CallOrResponse:
-    """An object that is a call, or has the answer as its "response": what the grammar for models
-    without tools of their own allows."""
+    """Reads an object that is a call, or has the answer as its "response": the format that a
+    grammar enforces if the template does not support tools."""
 
     def __init__(self, tools: Schemas) -> None:
         self._calls = CallReader(tools, only=True)
@@ -411,7 +421,7 @@ class CallOrResponse:
 
 
 def _arguments(call: str, *, complete: bool) -> str:
-    """The arguments in a call; those in a string come at once, and none are {}."""
+    """Extract the arguments of a call: those in a string once complete, {} if there are none."""
     match = _ARGUMENTS.search(call)
     if match is None:
         return "{}" if complete else ""
@@ -424,7 +434,7 @@ def _arguments(call: str, *, complete: bool) -> str:
 
 
 def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
-    """Types that a value may have by its schema; none where any may come."""
+    """Types that a schema allows for a value; empty if any type is allowed."""
     said = (
         resolve_reference(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
     )
@@ -438,31 +448,31 @@ def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
     return {_TYPES[name] for name in named if name in _TYPES}
 
 
-def _typed(text: str, kinds: set[type]) -> Any:
-    """A value that is written without quotes, of one of some types."""
+def _parse_value(text: str, kinds: set[type]) -> Any:
+    """Parse an unquoted value as one of the allowed types."""
     for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
         with suppress(*_UNREADABLE):
-            value = json.loads(_dumped(parse(text.strip())))
+            value = json.loads(_dump(parse(text.strip())))
             allowed = kinds - {str} | ({int} if float in kinds else set())
             return value if str not in kinds or type(value) in allowed else text
     return text
 
 
-def _dumped(value: Any) -> str:
+def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace").decode()
 
 
 def _end(text: str, start: int) -> int | None:
-    """Where the JSON value that begins there ends; None where it is not complete."""
+    """The end of the JSON value that begins at `start`; None if it is incomplete."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text, start)[1]
     except ValueError:
         return None
 
 
-def _closing(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int | None:
-    """Where the brackets that open there are closed; None where they are not."""
+def _closing_end(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int | None:
+    """The position after the bracket that closes the one at `start`; None if there is none."""
     depth = 0
     for word in words.finditer(text, start):
         depth += (word[0] in "([{") - (word[0] in ")]}")
@@ -471,7 +481,7 @@ def _closing(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int | No
     return None
 
 
-def _escaped(closed: str, part: re.Match[str]) -> str:
+def _escape(closed: str, part: re.Match[str]) -> str:
     valid, begun, other = part.groups(default="")
     if valid or not (closed or other):
         return valid
@@ -480,15 +490,15 @@ def _escaped(closed: str, part: re.Match[str]) -> str:
 
 
 def _as_json(text: str) -> str:
-    """JSON of what is nearly that: with single quotes, Python's literals, line ends or escapes of
-    its own in strings, or commas at ends. Of a beginning the beginning."""
+    """Convert near-JSON to JSON: single quotes, Python's literals, raw line ends, invalid escapes
+    and trailing commas. The text may be incomplete."""
 
     def word(found: re.Match[str]) -> str:
         said = found[0]
         if said[0] == ",":
             return ""
         if found[2]:
-            return f'"{_ESCAPES.sub(partial(_escaped, found[4]), found[3])}' + '"' * len(found[4])
+            return f'"{_ESCAPES.sub(partial(_escape, found[4]), found[3])}' + '"' * len(found[4])
         return next(
             (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
         )
@@ -497,8 +507,8 @@ def _as_json(text: str) -> str:
 
 
 def _partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> Any:
-    """A JSON value, by the mode also the beginning of one, or _NotCall. Half a surrogate pair
-    becomes U+FFFD."""
+    """Parse a JSON value, incomplete ones according to `mode`; _NotCall if it is invalid. A lone
+    surrogate becomes U+FFFD."""
     try:
         return from_json(text, allow_partial=mode)
     except ValueError:

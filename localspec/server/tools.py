@@ -1,6 +1,6 @@
-"""Tools: how a model learns of them, and how a grammar makes it call one.
+"""Tools: their descriptions in the prompt, and grammars that enforce calls.
 
-A template with a place for tools gets them as they are. Otherwise they are in the system message,
+A template that supports tools gets them unchanged. Otherwise the system message describes them,
 and a grammar lets the model choose between a call and an answer.
 """
 
@@ -18,8 +18,8 @@ from localspec.server.tool_readers import FUNCTIONARY, CallOrResponse, CallReade
 
 MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-_SEVERAL = 8
-"""Most calls in one answer: a small model would never stop."""
+_MOST_CALLS = 8
+"""Limit of calls in one answer: small models may never stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,18 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`several`: whether one answer may have several calls; None leaves it to the model."""
+    """The tools on offer. `must`: a call is required; `several`: whether one answer may have
+    several calls (None: the model decides)."""
 
     tools: tuple[Tool, ...] = ()
     must: bool = False
     several: bool | None = None
 
 
-def chosen(
+def resolve_choice(
     tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool | None
 ) -> ToolChoice:
-    """The choice that OpenAI's `tool_choice` makes."""
+    """Apply OpenAI's `tool_choice` to the tools; an ApiError if it is invalid."""
     if len(tools) > MOST_TOOLS:
         raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
@@ -82,21 +83,21 @@ def chosen(
 
 
 def _name_in(said: Mapping[str, Any]) -> Any:
-    """In either of OpenAI's ways to say it."""
+    """The function's name, in either of OpenAI's two formats."""
     function = said.get("function")
     return function.get("name") if isinstance(function, Mapping) else said.get("name")
 
 
-def schema_of_calls(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The JSON schema of an answer: calls, or where none is required what the schema `answer` says,
-    a response without one. Keywords that cannot be enforced in arguments are left out, and logged:
-    clients check them."""
+def call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the JSON schema of an answer: calls, or if none is required, the schema `answer` or
+    else a text response. Keywords that cannot be enforced are dropped and logged; clients check
+    the arguments."""
     calls = [
         {
             "type": "object",
             "properties": {
                 "name": {"const": tool.name},
-                # With an id of its own, references in it stay within it.
+                # A separate $id keeps references local to the tool's schema.
                 "arguments": {"$id": f"urn:tool:{number}", **_parameters_of(tool)},
             },
             "required": ["name", "arguments"],
@@ -106,7 +107,7 @@ def schema_of_calls(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dic
     options: list[dict[str, Any]] = calls
     if choice.several:
         call = calls[0] if len(calls) == 1 else {"anyOf": calls}
-        options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _SEVERAL}]
+        options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _MOST_CALLS}]
     if answer is not None:
         options = [*options, {"$id": "urn:answer", **answer}]
     elif not choice.must:
@@ -124,8 +125,8 @@ def _parameters_of(tool: Tool) -> dict[str, Any]:
     return found
 
 
-def explained(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
-    """For the system message of a model whose template has no place for tools."""
+def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
+    """Describe the tools for the system message, if the template does not support them."""
     described = "\n".join(
         json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in choice.tools
     )
@@ -139,8 +140,8 @@ def explained(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
 
 
 def reader_for(choice: ToolChoice, prompt: str, *, guided: bool, formed: bool) -> Reader:
-    """`guided`: a grammar makes the model call, or else answer by the client's schema (`formed`),
-    or with a response."""
+    """Return the reader for an answer with tools. `guided`: a grammar allows only calls, and
+    answers by the client's schema (`formed`) or as a response."""
     begun = FUNCTIONARY if str.endswith(prompt, FUNCTIONARY) else ""
     if not (choice.tools or begun):
         return Plain()

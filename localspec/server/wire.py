@@ -26,19 +26,19 @@ _MOST_BIASED = 10_000
 MOST_VALUES = 200_000
 """Values in a body, token ids of a prompt included."""
 _READ = 8
-"""How many times the limit is read: a client that is still sending would not see the refusal."""
+"""Read up to this multiple of the limit: clients that are still sending would miss the refusal."""
 _TINY = 1e-9
 NEVER = -1e9
-"""The bias of tokens that are not wanted: a grammar that leaves nothing else has them all the same,
-as at its end."""
+"""The bias of forbidden tokens. It is finite, so that a grammar that allows nothing else can still
+take them, as at its end."""
 _SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"]
 _SAMPLERS = {"penalties": ("penalty_last_n", 0), "top_k": ("top_k", 0), "top_p": ("top_p", 1.0)}
 _SAMPLERS |= {"min_p": ("min_p", 0.0), "temperature": ("temperature", 1.0)}
-"""In order, with what switches them off."""
+"""Samplers in order, with the parameter and value that disable each."""
 _LETTERS = dict(zip("ekpmt", _SAMPLERS, strict=True))
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Object = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given == [] else given)]
-"""PHP writes an empty one as a list."""
+"""A JSON object; PHP writes an empty one as a list."""
 Bias = Annotated[tuple[int | str, Literal[False] | float], Field(strict=False)]
 """A token or a text and its bias; False is llama.cpp's "never"."""
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -51,9 +51,9 @@ class Record(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _counted(cls, given: Any) -> Any:
-        """With 40 for 40.0, as clients write it whose language has one type of number, and without
-        null, which others write for what they leave out."""
+    def _normalise(cls, given: Any) -> Any:
+        """Convert whole floats to integers, for clients in languages with one number type, and drop
+        nulls, which some clients send for missing fields."""
         if not isinstance(given, dict):
             return {} if given == [] else given  # as for `Object`
         return {
@@ -64,7 +64,7 @@ class Record(BaseModel):
 
 
 class Sampling(Record):
-    """`biased_texts`: keys of logit_bias may be texts, as for llama.cpp."""
+    """Sampling fields. `biased_texts`: keys of logit_bias may be texts, as in llama.cpp."""
 
     model_config = ConfigDict(extra="allow")
     biased_texts: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class Sampling(Record):
     frequency_penalty: Finite | None = None
     repeat_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
-    # vLLM's and SGLang's name, where it counts the whole text.
+    # vLLM's and SGLang's; it applies to the whole text.
     repetition_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     seed: int | None = None
     logit_bias: dict[str, float] | list[Bias] | None = None
@@ -97,21 +97,23 @@ class Sampling(Record):
             options["top_k"] = max(self.top_k, 0)
         if self.seed is not None and self.seed >= 0:  # llama.cpp's -1 draws one
             options["seed"] = self.seed % (1 << 64)
-        options |= self._left_out()
+        options |= self._disabled_samplers()
         options["logit_bias"] = {**defaults.logit_bias, **self.bias(engine)}
         return dataclasses.replace(
             defaults, **{name: value for name, value in options.items() if value is not None}
         )
 
-    def _left_out(self) -> dict[str, Any]:
-        """What switches off the samplers that llama.cpp's list of names or letters is without."""
+    def _disabled_samplers(self) -> dict[str, Any]:
+        """Options that disable the samplers missing from llama.cpp's list of names or letters."""
         if self.samplers is None:
             return {}
-        said = [_LETTERS.get(one, one) for one in self.samplers]
-        if [one for one in said if one in _SAMPLERS] != [one for one in _SAMPLERS if one in said]:
+        listed = [_LETTERS.get(one, one) for one in self.samplers]
+        if [one for one in listed if one in _SAMPLERS] != [
+            one for one in _SAMPLERS if one in listed
+        ]:
             why = f"samplers are in another order than {', '.join(_SAMPLERS)}. Leave them out."
             raise ApiError(400, why, param="samplers")
-        return {name: off for one, (name, off) in _SAMPLERS.items() if one not in said}
+        return {name: off for one, (name, off) in _SAMPLERS.items() if one not in listed}
 
     def bias(self, engine: Engine) -> dict[int, float]:
         vocabulary = engine.model.vocabulary
@@ -143,7 +145,7 @@ def _invalid_bias(why: str) -> ApiError:
 
 
 def schema_of(form: Any, name: str) -> dict[str, Any] | None:
-    """The JSON schema that an output format of OpenAI or Anthropic asks for; `name` for errors."""
+    """The JSON schema of an output format of OpenAI or Anthropic; `name`: its field, for errors."""
     if not form:
         return None
     form = form if isinstance(form, Mapping) else {}
@@ -200,7 +202,7 @@ async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
         raise ApiError(400, "The client disconnected before its request was complete.") from None
 
 
-def parsed(body: bytes, record: type[Wire]) -> Wire:
+def parse_body(body: bytes, record: type[Wire]) -> Wire:
     try:
         value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
@@ -216,18 +218,16 @@ def parsed(body: bytes, record: type[Wire]) -> Wire:
         return record.model_validate(value)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False, include_context=False)
-        places = [_place(value, one) for one in errors]
-        # Of the forms that a field may have, the one that fits best.
-        best = max(
-            range(len(places)), key=lambda n: (places[n][:1] == places[0][:1], len(places[n]))
-        )
-        name = ".".join(places[best])[:200]
+        paths = [_error_path(value, one) for one in errors]
+        # Report the alternative of a union type that fits best.
+        best = max(range(len(paths)), key=lambda n: (paths[n][:1] == paths[0][:1], len(paths[n])))
+        name = ".".join(paths[best])[:200]
         why = f"{name or 'The body'}: {errors[best]['msg'].partition(' or instance of')[0]}."
         raise ApiError(400, why, param=name or None) from None
 
 
-def _place(value: Any, error: ErrorDetails) -> list[str]:
-    """Names and numbers on the way to it, without pydantic's names of the forms of a field."""
+def _error_path(value: Any, error: ErrorDetails) -> list[str]:
+    """The path of an error in the body, without pydantic's names of union members."""
     found = []
     for part in error["loc"]:
         if isinstance(value, dict) and (part in value or error["type"] == "missing"):

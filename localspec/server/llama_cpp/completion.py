@@ -21,7 +21,7 @@ from localspec.server.wire import MOST_CHOICES, Record
 
 
 class Completion(RawFields):
-    """`t_max_predict_ms` is an editor's patience: a longer answer ends after its first line."""
+    """`t_max_predict_ms`: a time limit, after which the answer ends with its first line."""
 
     biased_texts = True
     prompt: Prompts = ""
@@ -40,11 +40,11 @@ async def completion(service: Service, wanted: Completion) -> Reply:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
     silent, sampled = wanted.limit[1] == 0, bool(wanted.post_sampling_probs)
     found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in prompts]
-    asks = [
-        ask.nth(number).having(logprobs=wanted.n_probs or None, as_sampled=sampled)
+    requests = [
+        ask.nth(number).with_options(logprobs=wanted.n_probs or None, as_sampled=sampled)
         for number, ask in enumerate(found)
     ]
-    return CompletionReply(await service.begin(engine, *asks), wanted)
+    return CompletionReply(await service.begin(engine, *requests), wanted)
 
 
 class CompletionReply(Reply):
@@ -56,8 +56,8 @@ class CompletionReply(Reply):
         answer, chunk = part.answer, part.chunk
         if part.complete:
             yield self._final(answer)
-        elif part.reading is not None:
-            yield {**self._part(answer), "prompt_progress": part.reading}
+        elif part.progress is not None:
+            yield {**self._part(answer), "prompt_progress": part.progress}
         elif chunk is not None:
             found = self._part(answer, chunk.text, chunk.token_ids)
             if part.logprobs:
@@ -134,10 +134,10 @@ class CompletionReply(Reply):
         }
         if answer.logprobs and not self.streamed:
             found["completion_probabilities"] = self._probabilities(answer.logprobs)
-        return _picked(found, wanted.response_fields)
+        return _pick_fields(found, wanted.response_fields)
 
 
-def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
+def _pick_fields(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
     picked: dict[str, Any] = {}
     for path in fields or ():
         value: Any = found
@@ -164,7 +164,7 @@ class Infill(Completion):
     def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
         others = [(one.filename, one.text) for one in self.input_extra]
         prefix, suffix = self.input_prefix, self.input_suffix
-        return [self.between(engine, prefix, suffix, self.prompt, others)]
+        return [self.infill_prompt(engine, prefix, suffix, self.prompt, others)]
 
 
 async def infill(service: Service, wanted: Infill) -> Reply:

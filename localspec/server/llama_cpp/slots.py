@@ -28,23 +28,23 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
         raise ApiError(400, f"There is no slot {number}. Ask for one from 0 to {last}.")
     action = query.get("action")
     if action == "erase":
-        erased = await service.in_turn(lambda left: engine.clear())
+        erased = await service.run_in_slot(lambda disconnected: engine.clear())
         return {"id_slot": number, "n_erased": erased}
     if action not in ("save", "restore"):
         why = "action is missing or unknown. Give save, restore or erase."
         raise ApiError(400, why, param="action")
     path = _path(service, wanted.filename)
 
-    def work(_left: object) -> dict[str, Any]:
+    def work(_disconnected: object) -> dict[str, Any]:
         started = time.perf_counter()
         if action == "save":
             figures = {"n_saved": engine.save_session(path), "n_written": path.stat().st_size}
         else:
-            figures = {"n_restored": _restored(engine, path), "n_read": path.stat().st_size}
+            figures = {"n_restored": _restore(engine, path), "n_read": path.stat().st_size}
         return {**figures, "timings": {f"{action}_ms": (time.perf_counter() - started) * 1e3}}
 
     try:
-        figures = await service.in_turn(work)
+        figures = await service.run_in_slot(work)
     except SessionError as error:
         raise ApiError(400, str(error)) from None
     return {"id_slot": number, "filename": wanted.filename, **figures}
@@ -62,7 +62,7 @@ def _path(service: Service, name: str) -> Path:
     return folder / name
 
 
-def _restored(engine: Engine, path: Path) -> int:
+def _restore(engine: Engine, path: Path) -> int:
     if not path.is_file():
         raise SessionError("There is no file of that name. Save a slot first.")
     engine.clear()

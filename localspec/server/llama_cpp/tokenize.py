@@ -11,7 +11,7 @@ from pydantic import Field
 from localspec import Engine, SamplingParams
 from localspec.prompting.content import plain
 from localspec.server.answer_figures import text_of_tokens
-from localspec.server.chat_prompt import ask_of, chat_text, marked_chat
+from localspec.server.chat_prompt import chat_text, mark_chat, request_of
 from localspec.server.openai.chat import CountRequest
 from localspec.server.openai.completions import Mixed, tokens_of
 from localspec.server.openai.messages import Message
@@ -39,7 +39,7 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
     engine = await service.open(wanted.model)
     as_vllm = wanted.prompt is not None
     if wanted.messages:
-        ask = await ask_of(engine, wanted.chat(service, engine))
+        ask = await request_of(engine, wanted.chat(service, engine))
         return {"tokens": [*ask.prompt], **_sizes(len(ask.prompt), engine)}
     tokens = await asyncio.to_thread(
         tokens_of,
@@ -75,7 +75,7 @@ async def tokenizer_info(service: Service) -> Any:
 
 async def apply_template(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
-    chat, _ = marked_chat(engine, wanted.chat(service, engine))
+    chat, _ = mark_chat(engine, wanted.chat(service, engine))
     text = await asyncio.to_thread(chat_text, engine, chat)
     return {"prompt": str(plain(text))}
 
@@ -128,7 +128,7 @@ _OFF: dict[str, Any] = {
     "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
     "lora": [],
 }
-"""Samplers that are off, which llama.cpp's clients look for."""
+"""Disabled samplers, which llama.cpp's clients expect in the list."""
 
 
 def _piece(token: int, engine: Engine) -> str | list[int]:

@@ -18,7 +18,7 @@ from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings, usage
 from localspec.server.answers import Answer, AnswerPart, Answers, Call, StreamRequest
-from localspec.server.chat_prompt import Chat, ask_of
+from localspec.server.chat_prompt import Chat, request_of
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
     Content,
@@ -31,7 +31,7 @@ from localspec.server.openai.messages import (
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.speculation import Speculation
-from localspec.server.tools import chosen
+from localspec.server.tools import resolve_choice
 from localspec.server.wire import (
     MOST_CHOICES,
     Object,
@@ -60,8 +60,8 @@ _REFUSED = {
     "prompt_logprobs": "echo and logprobs of /v1/completions",
     "stop_regex": "stop",
 }
-"""Fields of vLLM and SGLang, and OpenAI's former tools, without which the answer would not be the
-one that is asked for; and what to use."""
+"""Fields of vLLM and SGLang, and OpenAI's former tools, that cannot be ignored without changing the
+answer; and the alternative to each."""
 _OFF: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability"), ()),
     **dict.fromkeys(("dynatemp_range", "smoothing_factor", "top_a", "use_beam_search"), ()),
@@ -71,15 +71,15 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "modalities": (["text"],),
 }
-"""Samplers and the like that localspec does not have; values that change nothing, besides 0."""
+"""Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
 
 
 _LONGEST = 128
-"""Tokens of what is filled in that room is left for, where the request sets no limit."""
+"""Tokens reserved for the infilled text if the request sets no limit."""
 _SNIPPET = "\n\n--- snippet ---\n\n"
 _Named = Sequence[tuple[str, str]]
 _COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
-"""llama.cpp has another name besides."""
+"""`n_cmpl` is llama.cpp's name."""
 
 
 class Prediction(Record):
@@ -114,12 +114,13 @@ class AnswerFields(Sampling):
                 return name, value
         return "max_tokens", self.max_tokens
 
-    def between(
+    def infill_prompt(
         self, engine: Engine, prefix: str, suffix: str, begun: str = "", others: _Named = ()
     ) -> Tokens:
-        """A prompt for what is between two texts, in the model's own tokens for that, after other
-        files. Of a text that is too long the part nearest to the gap is kept, three quarters
-        prefix, one suffix. `begun`: how the answer begins. An ApiError without such tokens."""
+        """Build a fill-in-the-middle prompt with the model's infill tokens, after other files.
+        Long texts keep the part next to the gap: three quarters for the prefix, one for
+        the suffix. `begun`: the beginning of the answer. An ApiError if the model has no infill
+        tokens."""
         vocabulary = engine.model.vocabulary
         marks = vocabulary.infill_tokens()
         if not {"pre", "suf", "mid"} <= marks.keys():
@@ -152,7 +153,8 @@ class AnswerFields(Sampling):
     def ask(
         self, service: Service, engine: Engine, prompt: str | Tokens = "", *, silent: bool = False
     ) -> StreamRequest:
-        """`silent` as for `StreamRequest`: an answer of one token reads the prompt, too."""
+        """Build the engine's request; `silent` is that of `StreamRequest`, for which one token is
+        generated."""
         extra = self.model_extra or {}
         for name, instead in _REFUSED.items():
             if extra.get(name):
@@ -184,7 +186,7 @@ class AnswerFields(Sampling):
 
 
 class Thinking(Record):
-    """Whether to think and how much, by the names that clients of any chat protocol have for it."""
+    """Whether to think and how much, in the fields of all chat protocols."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -200,7 +202,7 @@ class Thinking(Record):
 
 
 class CountRequest(Thinking):
-    """A conversation whose next message is wanted. The other chat protocols make one of theirs."""
+    """A conversation to be answered; the other chat protocols convert theirs to it."""
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -213,7 +215,7 @@ class CountRequest(Thinking):
 
     @classmethod
     def of(cls, *others: Record, **more: Any) -> Self:
-        """One of another protocol, by its fields of the same names and by more."""
+        """Convert requests of another protocol, by fields of the same name and `more`."""
         same = dict[str, Any]()
         for one in others:
             known = {*type(one).model_fields} & {*cls.model_fields} | _OFF.keys() | _REFUSED.keys()
@@ -226,34 +228,34 @@ class CountRequest(Thinking):
         tools = tools_of(self.tools)
         return Chat(
             messages=messages_of(self.messages, sees_images=engine.prompts.sees_images),
-            tools=chosen(tools, self.tool_choice, several=self.parallel_tool_calls),
+            tools=resolve_choice(tools, self.tool_choice, several=self.parallel_tool_calls),
             variables=self.variables(service.options.thinking),
             begins=self.add_generation_prompt,
-            goes_on=self.continue_final_message,
-            apart=self.reasoning_format != "none",
+            continues=self.continue_final_message,
+            splits_thoughts=self.reasoning_format != "none",
         )
 
     def variables(self, thinks: bool) -> dict[str, Any]:
-        """Variables for a template: the request's, and whether to think by the names that families
-        have for it. The others are given only where somebody decides, as their models think less by
-        themselves."""
+        """Variables for the template: the request's, and whether to think, under the names of all
+        families. Names other than enable_thinking are set only on request, as models that use
+        them have other defaults."""
         reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
-        wishes = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
-        wishes += [reasoning.get("enabled"), thinking and thinking != "disabled"]
-        effort = next((one for one in wishes if one and isinstance(one, str)), None)
-        wish = next((one for one in wishes if isinstance(one, bool)), None)
+        options = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
+        options += [reasoning.get("enabled"), thinking and thinking != "disabled"]
+        effort = next((one for one in options if one and isinstance(one, str)), None)
+        enabled = next((one for one in options if isinstance(one, bool)), None)
         budgets = [self.thinking_budget, self.thinking_budget_tokens, self.thinking_token_budget]
         budgets += [(self.thinking or {}).get("budget_tokens"), reasoning.get("max_tokens")]
         budget = next((one for one in budgets if isinstance(one, int) and one >= 0), None)
-        if wish is None and effort:
-            wish = effort != "none"
+        if enabled is None and effort:
+            enabled = effort != "none"
         if budget == 0:
-            wish = False
+            enabled = False
         given = self.chat_template_kwargs or {}
-        found = {"enable_thinking": thinks if wish is None else wish, **given}
+        found = {"enable_thinking": thinks if enabled is None else enabled, **given}
         if effort and effort != "none":
             found.setdefault("reasoning_effort", effort)
-        if wish is not None or "enable_thinking" in given or not thinks:
+        if enabled is not None or "enable_thinking" in given or not thinks:
             thinks = bool(found["enable_thinking"])
             budget = budget if thinks else 0
             found = {"thinking": thinks, "reasoning": thinks, **found}
@@ -271,7 +273,7 @@ class ChatRequest(CountRequest, AnswerFields):
 
     def ask(self, service: Service, engine: Engine, *given: Any, **more: Any) -> StreamRequest:
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
-        return super().ask(service, engine, *given, **more).having(logprobs=logprobs)
+        return super().ask(service, engine, *given, **more).with_options(logprobs=logprobs)
 
     def chat(self, service: Service, engine: Engine) -> Chat:
         return replace(super().chat(service, engine), ask=self.ask(service, engine))
@@ -279,13 +281,13 @@ class ChatRequest(CountRequest, AnswerFields):
 
 async def begin(service: Service, wanted: ChatRequest) -> Answers:
     engine = await service.open(wanted.model)
-    ask = await ask_of(engine, wanted.chat(service, engine))
+    ask = await request_of(engine, wanted.chat(service, engine))
     return await service.begin(engine, *map(ask.nth, range(wanted.n or 1)))
 
 
 async def prompt_length(service: Service, wanted: CountRequest) -> int:
     engine = await service.open(wanted.model)
-    return len((await ask_of(engine, wanted.chat(service, engine))).prompt)
+    return len((await request_of(engine, wanted.chat(service, engine))).prompt)
 
 
 async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
@@ -300,7 +302,7 @@ async def input_tokens(service: Service, wanted: CountRequest) -> Any:
 
 
 class OpenaiReply(Reply):
-    """`kind`: of its events; `id`: what its ids begin with."""
+    """A reply in OpenAI's format. `kind`: its events' object type; `id`: the prefix of its ids."""
 
     last: ClassVar[bytes] = DONE
 
@@ -331,7 +333,7 @@ class OpenaiReply(Reply):
 class ChatReply(OpenaiReply):
     def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
         super().__init__(answers, wanted, "chat.completion.chunk", "chatcmpl")
-        self._wanted, self._told = wanted, bool(wanted.logprobs or wanted.n_probs)
+        self._wanted, self._has_logprobs = wanted, bool(wanted.logprobs or wanted.n_probs)
         followed = self.answers if wanted.speculation else []
         self._speculation = [Speculation(self.engine, answer.stream) for answer in followed]
 
@@ -341,8 +343,8 @@ class ChatReply(OpenaiReply):
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
-        if part.reading is not None:
-            more["prompt_progress"] = part.reading
+        if part.progress is not None:
+            more["prompt_progress"] = part.progress
         if self._speculation and part.chunk is not None:
             more["speculation"] = self._speculation[answer.number].step(part.chunk)
         if part.piece is not None or part.logprobs or "speculation" in more:
@@ -395,7 +397,7 @@ class ChatReply(OpenaiReply):
         return {
             "index": answer.number,
             "message": message,
-            "logprobs": self._logprobs(answer.logprobs) if self._told else None,
+            "logprobs": self._logprobs(answer.logprobs) if self._has_logprobs else None,
             "finish_reason": self._finish(answer),
         }
 

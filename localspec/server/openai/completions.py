@@ -1,4 +1,4 @@
-"""`/v1/completions`: text is continued, without a template."""
+"""`/v1/completions`: continues a text, without a template."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 def tokens_of(mixed: str | Mixed, engine: Engine, *, special: bool, add_bos: bool) -> list[int]:
-    """Of texts and token ids; as for llama.cpp, BOS is put only before a text."""
+    """Tokenize a list of texts and token ids; as in llama.cpp, BOS is added only before a text."""
     vocabulary, tokens = engine.model.vocabulary, list[int]()
     for number, part in enumerate([mixed] if isinstance(mixed, str) else mixed):
         if isinstance(part, str):
@@ -43,7 +43,7 @@ def tokens_of(mixed: str | Mixed, engine: Engine, *, special: bool, add_bos: boo
 
 
 class RawFields(AnswerFields):
-    """Fields of requests that continue a text, which may spell special tokens, as for llama.cpp."""
+    """Fields of requests that continue a text; it may spell special tokens, as in llama.cpp."""
 
     parse_special: bool = True
 
@@ -61,7 +61,7 @@ class RawFields(AnswerFields):
         return Tokens(tokens_of(prompt, engine, special=self.parse_special, add_bos=True))
 
 
-# Clients of chat completions send whether there are to be any.
+# Clients of chat completions send a boolean.
 _Alternatives = BeforeValidator(lambda n: (int(n) or None) if isinstance(n, bool) else n)
 
 
@@ -83,16 +83,18 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     whole = prompts
     if wanted.suffix:
         texts = [_text_of(prompt, engine) for prompt in prompts]
-        whole = [wanted.between(engine, one, wanted.suffix) for one in texts]
+        whole = [wanted.infill_prompt(engine, one, wanted.suffix) for one in texts]
     found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in whole]
-    asks = [
-        ask.nth(number).having(logprobs=wanted.logprobs) for ask in found for number in range(each)
+    requests = [
+        ask.nth(number).with_options(logprobs=wanted.logprobs)
+        for ask in found
+        for number in range(each)
     ]
-    echoes = [Echo()] * len(asks)
+    echoes = [Echo()] * len(requests)
     if wanted.echo:
-        told = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
-        echoes = [one for one in told for _ in range(each)]
-    return CompletionReply(await service.begin(engine, *asks), wanted, echoes)
+        echoed = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
+        echoes = [one for one in echoed for _ in range(each)]
+    return CompletionReply(await service.begin(engine, *requests), wanted, echoes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,14 @@ def _text_of(prompt: str | Tokens, engine: Engine) -> str:
 async def _echo(
     service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
 ) -> Echo:
-    """Alternatives to each token are as many as asked; None for the text alone. An ApiError where
-    the queue is full, a LocalspecError where the prompt leaves no room for an answer."""
+    """Return the prompt's text, and its log-probabilities unless `alternatives` is None. An
+    ApiError if the queue is full, a LocalspecError if there is no room for an answer."""
     text = _text_of(prompt, engine)
     if alternatives is None:
         return Echo(text)
     tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
-    logprobs = await service.in_turn(
-        lambda left: engine.likelihood(tokens, alternatives, stopped=left)
+    logprobs = await service.run_in_slot(
+        lambda disconnected: engine.likelihood(tokens, alternatives, stopped=disconnected)
     )
     # A token that the model needs before a text is not part of the prompt.
     added = isinstance(prompt, str) and engine.model.vocabulary.adds_bos
@@ -148,8 +150,8 @@ class CompletionReply(OpenaiReply):
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, whole = part.answer, self._choices[part.answer.number]
-        if part.reading is not None:
-            yield self._event(self._choice(answer), prompt_progress=part.reading)
+        if part.progress is not None:
+            yield self._event(self._choice(answer), prompt_progress=part.progress)
         elif part.complete:
             reason = answer.stream.finish_reason
             finish = "stop" if reason == "cancelled" else reason
@@ -176,7 +178,7 @@ class CompletionReply(OpenaiReply):
         finish: str | None = None,
     ) -> dict[str, Any]:
         if self._echoes[answer.number].logprobs is None:
-            # After a prompt's tokens all are listed: lm-evaluation-harness takes one off.
+            # After an echoed prompt the end token stays: lm-evaluation-harness drops the last one.
             ends = self.engine.model.vocabulary.ends
             logprobs = [one for one in logprobs if not ends(one.token)]
         wants = self._wanted.logprobs is not None

@@ -51,14 +51,14 @@ class Message(Record):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's name of it
-    # ollama's names of what others have in the content, or by other names.
+    # ollama's fields.
     thinking: str | None = None
     images: list[str] | None = None
     tool_name: str | None = None
 
     @property
     def shown(self) -> Content | None:
-        """The content, with images that are beside it."""
+        """The content, including ollama's images."""
         if not self.images:
             return self.content
         urls = [f"data:image/*;base64,{one}" for one in self.images]
@@ -73,7 +73,7 @@ class Function(Record):
 
 
 class FunctionTool(Record):
-    """The function is apart, or its fields are here, as in newer protocols."""
+    """A tool, with its function as an object or, as in newer protocols, its fields inline."""
 
     type: str = "function"
     function: Function | None = None
@@ -95,8 +95,9 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
 
 
 def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """As templates know them; for images see `localspec.llama.pictures.mark_images`. Those in
-    results of calls go to the user's next message: only users show any."""
+    """Convert messages to the format of templates; for images see
+    `localspec.llama.pictures.mark_images`. Images in results of calls move to the user's next
+    message, as templates accept them only there."""
     found: list[dict[str, Any]] = []
     shown: list[ContentPart] = []
     for message in messages:
@@ -115,7 +116,7 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
         if sees_images and role == "user" and any(part.type in IMAGES for part in parts):
             found.append({"role": role, "content": _with_images(parts)})
             continue
-        # Parts of a beginning of the answer are paragraphs, as for llama-server.
+        # Parts of an answer to continue are joined as paragraphs, as in llama-server.
         former = message.function_call
         calls = message.tool_calls or ([ToolCall(function=former)] if former else [])
         begun = message is messages[-1] and role == "assistant" and not calls
@@ -166,8 +167,8 @@ def _image(url: str) -> bytes:
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    """The client's own tools. Types of those that its usual provider runs are logged; an ApiError
-    where there are no others."""
+    """Return the client's own tools. Tools that the provider would run are dropped and logged; an
+    ApiError if there are no others."""
     found, hosted = [], []
     for number, tool in enumerate(tools or ()):
         one = tool.function or tool

@@ -1,4 +1,4 @@
-"""`/v1/responses`: OpenAI's newer protocol; nothing is kept between requests."""
+"""`/v1/responses`: OpenAI's newer protocol; nothing is stored between requests."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _HOSTED = (
     *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
     *("mcp_approval_response", "compaction"),
 )
-"""Items about tools that the usual provider runs, which tell this model nothing."""
-_TOLD = {"type", "name", "description", "parameters"}
+"""Items of tools that OpenAI runs, which are left out."""
+_TOOL_FIELDS = {"type", "name", "description", "parameters"}
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -113,7 +113,7 @@ def _message(item: Item) -> Message:
     kind = item.type or "message"
     if kind == "message":
         return Message(role=item.role or "user", content=item.content or "")
-    if kind.endswith("_call"):  # of a function or of a tool that the client has
+    if kind.endswith("_call"):  # of a function, or of a tool that the client runs
         values = {"input": item.input or ""} if kind == "custom_tool_call" else {}
         values = item.action or item.operation or values
         name, arguments = item.name or kind.removesuffix("_call"), item.arguments or values
@@ -150,7 +150,7 @@ class ResponseReply(NamedEvents):
         self._numbers = itertools.count()
         self._done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
-        self._logprobs: list[dict[str, Any]] = []  # of text that is not told yet
+        self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
         tools = wanted.tools or ()
         self._head = {
             "id": f"resp_{secrets.token_hex(12)}",
@@ -163,7 +163,7 @@ class ResponseReply(NamedEvents):
             "temperature": wanted.temperature,
             "top_p": wanted.top_p,
             "tool_choice": wanted.tool_choice or "auto",
-            "tools": [{**tool.model_dump(include=_TOLD), "strict": False} for tool in tools],
+            "tools": [{**tool.model_dump(include=_TOOL_FIELDS), "strict": False} for tool in tools],
             "error": None,
         }
 
@@ -184,7 +184,7 @@ class ResponseReply(NamedEvents):
         assert self._item is not None
         if isinstance(piece, CallArguments):
             self._item["arguments"] += piece.text
-            yield self._of_item("response.function_call_arguments.delta", delta=piece.text)
+            yield self._item_event("response.function_call_arguments.delta", delta=piece.text)
         elif isinstance(piece, Text | Thought):
             (content,) = self._item["content"]
             content["text"] += piece.text
@@ -193,7 +193,7 @@ class ResponseReply(NamedEvents):
             if isinstance(piece, Text):
                 content["logprobs"] += logprobs
                 more = {"logprobs": logprobs}
-            yield self._of_part(f"response.{content['type']}.delta", delta=piece.text, **more)
+            yield self._part_event(f"response.{content['type']}.delta", delta=piece.text, **more)
 
     def end(self) -> Iterable[Event]:
         cut = self.answer.stream.finish_reason == "length"
@@ -226,7 +226,7 @@ class ResponseReply(NamedEvents):
         yield self._event("response.output_item.added", output_index=len(self._done), item=item)
         if part is not None:
             item["content"] = [part]
-            yield self._of_part("response.content_part.added", part=part)
+            yield self._part_event("response.content_part.added", part=part)
 
     def _close(self, status: str = "completed") -> Iterable[Event]:
         item = self._item
@@ -235,26 +235,26 @@ class ResponseReply(NamedEvents):
         if item["type"] == "function_call":
             item["arguments"] = item["arguments"] or "{}"
             done = {"arguments": item["arguments"], "name": item["name"]}
-            yield self._of_item("response.function_call_arguments.done", **done)
+            yield self._item_event("response.function_call_arguments.done", **done)
         else:
             (part,) = item["content"]
             more: dict[str, Any] = {}
             if item["type"] == "message":
                 part["logprobs"] += self._logprobs
                 more = {"logprobs": part["logprobs"]}
-            yield self._of_part(f"response.{part['type']}.done", text=part["text"], **more)
-            yield self._of_part("response.content_part.done", part=part)
+            yield self._part_event(f"response.{part['type']}.done", text=part["text"], **more)
+            yield self._part_event("response.content_part.done", part=part)
         item["status"] = status
         yield self._event("response.output_item.done", output_index=len(self._done), item=item)
         self._done.append(item)
         self._item = None
 
-    def _of_item(self, kind: str, **members: Any) -> Event:
+    def _item_event(self, kind: str, **members: Any) -> Event:
         assert self._item is not None
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **members)
 
-    def _of_part(self, kind: str, **members: Any) -> Event:
-        return self._of_item(kind, content_index=0, **members)
+    def _part_event(self, kind: str, **members: Any) -> Event:
+        return self._item_event(kind, content_index=0, **members)
 
     def _event(self, kind: str, **members: Any) -> Event:
         return {"type": kind, "sequence_number": next(self._numbers), **members}
