@@ -1,4 +1,4 @@
-"""Text is released when no later token can change it."""
+"""Text is released once no later token can change it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def taken(text: Detokenizer, count: int) -> list[str]:
     return found
 
 
-def test_half_a_character_at_the_end_is_replaced() -> None:
+def test_an_incomplete_character_at_the_end_is_replaced() -> None:
     text = detokenizer([b"a", "é".encode()[:1]])
     assert taken(text, 2) == ["a", ""]
     text.finish()
@@ -31,14 +31,14 @@ def test_half_a_character_at_the_end_is_replaced() -> None:
     assert text.text == "a\ufffd"
 
 
-def test_the_stop_string_that_is_complete_first_counts() -> None:
+def test_the_stop_string_that_is_complete_first_ends_the_answer() -> None:
     text = detokenizer([b"Once", b" upon", b" a time"], ("Once upon a time", "upon"))
     assert [text.push(0), text.push(1)] == [False, True]
     assert (text.text, text.stopped) == ("Once ", "upon")
 
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 60)), st.text(min_size=1, max_size=4))
-def test_any_cutting_of_any_text_gives_the_text_before_the_stop_string(
+def test_text_ends_before_the_stop_string_however_it_is_split(
     whole: str, cuts: list[int], stop: str
 ) -> None:
     data = whole.encode("utf-8", "replace")
@@ -58,7 +58,7 @@ def test_any_cutting_of_any_text_gives_the_text_before_the_stop_string(
     [("<think>\nhm STOP </think>", False), (" <think>STOP</think>", False), ("STOP</think>", True)],
 )
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_stop_strings_count_behind_a_thought(before: str, thinks: bool, size: int) -> None:
+def test_stop_strings_apply_after_a_thought(before: str, thinks: bool, size: int) -> None:
     data = f"{before}\n\nYes. STOP No".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     text = Detokenizer(pieces.__getitem__, ("STOP",), thinks=thinks)
@@ -66,14 +66,14 @@ def test_stop_strings_count_behind_a_thought(before: str, thinks: bool, size: in
     assert (text.text, text.stopped) == (f"{before}\n\nYes. ", "STOP")
 
 
-def test_a_thought_that_never_ends_has_no_stop_string() -> None:
+def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:
     text = Detokenizer([b"<thi", b"nk>STOP", b"STOP</th"].__getitem__, ("STOP",), thinks=False)
     assert taken(text, 3) == ["<thi", "nk>STOP", "STOP</th"]
     plain = Detokenizer([b"<this", b" STOP"].__getitem__, ("STOP",), thinks=False)
     assert taken(plain, 2) == ["<this", " "]
 
 
-def test_a_control_token_ends_it_likewise() -> None:
+def test_a_control_token_also_ends_the_answer() -> None:
     pieces = [b"a S", b"", b"b"]
     text = Detokenizer(pieces.__getitem__, ("STOP", "<|end|>"), ending={1: "<|end|>"})
     assert [text.push(0), text.push(1), text.push(2)] == [False, True, True]

@@ -50,7 +50,7 @@ def test_helpers_that_templates_use() -> None:
     assert render("{{ tools is none }}") == "True"
 
 
-def test_templates_that_ask_for_more_than_there_is() -> None:
+def test_templates_that_need_simplified_schemas() -> None:
     source = "{% for p in tools[0].properties.values() %}{{ p.description + p.type.upper() }}"
     tools = [{"properties": {"a": {"type": ["null", "integer"]}, "b": {"description": "x"}}}]
     assert render(source + "{% endfor %}{{ messages[0].content }}", tools=tools)[:14] == (
@@ -65,7 +65,7 @@ def test_templates_that_ask_for_more_than_there_is() -> None:
         assert render(source, messages) == f"{USER[0]['content']}f:{told}"
 
 
-def test_a_template_that_refuses_is_quoted() -> None:
+def test_a_templates_refusal_is_quoted() -> None:
     with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
     assert "--raw" not in str(raised.value)
@@ -81,7 +81,7 @@ def test_a_template_that_refuses_is_quoted() -> None:
         "{% set x = messages[0].update({'role': 'system'}) %}",
     ],
 )
-def test_the_sandbox_holds(source: str) -> None:
+def test_the_sandbox_blocks_attacks(source: str) -> None:
     with pytest.raises(UsageError, match="refuses"):
         render(source)
 
@@ -158,8 +158,8 @@ def test_time_and_text_have_limits(source: str, monkeypatch: pytest.MonkeyPatch)
         render(source)
 
 
-def test_a_namespace_is_not_written_out() -> None:
-    """Where each has two of the ones before, that would never end."""
+def test_nested_namespaces_have_a_fixed_repr() -> None:
+    """The text would double with each level."""
     twice = "{% for i in range(9) %}{% set n.v = namespace(a=n.v, b=n.v) %}{% endfor %}"
     assert render("{% set n = namespace(v=1) %}" + twice + "{{ n.v }}") == "<Namespace>"
 
@@ -185,7 +185,7 @@ def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
     assert not ChatTemplate("{{ messages }}", bos="", eos="").knows_tools
 
 
-def test_other_variables_cannot_take_the_place_of_messages() -> None:
+def test_other_variables_cannot_replace_messages() -> None:
     template = ChatTemplate("{{ messages[0].content }}{{ bos_token }}", bos="<s>", eos="")
     assert template.render(USER, more={"messages": [], "bos_token": "no"}) == "Hi & <you><s>"
 
@@ -243,10 +243,8 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_marks_change_nothing_that_a_template_sees(
-    operation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same text as without marks, and no character of a caller's without one."""
+def test_marks_are_invisible_to_templates(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is the same as without marks, and every character of a caller has one."""
     source = "{% set m = messages[0].content %}{{ " + operation + " }}"
     source += "{% macro f(x) %}{{ x }}{% endmacro %}{% set b %}{{ m }}{% endset %}{{ f(m) + b }}"
     messages = [{"role": "user", "content": "Hi & <think>x</think> you"}]
@@ -256,7 +254,7 @@ def test_marks_change_nothing_that_a_template_sees(
     assert plain(found) == ChatTemplate(source, bos="", eos="").render(messages)
 
 
-def test_a_generation_block_is_what_stands_within() -> None:
+def test_a_generation_block_renders_its_body() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     assert render(source) == "Hi & <you>"
 

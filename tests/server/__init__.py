@@ -1,1 +1,1 @@
-"""The server as clients meet it: a process of its own, and the real clients."""
+"""Tests of the server in a separate process, with real clients."""

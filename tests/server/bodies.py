@@ -1,4 +1,4 @@
-"""What bodies of requests are made of, and what all protocols tell of a prompt."""
+"""Parts of request bodies, and the length of a prompt in each protocol."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def assistant(content: Any, **more: Any) -> dict[str, Any]:
 
 
 def function(name: str, **about: Any) -> dict[str, Any]:
-    """A tool, as OpenAI's chat has it."""
+    """A tool in OpenAI's chat format."""
     return {"type": "function", "function": {"name": name, **about}}
 
 
 def called(name: str, arguments: Any = "{}", *, id: str | None = "c") -> dict[str, Any]:
-    """A call of one."""
+    """A call of a tool."""
     return {"id": id, **function(name, arguments=arguments)}
 
 
@@ -60,7 +60,7 @@ COUNTS = ("prompt_tokens", "input_tokens", "prompt_eval_count", "tokens_evaluate
 
 
 def counted(server: Running, path: str, **body: Any) -> int:
-    """Tokens of a request's prompt, which each protocol tells by another name."""
+    """The length of a request's prompt, which has another name in each protocol."""
     reply = server.post(path, body)
     assert reply.status == 200, reply.body
     *_, last = reply.events

@@ -17,7 +17,7 @@ KEY = "sk-of-the-tests"
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Drafts always, so that what drafting does can be seen; one thread, greedy by itself."""
+    """A server that always drafts, to make its effects visible; one thread, greedy by default."""
     arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "-v")
     with serving(tmp_path_factory.mktemp("server"), *arguments, key=KEY) as running:
         yield running

@@ -1,4 +1,4 @@
-"""`localspec serve` as a process of its own, on a free port."""
+"""Runs `localspec serve` in a separate process, on a free port."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Running:
         return sum(map(float, values))
 
     def states(self, count: int) -> list[Any]:
-        """So many of the states that the page is told."""
+        """That many of the states that the page receives."""
         headers = {"Authorization": f"Bearer {self.key}"}
         request = urllib.request.Request(f"{self.address}/events", headers=headers)
         found: list[Any] = []
@@ -119,13 +119,13 @@ class Running:
 
     @property
     def idle(self) -> bool:
-        """Whether no slot is taken, and nobody waits."""
+        """Whether no request is running or waiting."""
         busy = any(slot["is_processing"] for slot in self.get("/slots").json)
         return not busy and self.metric("llamacpp:requests_deferred") == 0
 
     @property
     def processor_seconds(self) -> float:
-        """What it has computed for so far, on however busy a machine."""
+        """CPU seconds of the process, which do not depend on other load."""
         used = psutil.Process(self.process.pid).cpu_times()
         return float(used.user + used.system)
 
@@ -151,7 +151,7 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
 def serving(
     folder: Path, *arguments: str, key: str | None = None, wait: bool = True, **environment: str
 ) -> Iterator[Running]:
-    """A server on a free port, ended afterwards. Its standard error goes into a file."""
+    """Run a server on a free port, with standard error in a file; stop it afterwards."""
     if key is not None:
         environment["LOCALSPEC_API_KEY"] = key
     command = ("-m", "localspec", "serve", "--port", "0", *arguments)
@@ -185,7 +185,7 @@ def start(*offers, **options):
 
 @contextmanager
 def serving_program(program: str, *arguments: str, wait: bool = True) -> Iterator[Running]:
-    """A server that a Python program starts, which has `start(*offers, **options)`."""
+    """Run a Python program that starts a server by `start(*offers, **options)`."""
     with _started(("-c", PROGRAM + program, *arguments), Path(os.devnull), {}, wait=wait) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Vectors of texts in all protocols, and models that were made for nothing else."""
+"""Embeddings in all protocols, and models that only make embeddings."""
 
 from __future__ import annotations
 

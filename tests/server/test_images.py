@@ -1,4 +1,4 @@
-"""Images in requests, in the words of three protocols."""
+"""Images in requests, in the formats of three protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting, loading, and the end."""
+"""Startup, loading and shutdown of the server."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_a_port_that_is_taken() -> None:
         ((*TWO, "--session", "a.session"), "A session goes with one model. Give one -m"),
     ],
 )
-def test_what_cannot_be_meant_is_said_in_a_sentence(
+def test_invalid_options_are_reported_in_a_sentence(
     refused: Cli, arguments: tuple[str, ...], said: str
 ) -> None:
     refused(*arguments).refused(said, code=3 if said.endswith(".gguf") else 2)
 
 
-def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
+def test_a_missing_model_is_reported_in_a_sentence() -> None:
     done = finished("serve", "--port", "0", "-m", "no-such.gguf")
     assert (done.code, "no-such.gguf" in done.err) == (3, True), done.err
     assert "Traceback" not in done.err
@@ -82,7 +82,7 @@ def test_without_the_extra() -> None:
     done.refused("pip install '.[server]'", code=1)
 
 
-def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
+def test_other_addresses_need_a_key_or_insecure(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0", "--insecure") as server:
         assert not closed(server)
 
@@ -101,7 +101,7 @@ def test_at_several_addresses(tmp_path: Path) -> None:
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_more_connections_than_it_takes_are_refused_in_words() -> None:
+def test_too_many_connections_are_refused_with_a_reason() -> None:
     with serving_program("start(OfferedModel(opener=lambda _: load()), connections=4)") as server:
         taken = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
         reply = server.get("/v1/models")
@@ -124,7 +124,7 @@ start(OfferedModel(opener=opener))
 """
 
 
-def test_it_says_how_far_it_is_while_the_model_is_loading(tmp_path: Path) -> None:
+def test_it_reports_progress_while_the_model_is_loading(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with serving_program(SLOW, str(go), wait=False) as server:
         wait_until(

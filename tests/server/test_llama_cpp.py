@@ -1,4 +1,4 @@
-"""What clients of llama.cpp's own server find here; what its own tests found missing as well
+"""llama.cpp's endpoints, including faults that its server's tests found
 (dev/llama_server_tests.md)."""
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Runni
         assert cached["timings"]["cache_n"] > 0
 
 
-def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
+def test_a_begun_answer_is_continued(server: Running) -> None:
     begun = assistant("Once upon a time, there was")
     body = {"messages": [SAID, begun], "max_tokens": 8, "verbose": True}
     answer = server.post(CHAT, body).json

@@ -1,4 +1,4 @@
-"""Prompts that take a while to be read, and answers that are longer than the context."""
+"""Prompts with a long prefill, and answers longer than the context."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ shifting = module_server(
 ENDLESS = {"ignore_eos": True}
 
 
-def test_an_answer_goes_on_behind_a_full_context(shifting: Running) -> None:
+def test_an_answer_continues_after_the_context_is_full(shifting: Running) -> None:
     said = shifting.post("/completion", {"prompt": "Once", "n_predict": 900, **ENDLESS}).json
     assert said["timings"]["predicted_n"] == 900
     assert said["truncated"] is True

@@ -1,4 +1,4 @@
-"""Several models behind one server."""
+"""Several models in one server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def vocabulary(server: Running, model: str) -> Any:
     return server.get(f"/v1/models/{model}").json.get("meta")
 
 
-def test_a_model_is_loaded_when_it_is_asked_for(two: Running, draft_path: Path) -> None:
+def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
     models = two.get("/v1/models").json["data"]
     assert [model["id"] for model in models] == [LARGE, SMALL]
     assert [model["display_name"] for model in models] == [LARGE, SMALL]  # Anthropic's
@@ -90,7 +90,7 @@ def test_ollamas_clients_may_unload_it(
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show"])
-def test_a_name_that_nobody_has(two: Running, path: str) -> None:
+def test_an_unknown_name(two: Running, path: str) -> None:
     reply = two.post(path, {**BODIES[path], "model": "gpt-99"})
     assert reply.status == 404
     error = reply.json["error"]
@@ -113,11 +113,11 @@ start(*map(offer, sys.argv[1:]))
 
 
 def tight(*files: Path) -> AbstractContextManager[Running]:
-    """A server whose machine never has room for a second model."""
+    """A server with memory for only one model."""
     return serving_program(TIGHT, *map(str, files))
 
 
-def test_one_makes_room_for_the_other(target_path: Path, draft_path: Path) -> None:
+def test_an_idle_model_is_unloaded_for_another(target_path: Path, draft_path: Path) -> None:
     body = {"prompt": "Once upon a time", "max_tokens": 3}
     with tight(target_path, draft_path) as server:
         for path in (draft_path, target_path, draft_path):
@@ -131,7 +131,7 @@ def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None
     assert 0 < there < here - target_path.stat().st_size // 2
 
 
-def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
+def test_a_busy_model_is_not_unloaded(target_path: Path, draft_path: Path) -> None:
     long = {"prompt": "Once upon a time", "ignore_eos": True}
     with tight(target_path, draft_path) as server:
 
@@ -147,7 +147,9 @@ def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path)
         assert loaded(server) == [draft_path.stem]
 
 
-def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path: Path) -> None:
+def test_a_model_that_fails_to_load_does_not_affect_others(
+    target_path: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no model")
     body = {"prompt": "Once upon a time", "max_tokens": 2}

@@ -1,5 +1,5 @@
-"""Whatever a body holds, it is answered or refused in words, with a status below 500. The fields
-are those of the records that read them."""
+"""Any body is answered, or refused with a reason and a status below 500. The fields are generated
+from the records that parse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs that know only ollama find here."""
+"""ollama's endpoints, as its clients use them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_models(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-9")
 
 
-def test_an_answer_is_what_the_engine_says(client: openai.OpenAI, engine: Engine) -> None:
+def test_an_answer_is_the_engines(client: openai.OpenAI, engine: Engine) -> None:
     answer = chat(client)
     own = engine.chat(ASK, max_tokens=24, sampling=SamplingParams(temperature=0.0))
     (choice,) = answer.choices
@@ -58,7 +58,7 @@ def test_an_answer_is_what_the_engine_says(client: openai.OpenAI, engine: Engine
     assert answer.usage.total_tokens == 24 + own.stats.prompt_tokens
 
 
-def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+def test_a_stream_has_the_same_text(client: openai.OpenAI) -> None:
     chunks = list(chat(client, stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == text_of(client)
@@ -71,7 +71,7 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chat(client, stream=True))
 
 
-def test_a_stop_string_is_not_said(client: openai.OpenAI) -> None:
+def test_a_stop_string_is_not_part_of_the_answer(client: openai.OpenAI) -> None:
     text = text_of(client, max_tokens=40)
     stop = text[20:26]
     for stops in (stop, [stop, "never"]):
@@ -102,9 +102,7 @@ def test_log_probabilities(client: openai.OpenAI, engine: Engine) -> None:
         assert theirs.top_logprobs[0].logprob >= theirs.top_logprobs[2].logprob
 
 
-def test_logit_bias_and_penalties_change_what_is_said(
-    client: openai.OpenAI, engine: Engine
-) -> None:
+def test_logit_bias_and_penalties_change_the_answer(client: openai.OpenAI, engine: Engine) -> None:
     text = text_of(client)
     (first, *_) = engine.tokenize(text)
     assert not text_of(client, logit_bias={str(first): -100}).startswith(text[:4])
@@ -138,7 +136,7 @@ def test_structured_output(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", function("weather")])
-def test_a_tool_that_has_to_be_called(client: openai.OpenAI, choice: Any) -> None:
+def test_a_required_tool_call(client: openai.OpenAI, choice: Any) -> None:
     answer = chat(client, tools=TOOLS[:1], tool_choice=choice, max_tokens=200)
     (call,) = answer.choices[0].message.tool_calls
     assert (call.type, call.function.name) == ("function", "weather")
@@ -159,7 +157,7 @@ def test_the_arguments_of_a_call_are_streamed(client: openai.OpenAI) -> None:
     assert len(parts) > 3
 
 
-def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
+def test_parallel_calls(client: openai.OpenAI) -> None:
     asked: Any = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}
     answer = chat(client, **asked, max_tokens=400, temperature=1.0, seed=11)
     calls = answer.choices[0].message.tool_calls
@@ -167,7 +165,7 @@ def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
     assert len({call.id for call in calls}) == len(calls)
 
 
-def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.OpenAI) -> None:
+def test_with_optional_tools_it_calls_or_answers(client: openai.OpenAI) -> None:
     for seed in range(3):
         answer = chat(client, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed)
         message = answer.choices[0].message
@@ -200,7 +198,7 @@ def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> Non
         assert (logprobs is not None) == given
 
 
-def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine) -> None:
+def test_an_echo_has_the_prompts_log_probabilities(server: Running, engine: Engine) -> None:
     text = "Once upon a time there was a naïve fox."
     tokens = engine.tokenize(text)
     ask = {"prompt": [tokens], "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
@@ -240,7 +238,7 @@ def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine
         ({"messages": []}, "messages"),
     ],
 )
-def test_a_request_that_cannot_be_meant(
+def test_an_invalid_request(
     client: openai.OpenAI, fields: dict[str, Any], param: str | None
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:

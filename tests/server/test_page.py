@@ -1,4 +1,4 @@
-"""The page: policy, figures, and who proposed each token. See test_page_chat."""
+"""The page: security policy, figures, and the drafter of each token. See test_page_chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several answers at a time, and clients that go away."""
+"""Parallel answers, and clients that disconnect."""
 
 from __future__ import annotations
 

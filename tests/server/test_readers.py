@@ -1,4 +1,4 @@
-"""Calls, thoughts and text are found in what a model writes, wherever it is cut."""
+"""Readers find calls, thoughts and text in a model's output, however it is split."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(make: Callable[[], Reader], parts: list[str]) -> list[Piece]:
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """The same with neighbours of a kind in one."""
+    """Merge neighbours of the same type."""
     found: list[Any] = []
     for piece in pieces:
         if isinstance(piece, Text | CallArguments) and found and type(found[-1]) is type(piece):
@@ -86,7 +86,7 @@ CASES = [(name, text, told) for name, text, *told in map(json.loads, LINES)]
 
 
 @pytest.mark.parametrize(("reader", "text", "told"), CASES)
-def test_what_is_found(reader: str, text: str, told: list[Any]) -> None:
+def test_calls_thoughts_and_text_are_found(reader: str, text: str, told: list[Any]) -> None:
     expected = [piece for one in told for piece in pieces_of(one)]
     for size in (1, 2, 3, 5, 1000):
         parts = [text[at : at + size] for at in range(0, len(text), size)]
@@ -105,7 +105,7 @@ JSON = st.recursive(
     st.booleans(),
     st.sampled_from([None, 1]),
 )
-def test_any_arguments_come_out_as_they_went_in(
+def test_any_arguments_round_trip(
     arguments: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
     said = json.dumps({"arguments": arguments, "name": "f"}, ensure_ascii=ascii_only, indent=indent)
@@ -132,11 +132,11 @@ def test_long_arguments_are_not_parsed_with_every_token() -> None:
 
 
 @given(st.text(), st.booleans())
-def test_any_response_comes_out_as_it_went_in(text: str, ascii_only: bool) -> None:
+def test_any_response_round_trips(text: str, ascii_only: bool) -> None:
     raw = json.dumps({"response": text}, ensure_ascii=ascii_only)
     assert read(call_or_response, list(raw)) == ([Text(text)] if text else [])
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     assert read(call_or_response, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
     assert read(any_format, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")

@@ -1,4 +1,4 @@
-"""What users of other servers reported: each request once gave a wrong answer, or none."""
+"""Reports by users of other servers: each request once gave a wrong answer, or none."""
 
 from __future__ import annotations
 
@@ -689,7 +689,7 @@ def test_a_compressed_body_is_refused_as_such(families: Running) -> None:
     assert (reply.status, "compressed" in reply.json["error"]["message"]) == (415, True)
 
 
-def test_ollamas_context_goes_on(families: Running) -> None:
+def test_ollamas_context_is_continued(families: Running) -> None:
     options = {"num_predict": 5, "temperature": 0}
     body: Any = {"model": "chatml", "stream": False, "options": options}
     first = families.post("/api/generate", {**body, "prompt": "A fox."}).json

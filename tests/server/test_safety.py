@@ -1,4 +1,4 @@
-"""Whom the server answers, and what a client can do to it."""
+"""Access control, and protection against hostile clients."""
 
 from __future__ import annotations
 

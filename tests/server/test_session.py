@@ -1,4 +1,4 @@
-"""What outlives a server or a request: `serve --session FILE`, and slots that clients save."""
+"""State that is saved in files: `serve --session FILE`, and slots that clients save."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def end(server: Running) -> None:
     assert server.process.wait(PATIENCE) == 0, server.log.read_text()
 
 
-def test_it_goes_on_where_the_last_server_ended(tmp_path: Path) -> None:
+def test_it_continues_the_last_servers_conversation(tmp_path: Path) -> None:
     path = tmp_path / "fox.session"
     options = (*OPTIONS, "--session", str(path))
     with serving(tmp_path, *options) as server:

@@ -1,4 +1,4 @@
-"""Structured answers on every protocol: by schemas, regular expressions and tools."""
+"""Structured answers in every protocol: schemas, regular expressions and tools."""
 
 from __future__ import annotations
 
