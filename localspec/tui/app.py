@@ -118,12 +118,12 @@ class ChatApp(Host):
         )
         self.trouble: str | None = None
         self._kept = session.conversation if session else None
-        begun = self.new_conversation()
+        first = self.new_conversation()
         self.chat_session = ChatSession(
             self.conversation_display,
             self.store,
             self.engine,
-            session.begun(begun) if session else begun,
+            session.conversation_or(first) if session else first,
             learns=self.preferences.learn,
             records=self.preferences.record,
         )

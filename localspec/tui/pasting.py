@@ -9,8 +9,8 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
-_STEERING = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_BEGUN = re.compile(r"\x1b(\[[0-?]*|O)\Z")
+_CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_INCOMPLETE_KEY = re.compile(r"\x1b(\[[0-?]*|O)\Z")
 
 
 class PasteParser(XTermParser):
@@ -32,9 +32,9 @@ class PasteParser(XTermParser):
                 start = text.rfind("\x1b")
                 if start >= 0 and _END.startswith(text[start:]):
                     text, self._kept = text[:start], text[start:]
-            parts += [_STEERING.sub("", text) if pasted else text, found]
+            parts += [_CONTROL.sub("", text) if pasted else text, found]
             self._pasting = pasted != bool(found)
         clean = "".join(parts)
-        if not self._pasting and (begun := _BEGUN.search(clean)):
-            clean, self._kept = clean[: begun.start()], begun.group()
+        if not self._pasting and (incomplete := _INCOMPLETE_KEY.search(clean)):
+            clean, self._kept = clean[: incomplete.start()], incomplete.group()
         return super().feed(clean) if clean else ()

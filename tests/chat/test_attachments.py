@@ -1,4 +1,4 @@
-"""Text files and images that go along with a message."""
+"""Text files and images attached to a message."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_no_text_file(tmp_path: Path, content: bytes | None, why: str) -
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    """A pipe that nobody writes into would be waited for, for ever."""
+    """Reading a pipe without a writer would block for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for odd in (path, "/dev/zero"):

@@ -1,4 +1,4 @@
-"""The tree of messages, and what the model is told of it."""
+"""The tree of messages, and the messages sent to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer in figures, from made-up steps."""
+"""Figures of an answer, computed from synthetic steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(
 
 
 def drafted(tokens: Sequence[int], accepted: int, *, by: str = "ngram") -> Step:
-    """A chain of which so many tokens were accepted, and the next one (if any) rejected."""
+    """A chain with `accepted` tokens accepted, and the next one (if any) rejected."""
     tree = TokenTree.chain(tokens, by)
     path = list(range(accepted))
     tests = list(range(min(accepted + 1, len(tree))))

@@ -1,4 +1,4 @@
-"""Which part of a text is whose."""
+"""Sources of the parts of a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations and stores to test with."""
+"""Conversations and histories for tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def store(conversations: Iterable[Conversation], path: Path | None = None) -> No
 
 
 def as_on_disk(history: History, conversation: Conversation) -> Conversation:
-    """As another process would find it."""
+    """Read a conversation as another process would."""
     with closing(History(history.path)) as other:
         return other.load(conversation.id)
 
@@ -70,7 +70,7 @@ def fill(path: Path, count: int) -> None:
 
 
 def writing(history: History) -> AbstractContextManager[object]:
-    """Holds up whatever is to be written."""
+    """A context in which all writes are blocked."""
     return history._write_lock
 
 
@@ -88,7 +88,7 @@ def said(history: History) -> str:
 
 
 def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
-    """Write a conversation; whether all of it was kept."""
+    """Write a conversation; returns whether all of it was stored."""
     conversation = conversation_of(*texts)
     kept = save(history, conversation)
     for message in conversation.path():
@@ -106,7 +106,7 @@ def holds(path: Path, *conversations: Conversation) -> None:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without the rights of root, who may write read-only files."""
+    """Drop the rights of root, who may write read-only files."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,4 +1,4 @@
-"""Damaged files: kept aside, read as far as they can be, and replaced."""
+"""Damaged files: set aside, salvaged and replaced."""
 
 from __future__ import annotations
 

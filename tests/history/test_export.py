@@ -1,4 +1,4 @@
-"""Conversations as files."""
+"""Export of conversations to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written comes back, quickly however much there is."""
+"""Writing and reading conversations, also quickly in a large history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 def kept(history: History, conversation: Conversation) -> Conversation:
-    """Written, and read by somebody else."""
+    """Write a conversation, and read it as another process would."""
     assert save(history, conversation)
     for message in conversation.messages.values():
         assert history.put(conversation, [message])

@@ -1,4 +1,4 @@
-"""What people type into a search field."""
+"""Search queries as users type them."""
 
 from __future__ import annotations
 

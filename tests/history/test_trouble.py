@@ -1,4 +1,4 @@
-"""Trouble with the file: the chat goes on, the user is told, nothing is lost needlessly."""
+"""Trouble with the file: the chat continues, the user is informed, and no data is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that writes: in order, whole, no more often than needed, and whatever happens."""
+"""The writer's thread: it writes in order, completely, and no more often than needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def writer(history: History, told: list[str]) -> Iterator[HistoryWriter]:
 def test_what_is_told_is_what_it_was_when_it_was_told(
     history: History, writer: HistoryWriter
 ) -> None:
-    """Held up in the middle, so that everything changes before it is written."""
+    """Block the writer, so that everything changes before it is written."""
     release = threading.Event()
     conversation = conversation_of("one")
     with writing(history):
@@ -69,7 +69,7 @@ def test_what_is_told_is_what_it_was_when_it_was_told(
 def test_of_a_growing_answer_the_newest_state_is_written(
     history: History, writer: HistoryWriter
 ) -> None:
-    """A slow disk: states that come while one is written are skipped but for the last."""
+    """On a slow disk, of the states that arrive during a write only the last is written."""
     conversation = conversation_of("one")
     assert writer.put(conversation, conversation.path()[0]).result(SOON)
     answer = conversation.add(ASSISTANT, "", state=STREAMING)

@@ -1,4 +1,4 @@
-"""Each test of the chat has a home of its own."""
+"""Fixtures that give each test of the chat a separate home folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SVGImageExtension.file_extension = "svg"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """For the history and preferences of this test."""
+    """A folder for the history and preferences of this test."""
     folder = tmp_path / "home"
     monkeypatch.setenv("LOCALSPEC_HOME", str(folder))
     for name in ("NO_COLOR", "COLORFGBG"):
@@ -22,6 +22,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pilot looks every 20 ms whether the app is idle: half of a test's time."""
+def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll more often: the pilot checks every 20 ms whether the app is idle, half a test's time."""
     monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.01)

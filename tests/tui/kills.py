@@ -1,4 +1,4 @@
-"""A chat killed at random moments of its answers: what was seen of them has to be kept."""
+"""Chats killed at random moments of their answers: text that was shown must be in the history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANSWER = re.compile(r"tale-13m-q8_0 \d\d:\d\d (.*?) ?(?:[●◌■▌]| · |rea
 
 
 def seen(terminal: Terminal, asked: str) -> str | None:
-    """What is shown of the answer; None while the question does not count as sent."""
+    """The shown part of the answer; None until the question counts as sent."""
     before = len(terminal.raw)
     assert terminal.take(0.02), f"gone:\n{terminal.text}"
     lines = terminal.column(*MIDDLE)
@@ -70,7 +70,7 @@ def title_of(number: int) -> str:
 
 
 def kills(home: Path, opened: OpenPair, count: int, dice: random.Random) -> Iterator[Kill]:
-    """Kill so many chats of one history, each in its answer, and look at what is left."""
+    """Kill several chats with one history, each during its answer, and check the history."""
     for number in range(count):
         asked = f"{title_of(number)}: tell me about a fox."
         # Some at once, most of them in the middle of the answer: so late that some of it is older

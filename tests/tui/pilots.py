@@ -1,4 +1,4 @@
-"""The chat on a screen that nobody sees, and hands to use it with."""
+"""The chat on a headless screen, and helpers to operate it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localspec.tui.session.background_engine import PairReference
 from tests.tui.scripted import Hold, Says, Scripted
 
 PATIENCE = 6_000
-"""Looks at a condition, each of at least 10 ms, before a test gives up."""
+"""Polls of a condition, each of at least 10 ms, before a test gives up."""
 
 KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "full_stop"}
 
@@ -43,7 +43,7 @@ class Chat:
     script: Scripted = field(default_factory=Scripted)
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
-        """Wait for it; in the end fail with what is on the screen."""
+        """Wait for a condition; on timeout, fail with the screen's text."""
         for _ in range(PATIENCE):
             if condition():
                 return
@@ -51,7 +51,7 @@ class Chat:
         raise AssertionError(f"in vain: {what or condition}\n{self.told}\n{self.text}")
 
     async def settle(self) -> None:
-        """Do everything that is due."""
+        """Process everything that is due."""
         await self.pilot.pause()
         await self.pilot.pause()
         await self.until(self.at_rest, "all laid out")
@@ -70,7 +70,7 @@ class Chat:
         await self.until(lambda: screen.size == (width, height) and self.at_rest(), "resized")
 
     def at_rest(self) -> bool:
-        """Whether no message waits, and nothing is to be drawn.
+        """Whether no message is queued, and nothing needs drawing.
 
         The pilot takes an app that gets no processor time for an idle one.
         """
@@ -108,7 +108,7 @@ class Chat:
             await self.answered()
 
     async def gets(self, text: str, key: str) -> None:
-        """Press a key and wait for the message that comes of it, and for the answer's end."""
+        """Press a key; wait for the resulting message, and for the answer's end."""
         await self.press(key)
         await self.until(lambda: self.says(text), f"said {text!r}")
         await self.answered()
@@ -118,7 +118,7 @@ class Chat:
         await self.pilot.pause()
 
     async def hears(self, text: str, *, error: bool = True) -> None:
-        """Wait for a sentence that begins like this."""
+        """Wait for a sentence with this prefix."""
 
         def heard() -> bool:
             return any(t.text.startswith(text) and t.error is error for t in self.told)
@@ -135,7 +135,7 @@ class Chat:
         await self.until(lambda: self.listed() != [], "the history")
 
     async def choose(self, answer: str) -> None:
-        """Answer the question that is or will be asked; an answer by its beginning."""
+        """Answer the current or next question; the answer is chosen by its prefix."""
         await self.until(lambda: isinstance(self.app.screen, QuestionScreen), "a question")
         options = option_texts(self.app.screen.query_one(OptionList))
         number = next(n for n, text in enumerate(options) if text.startswith(answer))
@@ -165,7 +165,7 @@ class Chat:
 
     @property
     def text(self) -> str:
-        """On the screen, dialogs and notices included."""
+        """The screen's text, including dialogs and notices."""
         rows = self.app.screen._compositor.render_strips()
         return "\n".join(row.text.rstrip() for row in rows)
 

@@ -1,4 +1,4 @@
-"""An engine that gives written answers in real steps, and waits where a test wants it to.
+"""An engine that generates scripted answers in real steps, and pauses where a test requires it.
 
 Streams are localspec's own `Stream`; only passes are made up. Nothing waits for time to go by.
 """
@@ -45,14 +45,14 @@ NEVER = "drafts would not pay here"
 
 
 class Hold:
-    """Where the engine waits for the test, or the test for it."""
+    """A point where the engine waits for the test, or the test for the engine."""
 
     def __init__(self) -> None:
         self._reached, self._let_go = threading.Event(), threading.Event()
 
     @property
     def reached(self) -> bool:
-        """Whether the engine waits here, or did."""
+        """Whether the engine has reached this point."""
         return self._reached.is_set()
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class Asked:
 
 
 def weights(path: Path, size: int) -> SimpleNamespace:
-    """What the chat uses of a model."""
+    """The part of a model's interface that the chat uses."""
     kernels = SimpleNamespace(in_use=True)
     return SimpleNamespace(name=path.stem, path=path, size=size, kernels=kernels)
 
@@ -132,7 +132,7 @@ class Scripted:
 
 
 class ScriptedEngine:
-    """What the chat uses of an engine."""
+    """The part of an engine's interface that the chat uses."""
 
     context_length = 512
     profile = SimpleNamespace(stock=1.0)
@@ -238,7 +238,7 @@ class ScriptedEngine:
     def _step(
         self, plan: Plan | None, source: str | None, words: list[str], wrong: int, length: int
     ) -> Step:
-        """The last word is the target's own."""
+        """A step whose last word is the target's."""
         tokens = [self._id(word) for word in words]
         fallen = [self._id(WRONG)] * wrong
         tree = TokenTree() if source is None else TokenTree.chain([*tokens[:-1], *fallen], source)
@@ -265,7 +265,7 @@ class ScriptedEngine:
 
 
 class _Answer(Task):
-    """What a stream reads."""
+    """The task whose steps a stream reads."""
 
     ready = over = property(lambda self: True)
 

@@ -1,4 +1,4 @@
-"""`localspec` on a pseudo-terminal, as a person sees it."""
+"""`localspec` on a pseudo-terminal, as a user sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.process import LOCALSPEC as LOCALSPEC
 from tests.cli.process import patched
 
 TIMEOUT = 60.0
-"""Seconds until a test gives up; many times what anything here takes."""
+"""Seconds until a test gives up; far longer than anything here takes."""
 SLOW_CHAT = (
     *patched(
         "import time\n"
@@ -43,7 +43,7 @@ QUIET = 0.05
 
 
 class Terminal:
-    """A program on a terminal of its own. `screen`: what it shows; `raw`: all output."""
+    """A program on a separate terminal. `screen`: its content; `raw`: all output."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Terminal:
 
     @property
     def words(self) -> str:
-        """With single blanks for all white space, as lines break anywhere."""
+        """The text with white space collapsed, as lines may be wrapped anywhere."""
         return " ".join(self.text.split())
 
     def column(self, first: int, end: int) -> list[str]:
@@ -113,7 +113,7 @@ class Terminal:
 
     @property
     def alternate(self) -> bool:
-        """Whether the program has the alternate screen."""
+        """Whether the program uses the alternate screen."""
         return self.raw.rfind(b"\x1b[?1049h") > self.raw.rfind(b"\x1b[?1049l")
 
     @property
@@ -129,7 +129,7 @@ class Terminal:
         self.child.send(text)
 
     def take(self, timeout: float = QUIET) -> bool:
-        """Take in the output of that time; False where the program is gone."""
+        """Read output for this time; returns False if the program has ended."""
         try:
             data = self.child.read_nonblocking(65536, timeout)
         except pexpect.TIMEOUT:
@@ -157,14 +157,14 @@ class Terminal:
             time.sleep(QUIET)
 
     def ended(self) -> int:
-        """Wait for the end; the exit code, negative for a signal."""
+        """Wait for the end; returns the exit code, negative for a signal."""
         self.until(lambda: not self.take())
         self.child.wait()
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else int(status)
 
     def printed(self) -> str:
-        """All that it prints until its end."""
+        """Read all output until the program's end."""
         self.ended()
         return self.raw.decode()
 

@@ -1,4 +1,4 @@
-"""What goes wrong is a sentence on the screen, and the chat goes on."""
+"""Failures of disk, model and terminal show a sentence, and the chat continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are
 
 @contextmanager
 def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
-    """A chat without panels that has to end in order."""
+    """A chat without panels that must exit cleanly."""
     with chat(*arguments, home=home, **{"columns": 90, **options}) as terminal:
         yield terminal
         terminal.type(CTRL_Q)
@@ -101,7 +101,7 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
 
 
 def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
-    """What llama.cpp does where an assertion of its own fails."""
+    """Abort as llama.cpp does if one of its assertions fails."""
     abort = (
         "import os\n"
         "from localspec import Stream\n"

@@ -1,4 +1,4 @@
-"""Slash commands: what a line means, and how it can go on."""
+"""Parsing and completion of slash commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chat remembers."""
+"""The chat's preferences."""
 
 from __future__ import annotations
 

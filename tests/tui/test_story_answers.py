@@ -1,4 +1,4 @@
-"""Sending messages, stopping answers, answering again, and the branches that come of it."""
+"""Sending messages, stopping and regenerating answers, and the resulting branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who proposed which token: colours, shapes, what was rejected, the legend; and why in words."""
+"""Display of token sources: colours, shapes, rejected tokens, the legend; and /why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong is a sentence on the screen, and the chat goes on."""
+"""Errors show a sentence on the screen, and the chat continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of conversations: search, open, begin anew, delete; and what goes on meanwhile."""
+"""The list of conversations: search, open, begin and delete, also during an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE = (140, 40)
 
 @pytest.fixture
 def stored() -> list[Conversation]:
-    """Two conversations from before, the older one first."""
+    """Two earlier conversations, the older one first."""
     found = [
         conversation_of("Where do foxes sleep", "In a den.", created=1_700_000_000.0),
         conversation_of("What do owls eat", "Mostly voles and mice.", created=1_700_000_001.0),

@@ -1,4 +1,4 @@
-"""What outlives a chat, with real models: what is learned and recorded, and `--session FILE`."""
+"""Data that outlives a chat, with real models: /learn, /record and `--session FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything by keyboard: completion, the palette, the keys screen, Ctrl+C, and screens drawn."""
+"""Use by keyboard: completion, the palette, the keys screen, Ctrl+C, and redrawing."""
 
 from __future__ import annotations
 

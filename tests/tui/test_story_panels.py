@@ -1,4 +1,4 @@
-"""Panels that fold, small terminals, the mouse, and what is remembered of it."""
+"""Panels, small terminals, the mouse, and the preferences that store panels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System prompt, sampling parameters, files that go along, and files written."""
+"""System prompt, sampling parameters, attachments and exports."""
 
 from __future__ import annotations
 

@@ -129,10 +129,10 @@ class BackgroundEngine:
         request: AnswerRequest,
         answer: Answer,
         progress: Progress = lambda doing: None,
-        begun: Callable[[], object] = lambda: None,
+        on_begin: Callable[[], object] = lambda: None,
     ) -> asyncio.Future[None]:
-        """Generate an answer. `begun`: called in the screen's thread before the first chunk."""
-        return self._submit(partial(self._answer, request, answer, progress, begun))
+        """Generate an answer. `on_begin`: called in the screen's thread before the first chunk."""
+        return self._submit(partial(self._answer, request, answer, progress, on_begin))
 
     def compare(self, answer: Answer) -> asyncio.Future[bool]:
         """Measure stock llama.cpp if it is due (once, some seconds). The result is whether the
@@ -317,7 +317,7 @@ class BackgroundEngine:
         request: AnswerRequest,
         answer: Answer,
         progress: Progress,
-        begun: Callable[[], object],
+        on_begin: Callable[[], object],
     ) -> None:
         from localspec.decoding import repetition
 
@@ -341,7 +341,7 @@ class BackgroundEngine:
         written: deque[int] = deque(maxlen=repetition.WINDOW)
         unseen, repeats = 0, False
         answer.begin(stream, self._engine, f"{OPENS}\n" if thinks else "")
-        self._call(begun)
+        self._call(on_begin)
         if self._engine.plain_seconds(0) is None:
             self._call(partial(progress, "measuring what a pass costs here (once, about 2 s) …"))
         # In this order: a cancellation before the assignment is checked below; a later one cancels

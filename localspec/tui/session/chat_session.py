@@ -254,12 +254,12 @@ class ChatSession:
         if self.running is not running:  # stopped meanwhile
             return
         conversation, failure = running.conversation, None
-        asked = conversation.messages[running.to]
+        prompt = conversation.messages[running.to]
         running.submitted = True
         if self._titling:
             self.engine.stop()  # a title can wait
         waits = self.opened is None or self._comparing
-        self._set_note(asked, "waiting for the model …" if waits else None)
+        self._set_note(prompt, "waiting for the model …" if waits else None)
         self.view.answering(True)
         try:
             request = AnswerRequest(
@@ -273,7 +273,7 @@ class ChatSession:
             await self.engine.answer(
                 request,
                 running,
-                lambda doing: self._set_note(running.message or asked, doing),
+                lambda doing: self._set_note(running.message or prompt, doing),
                 partial(self._begin_answer, running),
             )
         except Cancelled:
@@ -284,16 +284,16 @@ class ChatSession:
         if running.message is not None:
             self._complete_answer(running, running.message, failure)
         elif failure is None:
-            self._set_note(asked, STOPPED_EARLY)
+            self._set_note(prompt, STOPPED_EARLY)
         else:
             # Only if there are earlier turns that are not dropped yet.
             overflows = isinstance(failure, ContextOverflow) and (
-                asked.parent is not None and conversation.id not in self._dropping
+                prompt.parent is not None and conversation.id not in self._dropping
             )
             if self.opened is None:
-                asked.state = UNSENT
-                self.store.put(conversation, asked)
-            self._set_note(asked, None if overflows else f"✗ {describe(failure)[0]}")
+                prompt.state = UNSENT
+                self.store.put(conversation, prompt)
+            self._set_note(prompt, None if overflows else f"✗ {describe(failure)[0]}")
         self._clear_running()
         if overflows:
             await self.view.overflowed(conversation, str(failure))
@@ -306,10 +306,10 @@ class ChatSession:
         conversation = running.conversation
         self._set_note(conversation.messages[running.to], None)
         conversation.model, conversation.draft = running.model, running.draft
-        for asked in conversation.path_to(running.to):
-            if asked.state == UNSENT:
-                asked.state = COMPLETE
-                self.store.put(conversation, asked)
+        for prompt in conversation.path_to(running.to):
+            if prompt.state == UNSENT:
+                prompt.state = COMPLETE
+                self.store.put(conversation, prompt)
         shown = conversation is self.conversation and conversation.tip == running.to
         model, draft = running.model, running.draft
         running.message = message = conversation.add(

@@ -22,7 +22,7 @@ class KeptSession:
     path: Path
     conversation: Conversation | None
 
-    def begun(self, new: Conversation) -> Conversation:
+    def conversation_or(self, new: Conversation) -> Conversation:
         """The stored conversation with the settings of `new`, or `new`."""
         kept = self.conversation
         if kept is None:
