@@ -192,7 +192,7 @@ class PromptBuilder:
                     pictures.append(Picture(len(tokens), part))
                     tokens += [self._projector.filler] * len(part.ids)
         if pictures and pictures[-1].end == len(tokens):
-            raise UsageError("The prompt ends with an image. Put some text behind it.")
+            raise UsageError("The prompt ends with an image. Put some text after it.")
         found = Tokens(tokens)
         found.pictures = tuple(pictures)
         return found

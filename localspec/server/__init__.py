@@ -1,1 +1,1 @@
-"""`localspec serve`: the engine behind the protocols that clients of local models speak."""
+"""`localspec serve`: serves the engine in the protocols that clients of local models use."""

@@ -263,7 +263,7 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         ),
         (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _read_python),
         (
-            # DeepSeek, R1 (with a type before the name and a fence behind it), Kimi K2, Solar.
+            # DeepSeek, R1 (with a type before the name and a fence after it), Kimi K2, Solar.
             rf"{mark}(?:function<｜tool▁sep｜>|functions\.|\w*<\|tool_call:name\|>)?"
             r"(?P<name>[\w.-]+?)(?::\d+)?\s*(?:<｜tool▁sep｜>|\n```json\n|"
             r"<\|tool_call_argument_begin\|>|<\|tool_call:args\|>)\s*(?={)",

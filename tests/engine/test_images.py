@@ -219,7 +219,7 @@ def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
 
 def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
     texts, images = mark_images(showing(png(1), text=""))
-    with pytest.raises(UsageError, match="Put some text behind it"):
+    with pytest.raises(UsageError, match="Put some text after it"):
         seeing.prompts.rendered(texts[0]["content"].strip(), images)
 
 
