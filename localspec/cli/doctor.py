@@ -155,7 +155,7 @@ def _measure(
         findings.measurements = checkup.measure_pair(
             engine,
             checkup.QUICK if quick else checkup.LONG,
-            tell=lambda text: console.progress(f"calibrating: {text}"),
+            report=lambda text: console.progress(f"calibrating: {text}"),
             stopped=lambda: work.stopped,
         )
     found = findings.measurements

@@ -76,7 +76,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
 def _draft(reference: str, console: Console) -> str | None:
     from localspec.hub import catalog
 
-    entry = catalog.load().meant_by(reference)
+    entry = catalog.load().entry_for(reference)
     if entry is None or not entry.drafts:
         lacks = f"does not know {reference}, so no draft"
         if entry is not None:

@@ -1,1 +1,1 @@
-"""The check-up of a pair on this machine."""
+"""Checks and measurements of a pair on this machine."""

@@ -1,6 +1,6 @@
-"""Measurements of `localspec doctor`: a pair at work, within a given time.
+"""Measurements of `localspec doctor`: a pair decoding, within a time limit.
 
-What the policy learns meanwhile stays (`localspec.policy.store`).
+The policy keeps what it learns from them (`localspec.policy.store`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from localspec.llama.options import ModelOptions
 
 LONG, QUICK = 60.0, 10.0
-"""Most seconds for measuring."""
+"""Time limits in seconds."""
 TOKENS = 32
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-UNLIKELY = 3.0
-"""A pass over n tokens takes so many times n single ones only beside another busy process; likewise
-so many times what it took before."""
-FEW = 8
-"""Tokens of an answer even beyond its share of the time."""
+DISTURBED = 3.0
+"""If a pass over n tokens takes this many times n single passes, or this many times as long as
+earlier ones, another process is busy."""
+LEAST_TOKENS = 8
+"""Least tokens per answer, even when its share of the time is used up."""
 LOOKUPS = ("ngram", "retrieval", "lookahead")
-"""Drafters without a model."""
+"""Drafters that need no model."""
 
 _PLAIN, _PLANNED = Drafting(drafter="none"), Drafting()
 _GREEDY = SamplingParams(temperature=0.0)
@@ -48,8 +48,8 @@ _GREEDY = SamplingParams(temperature=0.0)
 
 @dataclass(slots=True)
 class TextKind:
-    """One kind of text. `tested`, `accepted`: tokens of the draft model; `plain`, `planned`:
-    [tokens, seconds] of plain decoding and of `auto`."""
+    """Results for one kind of text. `tested`, `accepted`: tokens of the draft model; `plain`,
+    `planned`: [tokens, seconds] of plain decoding and of `auto`."""
 
     name: str
     tested: int = 0
@@ -63,14 +63,14 @@ class TextKind:
 
     @property
     def speed_up(self) -> float | None:
-        """`auto`'s tokens per second ÷ plain decoding's; None for too short answers."""
+        """`auto`'s tokens per second ÷ plain decoding's; None if the answers are too short."""
         (tokens, seconds), (plain_tokens, plain_seconds) = self.planned, self.plain
         if not (tokens and seconds and plain_tokens and plain_seconds):
             return None
         return (tokens / seconds) / (plain_tokens / plain_seconds)
 
     def add(self, plain: GenerationStats, planned: GenerationStats) -> None:
-        """Count two answers to the same prompt."""
+        """Add the figures of two answers to the same prompt."""
         for stats, sums in ((plain, self.plain), (planned, self.planned)):
             sums[0] += stats.generated_tokens - 1
             sums[1] += stats.decode_seconds
@@ -82,10 +82,17 @@ class TextKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMeasurements:
-    """The measurements. `curve`: seconds of a target pass by its tokens; `draft_seconds`: of a
-    draft pass over one token; `cost` in target passes; `stock`: seconds of a plain pass of stock
-    llama.cpp ÷ of one here; `threads`: how many threads passes ran on at the end, and why;
-    `steady`: no other process disturbed."""
+    """Measurements of a pair.
+
+    Attributes:
+        curve: seconds of a target pass by number of tokens.
+        draft_seconds: of a draft pass over one token.
+        cost: of that pass, in target passes.
+        stock: seconds of a plain pass of stock llama.cpp ÷ of one with localspec's kernels.
+        threads: the final number of threads, and the reason.
+        partial: whether the measurement was stopped early.
+        steady: whether no other process disturbed it.
+    """
 
     curve: dict[int, float]
     draft_seconds: float | None
@@ -99,17 +106,17 @@ class PairMeasurements:
 
     @property
     def gains(self) -> dict[str, float]:
-        """Speed-ups by kind."""
+        """Speed-ups by kind of text."""
         return {kind.name: kind.speed_up for kind in self.kinds if kind.speed_up is not None}
 
     @property
     def speed_up(self) -> float | None:
-        """Mean over the kinds."""
+        """Mean speed-up over the kinds of text."""
         return mean(self.gains.values()) if self.gains else None
 
     @property
     def trusted(self) -> float | None:
-        """The speed-up to go by; None beside a busy process."""
+        """The speed-up; None if another process disturbed the measurement."""
         return self.speed_up if self.steady else None
 
 
@@ -117,27 +124,27 @@ def measure_pair(
     engine: Engine,
     seconds: float,
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> PairMeasurements:
-    """Measure an open pair, or a target alone, in so many `seconds`; a running pass is finished.
+    """Measure an open pair, or only a target, for about `seconds`. `report`: gets the current stage;
     `stopped`: whether to end early, with the figures so far."""
     started = perf_counter()
     end = started + seconds
-    tell("measuring what passes cost")
+    report("measuring what passes cost")
     engine.calibrate()
     kinds: dict[str, TextKind] = {}
     for prompt in _shortest_first(load_suites()):
         if stopped() or perf_counter() >= end:
             break
-        tell(f"speed in {prompt.suite}")
+        report(f"speed in {prompt.suite}")
         kind = kinds.setdefault(prompt.suite, TextKind(prompt.suite))
-        left = 2 * max(1, len(SUITES) - sum(one.speed_up is not None for one in kinds.values()))
+        left = 2 * max(1, len(SUITES) - sum(kind.speed_up is not None for kind in kinds.values()))
         answers = []
         for number, drafting in enumerate((_PLAIN, _PLANNED)):
             now = perf_counter()
             deadline = now + max(0.0, end - now) / (left - number)
-            answers.append(_answer(engine, prompt, drafting, deadline, end, stopped))
+            answers.append(_measure_answer(engine, prompt, drafting, deadline, end, stopped))
         plain, planned = answers
         if plain is not None and planned is not None:
             kind.add(plain, planned)
@@ -145,7 +152,7 @@ def measure_pair(
     curve = {n: target.seconds(n, 0) for n in SIZES} if target else {}
     costs = engine.draft_costs if engine.draft is not None else None
     draft = None if costs is None else costs.seconds(1, 0)
-    smooth = all(took < UNLIKELY * n * curve[1] for n, took in curve.items())
+    smooth = all(took < DISTURBED * n * curve[1] for n, took in curve.items())
     return PairMeasurements(
         curve=curve,
         draft_seconds=draft,
@@ -155,11 +162,11 @@ def measure_pair(
         threads=engine.threads,
         seconds=perf_counter() - started,
         partial=stopped(),
-        steady=not engine.profile.doubts and smooth and target.pace < UNLIKELY,
+        steady=not engine.profile.doubts and smooth and target.pace < DISTURBED,
     )
 
 
-def _answer(
+def _measure_answer(
     engine: Engine,
     prompt: BenchPrompt,
     drafting: Drafting,
@@ -167,9 +174,9 @@ def _answer(
     end: float,
     stopped: Callable[[], bool],
 ) -> GenerationStats | None:
-    """An answer's figures, cut short at the deadline; None for too few tokens."""
+    """Generate an answer until the deadline; None if it has too few tokens."""
 
-    def hurry(done: int, total: int) -> None:
+    def cancel_late(done: int, total: int) -> None:
         if stopped() or perf_counter() >= end:
             stream.cancel()
 
@@ -179,20 +186,20 @@ def _answer(
             max_tokens=TOKENS,
             sampling=_GREEDY,
             drafting=drafting,
-            progress=hurry,
+            progress=cancel_late,
         )
         with stream:
             for _ in stream:
-                enough = stream.stats.generated_tokens >= FEW
+                enough = stream.stats.generated_tokens >= LEAST_TOKENS
                 if stopped() or perf_counter() >= (deadline if enough else end):
                     break
     except ContextOverflow:
         return None
-    return stream.stats if stream.stats.generated_tokens >= FEW else None
+    return stream.stats if stream.stats.generated_tokens >= LEAST_TOKENS else None
 
 
 def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
-    """The shortest prompt of each kind, then the second, …: reading takes time."""
+    """The shortest prompt of each kind, then the second shortest, …, to save prefill time."""
     by_kind: dict[str, list[BenchPrompt]] = {}
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.text)):
         by_kind.setdefault(prompt.suite, []).append(prompt)
@@ -201,12 +208,12 @@ def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
 
 
 def text_check(engine: Engine) -> Check:
-    """Whether the target generates text: a damaged one repeats itself, or ends at once."""
+    """Check that the target generates text: a damaged one repeats itself, or ends at once."""
     rule = "target produces text"
     fox = "Tell me a story about a fox."
-    asked = BenchPrompt("fox", "story", fox, ({"role": "user", "content": fox},))
+    prompt = BenchPrompt("fox", "story", fox, ({"role": "user", "content": fox},))
     stream = engine.stream(
-        prompt_for(engine, asked),
+        prompt_for(engine, prompt),
         max_tokens=16,
         sampling=_GREEDY,
         drafting=_PLAIN,
@@ -228,7 +235,7 @@ def text_check(engine: Engine) -> Check:
 def device_checks(
     target: GGUFFile, draft: GGUFFile | None, options: ModelOptions, devices: Sequence[Device]
 ) -> list[Check]:
-    """For each device that takes layers: whether the pair fits, and what does."""
+    """Check for each device that takes layers how much of the pair fits."""
     found = []
     for device in devices:
         if not device.takes_layers or not device.total:

@@ -1,6 +1,6 @@
-"""Hugging Face's cache on disk, shared with other tools, read without the network.
+"""Hugging Face's cache on disk, shared with other tools; read without the network.
 
-    models--user--repo/refs/main                 the commit that "main" was when last asked
+    models--user--repo/refs/main                 the commit that "main" last pointed to
                       /snapshots/<commit>/name   links to …
                       /blobs/<sha256>            … the files
 
@@ -25,13 +25,13 @@ _PREFIX = "models--"
 
 
 def offline_by_environment() -> bool:
-    """By huggingface-hub's own rule."""
-    found = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
-    return found.upper() in ("1", "ON", "YES", "TRUE")
+    """Whether HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, by huggingface-hub's own rule."""
+    value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
+    return value.upper() in ("1", "ON", "YES", "TRUE")
 
 
 def require_client() -> None:
-    """Import huggingface-hub, which reads its variables then; a UsageError if one is nonsense."""
+    """Import huggingface-hub, which then reads its variables; a UsageError if one is invalid."""
     try:
         import huggingface_hub.hf_api  # noqa: F401
     except (ValueError, OSError, ImportError) as error:
@@ -42,7 +42,7 @@ def require_client() -> None:
 
 
 def cache_folder() -> Path:
-    """As huggingface-hub finds it, without its slow import."""
+    """The cache folder that huggingface-hub would use, without its slow import."""
     for name, inside in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
         value = os.environ.get(name)
         if value:
@@ -52,7 +52,7 @@ def cache_folder() -> Path:
 
 
 def repository_folder(repository: str) -> Path:
-    """Of `user/repo`, in any case; it need not exist."""
+    """Folder of `user/repo`, ignoring case; it need not exist."""
     cache, name = cache_folder(), f"{_PREFIX}{repository.replace('/', '--')}"
     if not (cache / name).exists():
         for path in folders_in(cache):
@@ -62,7 +62,7 @@ def repository_folder(repository: str) -> Path:
 
 
 def repositories() -> Iterator[str]:
-    """Every `user/repo` that the cache has a folder of."""
+    """Every `user/repo` with a folder in the cache."""
     for folder in folders_in(cache_folder()):
         user, _, name = folder.name.removeprefix(_PREFIX).partition("--")
         if folder.name.startswith(_PREFIX) and name:
@@ -70,14 +70,14 @@ def repositories() -> Iterator[str]:
 
 
 def snapshots(repository: str, revision: str) -> list[Path]:
-    """Folders with cached files: the revision's, then others, the newest first."""
+    """Snapshot folders: the revision's first, then others, newest first."""
     commit = cached_commit(repository, revision)
     found = folders_in(repository_folder(repository) / "snapshots")
     return sorted(found, key=lambda path: (path.name == commit, _changed(path)), reverse=True)
 
 
 def cached_commit(repository: str, revision: str) -> str | None:
-    """The commit that a revision was when last asked for."""
+    """The commit that a revision pointed to when it was last fetched."""
     if COMMIT.fullmatch(revision):
         return revision
     if not stays_inside(revision):
@@ -89,7 +89,7 @@ def cached_commit(repository: str, revision: str) -> str | None:
 
 
 def files_in(snapshot: Path) -> list[str]:
-    """GGUF files, named as in the repository; dangling links are left out."""
+    """Names of GGUF files, as in the repository, without dangling links."""
     return sorted(
         path.relative_to(snapshot).as_posix()
         for path in snapshot.rglob("*")

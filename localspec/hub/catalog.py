@@ -1,6 +1,7 @@
-"""The catalogue: models worth having, and what drafts for them.
+"""The catalogue: recommended models and their drafts.
 
-`catalog.toml` of the package; one in the configuration folder adds to it and replaces by name.
+Read from `catalog.toml` in the package. One in the configuration folder adds entries, and replaces
+those of the same name.
 """
 
 from __future__ import annotations
@@ -52,41 +53,41 @@ class _Record(BaseModel):
 
 
 class CatalogHead(_Record):
-    """Something trained on a model's hidden states to draft for it; not all can be used."""
+    """A draft head trained on a model's hidden states; not every kind is supported."""
 
     kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DFlash2", "DSpark", "Medusa"]
     repo: Repo
-    """Where it is, or whose file contains it."""
+    """Its own repository, or that of the model whose file contains it."""
     gguf: bool = False
     size: _Count | None = None
     licence: Line | None = None
-    """Of the weights; absent where the source names none."""
+    """Licence of the weights; None if the source names none."""
     source: _Url
     checked: _Checked
-    """When somebody looked, and how if not at the source."""
+    """Date of the last check, and how it was checked if not at the source."""
 
 
 class Entry(_Record):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
     family: Line
     parameters: _Count
-    """Weights in all, of a mixture of experts too."""
+    """Total number of weights, including all experts."""
     active: _Count | None = None
-    """Weights that a token uses, in a mixture of experts."""
+    """Weights used per token in a mixture of experts."""
     repo: Repo
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
-    """None for the usual one."""
+    """None for the default quantization."""
     file: Annotated[Line, AfterValidator(_gguf_name)] | None = None
-    """Used where file names contain no quantization."""
+    """Set where file names contain no quantization."""
     others: list[Repo] = []
     """Further repositories with GGUFs of the same model."""
     size: _Count | None = None
-    """Bytes that `pull` fetches."""
+    """Download size in bytes."""
     context: _Count | None = None
-    """Tokens it was trained for."""
+    """Trained context length in tokens."""
     licence: Line
     drafts: list[Line] = []
-    """The best first: names of this catalogue, or user/repo:quant."""
+    """Drafts, best first: names in this catalogue, or user/repo:quant."""
     heads: list[CatalogHead] = []
     note: Line | None = None
     source: _Url
@@ -110,7 +111,7 @@ class Catalog:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All of them, by family and size."""
+        """All entries, by family and size."""
         by_family = sorted(self._entries.values(), key=lambda e: (e.parameters, e.name))
         return tuple(sorted(by_family, key=lambda e: e.family.casefold()))
 
@@ -126,7 +127,7 @@ class Catalog:
         return None
 
     def require(self, name: CatalogName) -> Entry:
-        """The entry of that name; a ModelNotFound says what may have been meant."""
+        """The entry of that name; ModelNotFound, with close matches, if there is none."""
         entry = self.find(name.name)
         if entry is None:
             close = difflib.get_close_matches(name.name.casefold(), self._entries, n=3, cutoff=0.6)
@@ -138,19 +139,18 @@ class Catalog:
         return entry
 
     def repository(self, name: CatalogName) -> Repository:
-        """Where the model of that name is, and which of its files to take; raises as `require`."""
+        """The repository and file of the model of that name; raises as `require`."""
         entry = self.require(name)
         if name.quant is None:
             return Repository(entry.repo, entry.quant, entry.file, typed=name)
         return Repository(entry.repo, name.quant, typed=name)
 
-    def meant_by(self, reference: str) -> Entry | None:
-        """The entry that a reference names, or whose repository it names; raises as `parse` and
-        `require`."""
-        meant = parse(reference)
-        if isinstance(meant, CatalogName):
-            return self.require(meant)
-        return self.of_repository(meant.id) if isinstance(meant, Repository) else None
+    def entry_for(self, reference: str) -> Entry | None:
+        """The entry for a reference by name or repository; raises as `parse` and `require`."""
+        parsed = parse(reference)
+        if isinstance(parsed, CatalogName):
+            return self.require(parsed)
+        return self.of_repository(parsed.id) if isinstance(parsed, Repository) else None
 
 
 def user_file() -> Path:
@@ -158,38 +158,42 @@ def user_file() -> Path:
 
 
 def load() -> Catalog:
-    """Read both catalogues; a UsageError names the file and the line or key of what is wrong."""
-    own = user_file()
-    theirs = read(own) if own.exists() else []
-    catalog = Catalog([*read(paths.embedded(FILE)), *theirs])
-    for entry in theirs:
+    """Read both catalogues; a UsageError names the invalid file, and the line or key in it."""
+    path = user_file()
+    additions = read(path) if path.exists() else []
+    catalog = Catalog([*read(paths.embedded(FILE)), *additions])
+    for entry in additions:
         for draft in entry.drafts:
             if "/" not in draft and catalog.find(draft.partition(":")[0]) is None:
-                raise _refused(own, f"entry '{entry.name}': drafts: there is no entry '{draft}'")
+                raise _invalid_catalog(
+                    path, f"entry '{entry.name}': drafts: there is no entry '{draft}'"
+                )
     return catalog
 
 
 def read(path: Path) -> list[Entry]:
-    """The entries of one file; raises as `load`."""
+    """Read the entries of one file; raises as `load`."""
     try:
         content = read_toml(path)
     except OSError as error:
         raise UsageError(
             f"The catalogue {path} cannot be read: {error.strerror}. Check its permissions."
         ) from None
-    except ValueError as error:  # TOML, with the line, and UTF-8
-        raise _refused(path, f"is not valid TOML: {error}") from None
+    except ValueError as error:  # invalid TOML or UTF-8
+        raise _invalid_catalog(path, f"is not valid TOML: {error}") from None
     unknown = sorted(set(content) - {"model"})
     if unknown:
-        raise _refused(path, f"has an unknown key '{unknown[0]}'; entries are [[model]] tables")
+        raise _invalid_catalog(
+            path, f"has an unknown key '{unknown[0]}'; entries are [[model]] tables"
+        )
     tables = content.get("model", [])
     if not isinstance(tables, list):
-        raise _refused(path, "has [model] as a table; entries are [[model]] tables")
+        raise _invalid_catalog(path, "has [model] as a table; entries are [[model]] tables")
     entries: dict[str, Entry] = {}
     for number, table in enumerate(tables, start=1):
         entry = _entry(path, number, table)
         if entry.name in entries:
-            raise _refused(path, f"has two entries '{entry.name}'")
+            raise _invalid_catalog(path, f"has two entries '{entry.name}'")
         entries[entry.name] = entry
     return list(entries.values())
 
@@ -203,8 +207,8 @@ def _entry(path: Path, number: int, table: Any) -> Entry:
         which = f"entry '{name}'" if isinstance(name, str) else f"[[model]] number {number}"
         key = ".".join(str(part) for part in first["loc"]).rstrip(".0123456789") or "entry"
         why = str(first.get("ctx", {}).get("error", first["msg"])).lower()
-        raise _refused(path, f"{which}: {key}: {why}") from None
+        raise _invalid_catalog(path, f"{which}: {key}: {why}") from None
 
 
-def _refused(path: Path, why: str) -> UsageError:
+def _invalid_catalog(path: Path, why: str) -> UsageError:
     return UsageError(f"The catalogue {path} {printable(why, 300)}. Correct it, or move it away.")

@@ -1,7 +1,7 @@
-"""`localspec pull`: from Hugging Face into its cache, whole and checked, or not at all.
+"""`localspec pull`: download models from Hugging Face into its cache, and verify checksums.
 
-The bytes are fetched here, through huggingface-hub's session: its own download begins anew after
-every interruption. `blobs/<checksum>.incomplete` is renamed when its checksum is right.
+Uses huggingface-hub's session but not its download, which starts over after every interruption.
+`blobs/<checksum>.incomplete` is renamed once its checksum is verified.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SPARE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """`number` of `of` files; `done` and `total` are bytes; `doing` is "download" or "check"."""
+    """Progress in file `number` of `of`; `done` and `total` are bytes."""
 
     file: str
     number: int
@@ -45,9 +45,9 @@ class PullProgress:
 
 @dataclass(frozen=True, slots=True)
 class PulledModel:
-    """A model that is here now. `reference`: what to type for exactly this one; `repository`: None
-    for a plain file; `path`: the file to open, `files`: all parts; `size`: their bytes,
-    `downloaded`: those fetched just now."""
+    """A model that is now on this machine. `reference`: the shortest unambiguous one; `repository`:
+    None for a plain file; `path`: the file to open; `files`: all parts; `size`: total bytes;
+    `downloaded`: bytes fetched by this call."""
 
     reference: str
     repository: str | None
@@ -68,17 +68,22 @@ def pull(
     progress: Callable[[PullProgress], None] = lambda _: None,
     notify: Notify = lambda _: None,
 ) -> PulledModel:
-    """Fetch a model, or what is missing of it. Any exception may interrupt it: what has arrived is
-    kept, and another call continues. `offline`: look at the cache alone, None asks HF_HUB_OFFLINE;
-    `progress`: called many times a second; `notify`: gets sentences about what the user did not ask
-    for.
+    """Download a model, or its missing parts. After any exception the partial download is kept, and
+    another call resumes it.
 
-    A ModelNotFound if there is no such repository, file or quantization; a UsageError if the
-    reference names nothing; a LocalspecError for no permission, network or room, or a wrong
-    checksum (the file goes).
+    Args:
+        offline: use only the cache; None reads HF_HUB_OFFLINE.
+        progress: called many times per second.
+        notify: receives sentences about choices made for the user.
+
+    Raises:
+        ModelNotFound: there is no such repository, file or quantization.
+        UsageError: the reference is invalid.
+        LocalspecError: no permission, network or disk space, or a wrong checksum (the file is
+            deleted).
     """
     wanted = identify(reference)
-    if wanted is not None and packages.is_meant(wanted) and packages.installed() is not None:
+    if wanted is not None and packages.is_packaged(wanted) and packages.installed() is not None:
         notify(f"{packages.NAME} is installed, in the Python package {packages.DISTRIBUTION}.")
         return _already_here(reference, notify)
     offline = cache.offline_by_environment() if offline is None else offline
@@ -89,23 +94,23 @@ def pull(
     from localspec.hub import remote
 
     retries = remote.Retries(notify)
-    with remote.explained(wanted, reference):
+    with remote.explain_errors(wanted, reference):
         found = retries.call(lambda: remote.listing(wanted))
-        chosen = _chosen(wanted, found, notify)
+        chosen = _choose_model(wanted, found, notify)
         files = [found.file(name) for name in chosen.files]
         with _disk_errors():
             folder = cache.repository_folder(found.repository.id)
-            _require_room(folder, found.repository.id, files)
+            _require_disk_space(folder, found.repository.id, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
-                tell = _teller(progress, file, number, len(files))
-                arrived += _File(folder, found, file, tell).fetch(retries, notify)
-            # Last: what a reader finds behind the ref is complete.
+                report = _reporter(progress, file, number, len(files))
+                arrived += _FileDownload(folder, found, file, report).fetch(retries, notify)
+            # Written last, so that a ref always points to a complete snapshot.
             if wanted.revision != found.commit:
                 write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
     return PulledModel(
-        reference=_exactly(found, chosen),
+        reference=_exact_reference(found, chosen),
         repository=found.repository.id,
         commit=found.commit,
         path=snapshot / chosen.name,
@@ -125,8 +130,8 @@ def _already_here(reference: str, notify: Notify, *, offline: bool = False) -> P
     return PulledModel(reference, repository, None, found.path, parts, size, downloaded=0)
 
 
-def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
-    """Which of the repository's models the reference means."""
+def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
+    """Choose the repository's model that the reference names."""
     models = models_among(found.names, named=wanted.file)
     chosen = choose(models, quant=wanted.quant, file=wanted.file)
     if chosen is None:
@@ -136,13 +141,13 @@ def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
                 f"{wanted.id} has no {printable(wanted.file or wanted.quant or '')}. "
                 f"It has {listed(has)}."
             )
-        strange = (
+        invalid = (
             f" ({found.refused} files have names that lead out of the cache, and are refused)"
             if found.refused
             else ""
         )
         raise ModelNotFound(
-            f"{wanted.id} has no GGUF file{strange}. "
+            f"{wanted.id} has no GGUF file{invalid}. "
             "Look for a repository of that model with GGUF in its name."
         )
     if chosen.missing:
@@ -152,15 +157,15 @@ def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
         )
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
         notify(f"{wanted.id} has no {DEFAULT_QUANT}; {chosen.name} is taken.")
-    eyes = [name for name in found.names if names.PROJECTOR in name]
-    if eyes and wanted.file is None:
-        get = f"'localspec pull {wanted.id}:{eyes[0]}'"
+    projectors = [name for name in found.names if names.PROJECTOR in name]
+    if projectors and wanted.file is None:
+        get = f"'localspec pull {wanted.id}:{projectors[0]}'"
         notify(f"Its projector, for images, is fetched with {get}.")
     return chosen
 
 
-def _exactly(found: Listing, chosen: ModelFiles) -> str:
-    """The shortest reference to this model and no other one of the repository."""
+def _exact_reference(found: Listing, chosen: ModelFiles) -> str:
+    """The shortest reference that names only this model of the repository."""
     if chosen.quant:
         same = choose(models_among(found.names), quant=chosen.quant, file=None)
         if same is not None and same.name == chosen.name:
@@ -168,43 +173,43 @@ def _exactly(found: Listing, chosen: ModelFiles) -> str:
     return f"{found.repository.id}:{chosen.name}"
 
 
-Tell = Callable[[int, Literal["download", "check"]], None]
+Report = Callable[[int, Literal["download", "check"]], None]
 
 
-def _teller(
+def _reporter(
     progress: Callable[[PullProgress], None], file: RemoteFile, number: int, of: int
-) -> Tell:
+) -> Report:
     return lambda done, doing: progress(PullProgress(file.name, number, of, done, file.size, doing))
 
 
-class _File:
-    def __init__(self, folder: Path, found: Listing, file: RemoteFile, tell: Tell) -> None:
-        self._folder, self._found, self._file, self._tell = folder, found, file, tell
+class _FileDownload:
+    def __init__(self, folder: Path, found: Listing, file: RemoteFile, report: Report) -> None:
+        self._folder, self._found, self._file, self._report = folder, found, file, report
         self._blob = folder / "blobs" / file.checksum
-        self._part = _part_of(self._blob)
+        self._partial = _partial_path(self._blob)
         self._pointer = folder / "snapshots" / found.commit / file.name
 
     def fetch(self, retries: Retries, notify: Notify) -> int:
-        """Bytes that came over the network."""
+        """Download and verify the file; returns the bytes that were transferred."""
         if _is_whole(self._pointer, self._file):
             return 0
         for place in (self._blob, self._pointer):
             place.parent.mkdir(parents=True, exist_ok=True)
         arrived = 0
-        with self._alone(notify):
+        with self._locked(notify):
             if not _is_whole(self._blob, self._file):
                 arrived = self._download(retries)
-                self._check(self._part)
-                self._part.replace(self._blob)
-            if not _is_whole(self._pointer, self._file):  # another process may have been quicker
-                self._point()
+                self._check(self._partial)
+                self._partial.replace(self._blob)
+            if not _is_whole(self._pointer, self._file):  # another process may have linked it
+                self._link()
         return arrived
 
     def _download(self, retries: Retries) -> int:
-        """Let the unfinished file grow to its full size; return how many bytes came."""
+        """Resume until the partial file has its full size; returns the bytes received."""
         from localspec.hub.remote import HTTPError, stream
 
-        part, size = self._part, self._file.size
+        part, size = self._partial, self._file.size
         arrived = most = 0
         while True:
             have = part.stat().st_size if part.exists() else 0
@@ -212,29 +217,29 @@ class _File:
             if have > size:
                 part.unlink()
                 have = 0
-            self._tell(have, "download")
+            self._report(have, "download")
             if have == size and part.exists():
                 return arrived
             try:
                 for count, done in stream(self._file, part, have):
                     arrived += count
-                    if done > most:  # a server that begins anew each time brings nothing
+                    if done > most:  # a server that always restarts makes no progress
                         retries.progressed()
                         most = done
-                    self._tell(done, "download")
+                    self._report(done, "download")
             except HTTPError as error:
                 retries.wait(error)
 
     def _check(self, path: Path) -> None:
         file, done = self._file, 0
-        git = len(file.checksum) == 40  # small files are git's own, with a header
+        git = len(file.checksum) == 40  # small files have git's own hash, which covers a header
         digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()
-        with path.open("r+b") as content:  # Windows flushes only what may be written
+        with path.open("r+b") as content:  # Windows can only flush a writable file
             os.fsync(content.fileno())
             while block := content.read(1 << 20):
                 digest.update(block)
                 done += len(block)
-                self._tell(done, "check")
+                self._report(done, "check")
         if digest.hexdigest() != file.checksum:
             path.unlink()
             raise LocalspecError(
@@ -243,7 +248,7 @@ class _File:
             )
 
     @contextmanager
-    def _alone(self, notify: Notify) -> Iterator[None]:
+    def _locked(self, notify: Notify) -> Iterator[None]:
         """Hold the lock that huggingface-hub takes for the same file."""
         from filelock import Timeout
 
@@ -257,28 +262,28 @@ class _File:
                 held.enter_context(locked(path))
             yield
 
-    def _point(self) -> None:
-        """Give the blob its name in the snapshot, as a link where the system has links."""
+    def _link(self) -> None:
+        """Link the blob into the snapshot, or move it there where links are not available."""
         self._pointer.unlink(missing_ok=True)
         try:
             self._pointer.symlink_to(os.path.relpath(self._blob, self._pointer.parent))
         except OSError:
-            # Windows without developer mode: huggingface-hub moves the file there too.
+            # Windows without developer mode; huggingface-hub moves the file, too.
             shutil.move(self._blob, self._pointer)
 
 
-def _part_of(blob: Path) -> Path:
+def _partial_path(blob: Path) -> Path:
     return blob.with_name(f"{blob.name}.incomplete")
 
 
 def _is_whole(path: Path, file: RemoteFile) -> bool:
-    """A blob of another size was damaged by someone."""
+    """Whether the file has its full size; a blob of any other size is damaged."""
     with suppress(OSError):
         return path.stat().st_size == file.size
     return False
 
 
-def _require_room(folder: Path, repository: str, files: list[RemoteFile]) -> None:
+def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) -> None:
     from huggingface_hub import constants
 
     needed = 0
@@ -290,7 +295,7 @@ def _require_room(folder: Path, repository: str, files: list[RemoteFile]) -> Non
             )
         blob = folder / "blobs" / file.checksum
         if not _is_whole(blob, file):
-            part = _part_of(blob)
+            part = _partial_path(blob)
             needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
@@ -307,7 +312,7 @@ def _disk_errors() -> Iterator[None]:
 
     try:
         yield
-    except HTTPError:  # some of which are OSErrors
+    except HTTPError:  # some of these are OSErrors
         raise
     except OSError as error:
         where = printable(str(error.filename or cache.cache_folder()), 1000)

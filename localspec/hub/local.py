@@ -1,4 +1,4 @@
-"""The models on this machine, whoever brought them here."""
+"""The models on this machine, from any source."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from localspec.identity import fingerprint
 from localspec.llama.outcomes import Outcomes
 
 index = Outcomes("facts", 5_000)
-"""What files contained when last read, by path, sizes and times. It takes another name when what is
-kept changes."""
+"""Cached facts about files, by path, sizes and times. Rename it when the cached fields change."""
 
 logger = logging.getLogger("localspec.hub")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel(ModelFacts):
-    """A model file. `path`: the first part of a split one; `reference`: what to type after -m;
-    `name`: safe for a terminal; `source`: see `localspec.hub.places`."""
+    """A model file. `path`: the first part of a split file; `reference`: the value for -m; `name`:
+    safe for a terminal; `source`: see `localspec.hub.places`."""
 
     path: Path
     reference: str
@@ -42,9 +41,9 @@ _FACTS = TypeAdapter(ModelFacts)
 
 
 def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
-    """Everything that looks like a model, in the order of `places`, each file once; `folders`
-    besides those of the setting `model_folders` and the current one. Reads metadata only, kept in
-    an index in the cache folder."""
+    """All files that look like models, each once, in the order of `places`. `folders` are searched
+    besides the setting `model_folders` and the current folder. Reads only metadata, and caches it
+    in an index."""
     known, found = index.all(), dict[str, LocalModel]()
     here, changed = dict[str, dict[str, Any]](), False
     for place in _places(folders):
@@ -52,7 +51,7 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
             real = str(place.path.resolve())
             if real not in found:
                 key = fingerprint({"path": real, "state": _state(place.path)})
-                facts = _kept(known.pop(key, None))
+                facts = _validated(known.pop(key, None))
                 changed |= facts is None
                 here[key] = asdict(facts or describe(place.path))
                 found[real] = LocalModel(**asdict(place), **here[key])
@@ -61,26 +60,26 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     return [*found.values()]
 
 
-def named(name: str) -> Path | None:
-    """The file of a model that `localspec list` shows under this name, or whose stem it is."""
-    wanted = {name.casefold(), f"{name}:latest".casefold()}  # ollama's users leave that out
+def find_by_name(name: str) -> Path | None:
+    """Find a model file by its name in `localspec list`, or by its stem."""
+    wanted = {name.casefold(), f"{name}:latest".casefold()}  # ollama lets users omit the tag
     for place in _places(()):
         if not wanted.isdisjoint((place.path.stem.casefold(), place.name.casefold())):
             return place.path
     return None
 
 
-def _kept(facts: object) -> ModelFacts | None:
-    with suppress(ValidationError):  # somebody has changed them
+def _validated(facts: object) -> ModelFacts | None:
+    with suppress(ValidationError):  # the index was edited or damaged
         return _FACTS.validate_python(facts)
     return None
 
 
 def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
-    yield from places.everywhere()
+    yield from places.all_places()
     for folder in dict.fromkeys([*folders, *_folders_of_settings()]):
         yield from places.folder(paths.expanded(folder))
-    with suppress(OSError):  # it may have been removed
+    with suppress(OSError):  # the current folder may have been removed
         yield from places.folder(Path.cwd(), depth=places.SHALLOW)
 
 
@@ -89,13 +88,13 @@ def _folders_of_settings() -> Sequence[Path]:
 
     try:
         return load_settings().model_folders
-    except LocalspecError as error:  # whoever asks for a setting will report it
+    except LocalspecError as error:  # commands that read settings report it
         logger.info("the setting model_folders is not used: %s", error)
         return ()
 
 
 def _state(path: Path) -> list[list[int]]:
-    """Size and time of a file and its parts that are there; raises OSError where it is gone."""
+    """Size and time of a file and its existing parts; raises OSError if it is missing."""
     path.stat()
     return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MAX_PARTS]]
 

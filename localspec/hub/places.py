@@ -1,7 +1,7 @@
-"""Where GGUF files lie: Python packages, the caches of several tools, folders.
+"""Where GGUF files are found: Python packages, caches of several tools, folders.
 
-Nothing is changed, and nothing that is found is trusted: trees may be huge or loop, links may lead
-nowhere, manifests may name files outside of their folder.
+Read-only, and trusts nothing: trees may be huge or contain loops, links may dangle, and manifests
+may name files outside their folder.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from localspec.text import printable
 EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "built-in", "package", "distilled", "self"
 """Sources: the embedded pair, Python packages, `localspec distill`, `-d self`."""
 MOST_ENTRIES = 20_000
-"""Files and folders looked at under one root."""
+"""Most files and folders examined under one root."""
 DEEP, SHALLOW = 6, 2
-"""Levels below a cache or a folder that the user named, and below the current one."""
+"""Depth of the search: below caches and folders the user named, and below the current folder."""
 OLLAMA_SERVICES = tuple(
     Path(folder) / "models"
     for folder in ("/usr/share/ollama/.ollama", "/var/lib/ollama", "/var/snap/ollama/common")
 )
-"""ollama's models on Linux when it runs as a service: its own, of distributions, and as a snap."""
+"""Model folders of ollama as a Linux service: its installer's, distributions', and the snap's."""
 
 _MOST_MANIFEST = 1 << 20
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -49,13 +49,13 @@ class ModelPlace:
     source: str
 
 
-def everywhere() -> Iterator[ModelPlace]:
-    """All places but folders that the user names; a file may come twice."""
+def all_places() -> Iterator[ModelPlace]:
+    """All models except those in folders the user named; a file may occur twice."""
     target = paths.embedded(paths.EMBEDDED_TARGET)
     yield ModelPlace(target, "demo", "demo (tale-13m)", EMBEDDED)
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
     yield ModelPlace(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
-    yield from distilled()
+    yield from distilled_drafts()
     if (packaged := packages.installed()) is not None:
         yield ModelPlace(packaged, packages.NAME, packages.NAME, PACKAGE)
     yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
@@ -73,7 +73,7 @@ def drafts_folder() -> Path:
     return paths.data_folder() / "drafts"
 
 
-def distilled() -> Iterator[ModelPlace]:
+def distilled_drafts() -> Iterator[ModelPlace]:
     yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
 
 
@@ -81,12 +81,12 @@ def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[Mode
     files = cache.files_in(snapshot)
     models = models_among(files)
     for model in models:
-        # Of two files of one quantization, and in older snapshots, the reference means another.
+        # The short reference may name another file of that quantization, or a newer snapshot.
         which = choose(models, quant=model.quant, file=None) if model.quant else None
         name = model.name
         shown = f"{repository}:{model.quant if which is model else name}"
         plain = newest and stays_inside(name)
-        # Whatever is there stands for a model of which the first part is missing.
+        # If the first part is missing, list the model by a part that exists.
         path = snapshot / (name if name in files else model.files[0])
         reference = shown if plain else str(snapshot / name)
         yield ModelPlace(path, reference, printable(shown), "huggingface")
@@ -98,32 +98,34 @@ def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[Mode
 
 
 def _lmstudio_roots() -> list[Path]:
-    """Folders with publisher/repository/name."""
+    """LM Studio's folders, laid out as publisher/repository/name."""
     home = Path.home()
     pointer = _read(home / ".lmstudio-home-pointer", 4096).strip()
     homes = [Path(pointer)] if pointer else []
     homes += [home / ".lmstudio", home / ".cache" / "lm-studio"]
-    roots = [each / "models" for each in homes]
-    for each in homes:
+    roots = [home / "models" for home in homes]
+    for home in homes:
         with suppress(ValueError, KeyError, TypeError, RecursionError):
-            settings = json.loads(_read(each / "settings.json", _MOST_MANIFEST))
+            settings = json.loads(_read(home / "settings.json", _MOST_MANIFEST))
             roots.append(Path(settings["downloadsFolder"]))
     return roots
 
 
 def _ollama() -> Iterator[ModelPlace]:
-    """Manifests host/user/model/tag name blobs/sha256-…"""
-    named = os.environ.get("OLLAMA_MODELS")
-    roots = [Path(named)] if named else []
+    """Models of ollama: manifests host/user/model/tag name blobs/sha256-…"""
+    configured = os.environ.get("OLLAMA_MODELS")
+    roots = [Path(configured)] if configured else []
     for root in (*roots, Path.home() / ".ollama" / "models", *OLLAMA_SERVICES):
         for path in _files(root / "manifests", DEEP):
             blob = _blob(path)
             parts = path.relative_to(root / "manifests").parts
             if blob is None or len(parts) < 3:
                 continue
-            *space, model, tag = parts
-            space = [part for part in space if part not in ("registry.ollama.ai", "library")]
-            name = f"{'/'.join([*space, model])}:{tag}"
+            *namespace, model, tag = parts
+            namespace = [
+                part for part in namespace if part not in ("registry.ollama.ai", "library")
+            ]
+            name = f"{'/'.join([*namespace, model])}:{tag}"
             file = root / "blobs" / f"sha256-{blob}"
             if file.is_file():
                 yield ModelPlace(file, str(file), printable(name), "ollama")
@@ -140,7 +142,7 @@ def _blob(manifest: Path) -> str | None:
 
 
 def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator[ModelPlace]:
-    """GGUF files in a folder and below; of a split model, its first part."""
+    """GGUF files in a folder and its subfolders; only the first part of a split model."""
     found = [path for path in _files(root, depth) if path.suffix.lower() == ".gguf"]
     done: set[Path] = set()
     for path in found:
@@ -149,12 +151,12 @@ def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator
             continue
         done.add(first)
         shown = first.relative_to(root) if source == "lmstudio" else Path(first.name)
-        there = first if first in found else path
-        yield ModelPlace(there, str(first), printable(shown.as_posix()), source)
+        existing = first if first in found else path
+        yield ModelPlace(existing, str(first), printable(shown.as_posix()), source)
 
 
 def _files(root: Path, depth: int) -> Iterator[Path]:
-    """Files below a folder, sorted within each; links are followed, loops and excess are not."""
+    """Files below a folder, sorted within each. Follows links, but no loops, up to MOST_ENTRIES."""
     seen: set[str] = set()
     entries = 0
     for here, folders, files in os.walk(root, followlinks=True) if os.path.isdir(root) else ():
@@ -179,6 +181,6 @@ def _read(path: Path, most: int) -> str:
 
 
 def _llama_cpp_cache() -> Path:
-    """llama.cpp's own cache; newer versions share Hugging Face's."""
+    """llama.cpp's own cache folder; newer versions use Hugging Face's."""
     usual = platformdirs.user_cache_dir("llama.cpp", appauthor=False, opinion=False)
     return Path(os.environ.get("LLAMA_CACHE") or usual)

@@ -1,11 +1,11 @@
-"""What people type for a model.
+"""References: the ways to name a model.
 
     model.gguf, any part of a split one       a file
     user/repo, user/repo:Q8_0                 a repository of Hugging Face, in the cache
     user/repo:name.gguf                       one file of it
     hf.co/user/repo:Q8_0, https://…           the same, as copied from elsewhere
     qwen3-8b, qwen3-8b:Q8_0                   a name in the catalogue
-    smollm2                                   one that a Python package may carry
+    smollm2                                   a model that a Python package may contain
     demo                                      the embedded pair
 
 `localspec.hub.resolution` finds the file on this machine.
@@ -34,7 +34,7 @@ _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class CatalogName:
-    """`quant` as typed, None for the catalogue's choice."""
+    """A name in the catalogue. `quant`: as typed; None for the entry's default."""
 
     name: str
     quant: str | None = None
@@ -45,9 +45,9 @@ class CatalogName:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the usual one;
-    `file`: where one was named; `revision`: branch, tag or commit; `typed`: the name in the
-    catalogue that stands for it, if it was named so."""
+    """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the default; `file`:
+    as typed; `revision`: branch, tag or commit; `typed`: the catalogue name it was resolved
+    from."""
 
     id: str
     quant: str | None = None
@@ -61,8 +61,8 @@ class Repository:
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
-    """What kind of reference it is; None for the embedded model. A file that exists comes first. A
-    UsageError for what could name no model."""
+    """Parse a reference; None is the embedded model. An existing file takes precedence. Raises
+    UsageError if it cannot name a model."""
     if reference is None or reference == DEMO:
         return None
     if not reference:
@@ -74,76 +74,76 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     try:
         if path.is_file():
             return path
-    except (OSError, ValueError):  # too long for a name, or with half a surrogate pair
-        raise _nonsense(text) from None
+    except (OSError, ValueError):  # too long for a file name, or a lone surrogate
+        raise _invalid_reference(text) from None
     if not text.isprintable():
-        raise _nonsense(text)
+        raise _invalid_reference(text)
     prefix = _PREFIX.match(text)
     if prefix:
-        return _address(text[prefix.end() :], text)
+        return _parse_url(text[prefix.end() :], text)
     if "://" in text:
-        return _address_of_endpoint(text)
+        return _parse_endpoint_url(text)
     if _PATH_LIKE.match(text):
         return path
     name, colon, which = text.partition(":")
     if is_repository(name) and not name.lower().endswith(".gguf"):
-        return _repository(name, which if colon else None, text)
+        return _parse_repository(name, which if colon else None, text)
     if "/" in text or text.lower().endswith(".gguf") or path.exists():
         return path
-    return CatalogName(name, _quant(which, text) if colon else None)
+    return CatalogName(name, _validate_quant(which, text) if colon else None)
 
 
-def _address(rest: str, text: str) -> Repository:
-    """What follows hf.co/: `user/repo`, with :quant, /file.gguf or /blob/main/file.gguf."""
+def _parse_url(rest: str, text: str) -> Repository:
+    """Parse the part after hf.co/: `user/repo`, with :quant, /file.gguf or /blob/main/file.gguf."""
     rest = unquote(rest.split("?")[0].split("#")[0]).strip("/")
     user, *pieces = rest.split("/")
     if user in ("datasets", "spaces", "kernels", "buckets", "api"):
-        raise _nonsense(text)
+        raise _invalid_reference(text)
     if len(pieces) < 2:
         name, colon, which = rest.partition(":")
-        return _repository(name, which if colon else None, text)
+        return _parse_repository(name, which if colon else None, text)
     name, inside, revision = f"{user}/{pieces[0]}", pieces[1:], "main"
     if inside[0] in ("blob", "resolve", "raw", "tree") and len(inside) > 1:
         revision, inside = inside[1], inside[2:]
     file = "/".join(inside)
-    found = _repository(name, file if file.lower().endswith(".gguf") else None, text)
+    found = _parse_repository(name, file if file.lower().endswith(".gguf") else None, text)
     if not stays_inside(revision):
-        raise _nonsense(text)
+        raise _invalid_reference(text)
     return Repository(found.id, found.quant, found.file, revision)
 
 
-def _address_of_endpoint(text: str) -> Repository:
-    """A web address of the endpoint that the user has set."""
+def _parse_endpoint_url(text: str) -> Repository:
+    """Parse a URL of the endpoint that the user has configured."""
     from huggingface_hub import constants
 
     host = urlsplit(text).netloc
     if host and host == urlsplit(constants.ENDPOINT).netloc:
-        return _address(text.partition("://")[2].partition("/")[2], text)
+        return _parse_url(text.partition("://")[2].partition("/")[2], text)
     raise UsageError(
         f"'{printable(text)}' is not an address of Hugging Face, the only place that models are "
         "fetched from. Download the file yourself and give its path."
     )
 
 
-def _repository(name: str, which: str | None, text: str) -> Repository:
+def _parse_repository(name: str, which: str | None, text: str) -> Repository:
     if not is_repository(name):
-        raise _nonsense(text)
+        raise _invalid_reference(text)
     if which is None:
         return Repository(name)
     if which.lower().endswith(".gguf"):
         if not stays_inside(which):
-            raise _nonsense(text)
+            raise _invalid_reference(text)
         return Repository(name, file=which)
-    return Repository(name, quant=_quant(which, text))
+    return Repository(name, quant=_validate_quant(which, text))
 
 
-def _quant(which: str, text: str) -> str:
+def _validate_quant(which: str, text: str) -> str:
     if not _QUANT.fullmatch(which):
-        raise _nonsense(text)
+        raise _invalid_reference(text)
     return which
 
 
-def _nonsense(text: str) -> UsageError:
+def _invalid_reference(text: str) -> UsageError:
     return UsageError(
         f"'{printable(text)}' names no model. Give a path, user/repo with or without :quant, "
         "or a name that 'localspec models' lists."

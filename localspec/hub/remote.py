@@ -1,4 +1,4 @@
-"""What Hugging Face has: lists of files, their bytes, and errors."""
+"""Requests to Hugging Face: file listings, downloads, retries, and error messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-# httpx's or httpx2's, by the version of the client, which does not declare it as its own.
+# From httpx or httpx2, depending on the client's version; not part of its declared API.
 from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
@@ -41,21 +41,21 @@ from localspec.hub.reference import Repository
 from localspec.text import printable
 
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between attempts that bring nothing; after the last one it is given up."""
+"""Seconds between attempts without progress; after the last one, give up."""
 LONGEST_WAIT = 90.0
-"""A longer one that the server names is reported instead."""
+"""If the server asks for a longer wait, report the error instead."""
 
 _CHECKSUM = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _TRANSIENT_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
-"""Base classes of faults of the connection, in httpx and httpx2 alike."""
+"""Base classes of connection errors, the same in httpx and httpx2."""
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class ConnectionCut(HTTPError):
-    """An answer that ended early, unnoticed by the connection."""
+    """A response that ended early without an error from the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository has at one commit; `refused` counts names that no file can have."""
+    """The files of a repository at one commit; `refused` counts invalid file names."""
 
     repository: Repository
     commit: str
@@ -80,9 +80,9 @@ class Listing:
     _facts: Mapping[str, tuple[object, object]]
 
     def file(self, name: str) -> RemoteFile:
-        """One of them; raises a LocalspecError where it could not be checked."""
+        """Facts of a file; raises LocalspecError if its checksum or size is not usable."""
         size, checksum = self._facts[name]
-        # The name of a file in the cache is made of it, and nothing else proves what arrives.
+        # The checksum names the cached blob, and is the only proof of what was downloaded.
         if not isinstance(size, int) or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
             raise LocalspecError(
                 f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
@@ -95,8 +95,8 @@ class Listing:
 
 
 def listing(repository: Repository) -> Listing:
-    """Ask what a repository has. An HTTPError if it cannot be had, or not now; a LocalspecError if
-    the answer is no listing."""
+    """Fetch a repository's file listing. Raises HTTPError for a failed request, and LocalspecError
+    if the response is not a listing."""
     try:
         info = HfApi(endpoint=constants.ENDPOINT).model_info(
             repository.id,
@@ -111,7 +111,7 @@ def listing(repository: Repository) -> Listing:
             )
             for file in info.siblings or ()
         }
-    except (HTTPError, UnicodeEncodeError):  # of a token in other letters
+    except (HTTPError, UnicodeEncodeError):  # a token with non-ASCII characters
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
         commit = ""
@@ -122,14 +122,14 @@ def listing(repository: Repository) -> Listing:
         )
     names = tuple(name for name in facts if stays_inside(name))
     if info.id.casefold() == repository.id.casefold() and is_repository(info.id):
-        # One folder in the cache, however the name was typed.
+        # Use the canonical spelling, so that the cache has one folder for it.
         repository = replace(repository, id=info.id)
     return Listing(repository, commit, names, len(facts) - len(names), facts)
 
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
-    """Fetch what `part` lacks, which has `have` bytes; yields bytes that came now, and all. An
-    HTTPError if it did not come, or not all of it; a LocalspecError if something else came."""
+    """Download the rest of `part`, which has `have` bytes; yields (new bytes, total bytes). Raises
+    HTTPError if the transfer fails or is cut off, and LocalspecError for a wrong size."""
     headers = build_hf_headers() | {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -138,41 +138,41 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
         file.url,
         headers=headers,
         timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-        follow_redirects=True,  # a credential is not sent along to another host
+        follow_redirects=True,  # the client does not send credentials to another host
     )
     with request as response:
-        if response.status_code == 416 and have:  # what is there is no beginning of it
+        if response.status_code == 416 and have:  # the partial file is not a prefix of it
             part.unlink()
             return
         hf_raise_for_status(response)
-        done = _start(response, file, have)
-        with part.open("r+b" if done else "wb") as grown:
-            grown.seek(done)
-            grown.truncate()
+        done = _start_offset(response, file, have)
+        with part.open("r+b" if done else "wb") as output:
+            output.seek(done)
+            output.truncate()
             for chunk in response.iter_bytes():
                 if done + len(chunk) > file.size:
-                    raise _another(file)
-                grown.write(chunk)
+                    raise _wrong_size(file)
+                output.write(chunk)
                 done += len(chunk)
                 yield len(chunk), done
     if done < file.size:
         raise ConnectionCut(f"{done} of {file.size} bytes came")
 
 
-def _start(response: Any, file: RemoteFile, have: int) -> int:
-    """Where the answer begins in the file: after what was there, or at nothing again."""
+def _start_offset(response: Any, file: RemoteFile, have: int) -> int:
+    """Offset at which the response starts: after the existing bytes, or 0."""
     if response.status_code != 206:
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) != file.size:
-            raise _another(file)
+            raise _wrong_size(file)
         return 0
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if not found or int(found[1]) != have or found[2] not in ("*", str(file.size)):
-        raise _another(file)
+        raise _wrong_size(file)
     return have
 
 
-def _another(file: RemoteFile) -> LocalspecError:
+def _wrong_size(file: RemoteFile) -> LocalspecError:
     return LocalspecError(
         f"What the server sends for {file.name} is not of the size it announced. "
         "Pull it again later; check the proxy if it stays so."
@@ -184,7 +184,7 @@ def host() -> str:
 
 
 class Retries:
-    """Repeats, with growing waits, what may succeed a little later; `notify` gets a sentence."""
+    """Retries transient failures with growing waits, and reports each wait to `notify`."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
@@ -192,14 +192,14 @@ class Retries:
         self._reached = False
 
     def progressed(self) -> None:
-        """Something has arrived: the next fault is the first one again."""
+        """Reset the count of failures after progress."""
         self._failures, self._reached = 0, True
 
-    def call(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer; raises HTTPError where it was given up."""
+    def call(self, request: Callable[[], Result]) -> Result:
+        """Call `request` until it succeeds; raises HTTPError when it gives up."""
         while True:
             try:
-                answer = ask()
+                answer = request()
             except HTTPError as error:  # noqa: PERF203
                 self.wait(error)
             else:
@@ -207,24 +207,24 @@ class Retries:
                 return answer
 
     def wait(self, error: HTTPError) -> None:
-        """Wait before the next attempt, or raise the error where there is none."""
-        # A server that could never be reached is no transient fault: the cable is out.
-        hopeless = not is_transient(error) or (_is(error, "ConnectError") and not self._reached)
+        """Wait before the next attempt, or raise the error if there is none left."""
+        # A server that was never reached is most likely not a transient failure.
+        hopeless = not is_transient(error) or (_is_a(error, "ConnectError") and not self._reached)
         if hopeless or self._failures >= len(WAITS):
             raise error
-        named = _named_wait(error)
-        seconds = WAITS[self._failures] if named is None else named
+        requested = _requested_wait(error)
+        seconds = WAITS[self._failures] if requested is None else requested
         if seconds > LONGEST_WAIT:
             raise error
         self._failures += 1
         if seconds >= 1:
-            self._notify(f"{_what_happened(error)}; trying again in {seconds:.0f} s.")
+            self._notify(f"{_describe(error)}; trying again in {seconds:.0f} s.")
         time.sleep(seconds)
 
 
 @contextmanager
-def explained(repository: Repository, typed: str) -> Iterator[None]:
-    """Turn what the client raises into sentences with a next step."""
+def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
+    """Turn the client's exceptions into messages with a next step."""
     try:
         yield
     except OfflineModeIsEnabled:
@@ -234,19 +234,19 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
     except LocalspecError:
         raise
     except Exception as error:
-        said = printable(str(error), 300).rstrip(".")
+        message = printable(str(error), 300).rstrip(".")
         if type(error).__name__ in ("InvalidURL", "UnsupportedProtocol"):  # httpx's
             raise LocalspecError(
-                f"{printable(constants.ENDPOINT)} is not a valid address, or leads to one: {said}. "
-                "Check HF_ENDPOINT."
+                f"{printable(constants.ENDPOINT)} is not a valid address, or redirects to "
+                f"an invalid one: {message}. Check HF_ENDPOINT."
             ) from None
         if isinstance(error, HTTPError):
-            raise _explanation(error, repository, typed) from None
+            raise _explain(error, repository, typed) from None
         if not isinstance(error, ValueError | ImportError | OSError):
             raise
-        # A proxy, a certificate, a token or a timeout that is none.
+        # An invalid proxy, certificate, token or timeout.
         raise LocalspecError(
-            f"huggingface-hub cannot ask {host()}: {said}. Check the variables that begin with "
+            f"huggingface-hub cannot ask {host()}: {message}. Check the variables that begin with "
             "HF_, SSL_CERT_ and NETRC, and those that end with _PROXY."
         ) from None
 
@@ -255,10 +255,10 @@ def is_transient(error: HTTPError) -> bool:
     status = _status(error)
     if status is not None:
         return status in _TRANSIENT
-    return isinstance(error, ConnectionCut) or any(_is(error, name) for name in _TRANSIENT_FAULTS)
+    return isinstance(error, ConnectionCut) or any(_is_a(error, name) for name in _TRANSIENT_FAULTS)
 
 
-def _is(error: HTTPError, name: str) -> bool:
+def _is_a(error: HTTPError, name: str) -> bool:
     return any(base.__name__ == name for base in type(error).__mro__)
 
 
@@ -267,38 +267,40 @@ def _status(error: HTTPError) -> int | None:
     return None if response is None else int(response.status_code)
 
 
-def _named_wait(error: HTTPError) -> float | None:
+def _requested_wait(error: HTTPError) -> float | None:
     if not isinstance(error, HfHubHTTPError):
         return None
     limit = parse_ratelimit_headers(error.response.headers)
     if limit is not None and limit.remaining == 0:
         return float(limit.reset_in_seconds)
-    named = error.response.headers.get("Retry-After", "").strip()
-    return float(named) if named.isdecimal() else None
+    seconds = error.response.headers.get("Retry-After", "").strip()
+    return float(seconds) if seconds.isdecimal() else None
 
 
-def _what_happened(error: HTTPError) -> str:
+def _describe(error: HTTPError) -> str:
     status = _status(error)
     if status == 429:
         return f"{host()} allows no more requests for now (429)"
     if status is not None:
-        return f"{host()} fails ({status}{_said(error)})"
-    if _is(error, "TimeoutException"):
+        return f"{host()} fails ({status}{_server_message(error)})"
+    if _is_a(error, "TimeoutException"):
         return f"{host()} does not answer"
-    if _is(error, "ConnectError"):
+    if _is_a(error, "ConnectError"):
         return f"{host()} cannot be reached ({printable(str(error)) or 'no connection'})"
     return f"The connection to {host()} broke ({printable(str(error)) or type(error).__name__})"
 
 
-def _explanation(error: HTTPError, repository: Repository, typed: str) -> LocalspecError:
+def _explain(error: HTTPError, repository: Repository, typed: str) -> LocalspecError:
     name, status = repository.id, _status(error)
     page = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, GatedRepoError):
-        return LocalspecError(f"{name} is gated. Accept its conditions at {page}, and {_token()}.")
+        return LocalspecError(
+            f"{name} is gated. Accept its conditions at {page}, and {_token_advice()}."
+        )
     if isinstance(error, RepositoryNotFoundError):
         return ModelNotFound(
             f"{host()} has no repository {name}, or it is private. "
-            f"Check the name; for a private one, {_token()}."
+            f"Check the name; for a private one, {_token_advice()}."
         )
     if isinstance(error, RevisionNotFoundError):
         return ModelNotFound(
@@ -310,12 +312,12 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
     if status == 404:
         return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
     if status in (401, 403):
-        advice = _token()
+        advice, message = _token_advice(), _server_message(error)
         return LocalspecError(
-            f"{host()} refuses {name} ({status}{_said(error)}). {advice[0].upper()}{advice[1:]}."
+            f"{host()} refuses {name} ({status}{message}). {advice[0].upper()}{advice[1:]}."
         )
     if status == 429:
-        wait = _named_wait(error)
+        wait = _requested_wait(error)
         when = f"in {wait:.0f} s" if wait is not None else "later"
         step = f"Try again {when}, or log in with HF_TOKEN, which is allowed more"
     elif status is None:
@@ -325,10 +327,10 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
     else:
         step = "Check HF_ENDPOINT and the proxy"
     again = f"the part so far is kept, and 'localspec pull {printable(typed)}' continues"
-    return LocalspecError(f"{_what_happened(error)}. {step}; {again}.")
+    return LocalspecError(f"{_describe(error)}. {step}; {again}.")
 
 
-def _token() -> str:
+def _token_advice() -> str:
     if get_token() is None:
         return (
             "set HF_TOKEN to a token from https://huggingface.co/settings/tokens "
@@ -337,6 +339,6 @@ def _token() -> str:
     return "check that the token in HF_TOKEN (or of 'hf auth login') is valid and may read it"
 
 
-def _said(error: HTTPError) -> str:
+def _server_message(error: HTTPError) -> str:
     text = printable(getattr(error, "server_message", None) or "")
     return f": {text.rstrip('.')}" if text else ""

@@ -1,4 +1,4 @@
-"""`localspec rm`: out of the caches of localspec and huggingface-hub, and nowhere else."""
+"""`localspec rm`: delete models, only from the caches of localspec and huggingface-hub."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OTHERS = (
     ("", "~/.cache/lm-studio", "LM Studio", "Remove it there."),
     ("LLAMA_CACHE", "~/.cache/llama.cpp", "llama.cpp", "Remove the file yourself."),
 )
-"""Variable, folder, whose it is, and what to do."""
+"""Environment variable, folder, owner, and advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What would be removed, and its bytes."""
+    """A planned removal. `freed`: bytes."""
 
     what: str
     files: tuple[Path, ...]
@@ -42,29 +42,29 @@ class Removal:
             self._act()
         except OSError as error:
             raise _undeletable(error.filename or self.files[0], error.strerror) from None
-        left = [path for path in self.files if path.exists()]
-        if left:  # the client only logs what it may not delete
-            raise _undeletable(left[0], "permission denied")
+        remaining = [path for path in self.files if path.exists()]
+        if remaining:  # the client only logs files that it could not delete
+            raise _undeletable(remaining[0], "permission denied")
 
 
 def plan(reference: str) -> Removal:
-    """What removing a model means: all of `user/repo`, unfinished downloads included, or
-    `user/repo:quant`, a name of the catalogue, or a path in a cache. A ModelNotFound if there is
-    nothing of it, a UsageError if it is not in a cache of localspec's or huggingface-hub's."""
+    """Plan the removal of `user/repo` with unfinished downloads, or of `user/repo:quant`, a
+    catalogue name, or a path in a cache. Raises ModelNotFound if nothing matches, and UsageError if
+    the file is in no cache of localspec or huggingface-hub."""
     wanted = identify(reference)
     if wanted is None:
         raise UsageError("The built-in pair is a part of localspec. Choose another model.")
     if isinstance(wanted, Path):
-        return _file(wanted)
+        return _plan_file(wanted)
     try:
-        return _cached(wanted, reference)
+        return _plan_cached(wanted, reference)
     except ModelNotFound:
-        if not packages.is_meant(wanted) or packages.installed() is None:
+        if not packages.is_packaged(wanted) or packages.installed() is None:
             raise
         raise UsageError(f"{packages.NAME} {packages.REMOVAL}") from None
 
 
-def _cached(wanted: Repository, typed: str) -> Removal:
+def _plan_cached(wanted: Repository, typed: str) -> Removal:
     info, repository = _scan(wanted)
     files = [
         (file.file_path.relative_to(revision.snapshot_path).as_posix(), file)
@@ -74,10 +74,10 @@ def _cached(wanted: Repository, typed: str) -> Removal:
     whole = wanted.quant is None and wanted.file is None
     selected = [file for _, file in files]
     if not whole:
-        # A model may have other names in other revisions, but only one at a time is meant.
+        # Revisions may name a model differently; only one of its names is removed.
         models = models_among({name for name, _ in files}, named=wanted.file)
         chosen = choose(models, quant=wanted.quant, file=wanted.file)
-        selected = [] if chosen is None else [one for name, one in files if name in chosen.files]
+        selected = [] if chosen is None else [file for name, file in files if name in chosen.files]
     if not selected and not whole:
         raise ModelNotFound(
             f"The cache has no {printable(wanted.file or wanted.quant or '')} of {wanted.id}. "
@@ -101,7 +101,7 @@ def _cached(wanted: Repository, typed: str) -> Removal:
 
 def _execute(strategy: DeleteCacheStrategy, repository: CachedRepoInfo) -> None:
     strategy.execute()
-    # The client leaves the folders of files that were deleted one by one.
+    # The client leaves empty folders when it deletes single files.
     for snapshot in (revision.snapshot_path for revision in repository.revisions):
         for folder, _, _ in os.walk(snapshot, topdown=False):
             if folder != str(snapshot) and not os.listdir(folder):
@@ -123,13 +123,13 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
         raise nothing from None
     real = folder.parent.resolve() / folder.name
     for repository in info.repos:
-        # By folder: on some systems the case of a name does not matter, and here it must.
+        # Compare folders: file systems may ignore case, but the client's names do not.
         if repository.repo_path == real:
             if real.is_symlink():
                 raise UsageError(
                     f"{real} is a link to another place, {real.resolve()}. Remove it yourself."
                 )
-            # The client finds revisions by commit alone, which a copy of the repository shares.
+            # The client looks up revisions by commit only, and copied repositories share commits.
             return replace(info, repos=frozenset({repository})), repository
     if folder.exists():
         raise LocalspecError(
@@ -140,7 +140,7 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
 
 
 def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> None:
-    """Refuse what a link in the cache leads out of it to."""
+    """Refuse files that a link in the cache places outside it."""
     inside = repository.repo_path
     for file in files:
         parent = file.blob_path.parent.resolve()
@@ -151,7 +151,7 @@ def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> 
             )
 
 
-def _file(path: Path) -> Removal:
+def _plan_file(path: Path) -> Removal:
     if not path.exists():
         raise ModelNotFound(f"There is no file {printable(str(path), 1000)}. Check the path.")
     place = Path(os.path.abspath(path))
@@ -161,21 +161,21 @@ def _file(path: Path) -> Removal:
         pieces = inside.relative_to(hub).parts
         if len(pieces) > 3 and pieces[0].startswith("models--") and pieces[1] == "snapshots":
             user, _, name = pieces[0].removeprefix("models--").partition("--")
-            return _cached(Repository(f"{user}/{name}", file="/".join(pieces[3:])), str(path))
+            return _plan_cached(Repository(f"{user}/{name}", file="/".join(pieces[3:])), str(path))
     own = paths.cache_folder().resolve()
     if own in inside.parents and inside.suffix == ".gguf" and not inside.is_symlink():
         parts = [inside.with_name(name) for name in parts_of(inside.name)]
-        there = tuple(part for part in parts if part.is_file())
+        existing = tuple(part for part in parts if part.is_file())
         return Removal(
             what=inside.name,
-            files=there,
-            freed=sum(part.stat().st_size for part in there),
-            _act=lambda: list(map(Path.unlink, there)),
+            files=existing,
+            freed=sum(part.stat().st_size for part in existing),
+            _act=lambda: list(map(Path.unlink, existing)),
         )
-    raise UsageError(f"{printable(str(path), 1000)} {_whose(inside)}")
+    raise UsageError(f"{printable(str(path), 1000)} {_not_removable(inside)}")
 
 
-def _whose(path: Path) -> str:
+def _not_removable(path: Path) -> str:
     packaged = packages.installed()
     if packaged is not None and packaged.resolve() == path.resolve():
         return packages.REMOVAL

@@ -1,4 +1,4 @@
-"""Which file on this machine a reference means, without the network."""
+"""Resolve a reference to a file on this machine, without the network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from localspec.text import listed, printable
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """What a reference means here. `path`: the file to open, the first part of a split model;
-    `repository`: None for a plain file; `notices`: sentences about the choice."""
+    """The file that a reference resolves to. `path`: the file to open, the first part of a split
+    model; `repository`: None for a plain file; `notices`: sentences about the choice."""
 
     path: Path
     repository: Repository | None = None
@@ -34,55 +34,55 @@ def resolve(reference: Reference, *, offline: bool | None = None) -> Path:
 def find(
     reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
 ) -> FoundModel:
-    """The file that a reference means. `offline`: whether advice to download would be of no use,
-    None asks HF_HUB_OFFLINE; `embedded`: which of the embedded pair `demo` and None mean. A
-    ModelNotFound says how to get it; a UsageError for what could name no model."""
-    meant = identify(reference)
-    if meant is None:
+    """Find the file for a reference. `offline`: whether downloads are disabled, None reads
+    HF_HUB_OFFLINE; `embedded`: the embedded file that `demo` and None stand for. Raises
+    ModelNotFound, which says how to get the model, and UsageError for an invalid reference."""
+    parsed = identify(reference)
+    if parsed is None:
         return FoundModel(paths.embedded(embedded))
-    packaged = packages.is_meant(meant)
+    packaged = packages.is_packaged(parsed)
     if packaged and (file := packages.installed()) is not None:
         return FoundModel(file)
     if offline is None:
         offline = cache.offline_by_environment()
     try:
-        if isinstance(meant, Path):
-            return FoundModel(_whole(meant))
-        return _cached(meant, str(reference), offline)
+        if isinstance(parsed, Path):
+            return FoundModel(_first_part(parsed))
+        return _cached(parsed, str(reference), offline)
     except ModelNotFound:
         from localspec.hub import local
 
-        if (shown := local.named(str(reference))) is not None:
-            return FoundModel(shown)
+        if (listed_file := local.find_by_name(str(reference))) is not None:
+            return FoundModel(listed_file)
         if not packaged:
             raise
         raise ModelNotFound(packages.missing(str(reference), offline=offline)) from None
 
 
 def name_of(reference: Reference, path: Path) -> str:
-    """As it was typed; where that was a path or nothing, its file's stem."""
+    """The reference as typed, or the file's stem if that was a path or None."""
     typed = parse(reference)
     return path.stem if typed is None or isinstance(typed, Path) else str(reference)
 
 
 def identify(reference: Reference) -> Path | Repository | None:
-    """What a reference names: a path, a repository, or (None) the embedded model. A ModelNotFound
-    if it is no file, nor a name in the catalogue or in `localspec list`; raises as `parse`."""
-    meant = parse(reference)
-    if not isinstance(meant, CatalogName):
-        return meant
+    """Parse a reference into a path, a repository, or None for the embedded model. Raises as
+    `parse`, and ModelNotFound for a name that neither the catalogue nor `localspec list` has."""
+    parsed = parse(reference)
+    if not isinstance(parsed, CatalogName):
+        return parsed
     from localspec.hub import catalog, local
 
     try:
-        return catalog.load().repository(meant)
+        return catalog.load().repository(parsed)
     except ModelNotFound:
-        if (shown := local.named(str(reference))) is None:
+        if (listed_file := local.find_by_name(str(reference))) is None:
             raise
-        return shown
+        return listed_file
 
 
-def _whole(path: Path) -> Path:
-    """The file to open for a path: the first part."""
+def _first_part(path: Path) -> Path:
+    """The first part of the model at a path."""
     if path.is_dir():
         raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
     parts = [path.with_name(name) for name in parts_of(path.name)]
@@ -107,7 +107,7 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
     models = [
         (folder, models_among(cache.files_in(folder), named=wanted.file)) for folder in folders
     ]
-    # Exactly what was asked for in any revision comes before something else in the right one.
+    # The requested quantization in any revision is preferred to another one in this revision.
     strict = wanted if wanted.file else Repository(wanted.id, wanted.quant or DEFAULT_QUANT)
     broken: ModelFiles | None = None
     for attempt in (strict, wanted):
@@ -129,7 +129,7 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
 def _has_draft(name: str) -> bool:
     from localspec.hub import catalog
 
-    entry = catalog.load().meant_by(name)
+    entry = catalog.load().entry_for(name)
     return entry is not None and bool(entry.drafts)
 
 

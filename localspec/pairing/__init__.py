@@ -1,1 +1,1 @@
-"""Rules of a pair, memory, and which draft model promises most."""
+"""Compatibility and memory of target and draft, and the choice of a draft model."""

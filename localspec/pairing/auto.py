@@ -25,23 +25,23 @@ from localspec.pairing.rules import PairVerdict, judge_files
 from localspec.text import printable
 
 choices = Outcomes("auto", 200)
-"""What was chosen, by all that it depends on but free memory."""
+"""Cached choices, keyed by all inputs except free memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A draft (None: the n-gram alone), and why, half a sentence or empty. `passing`: it holds only
-    as long as memory is short."""
+    """A draft (None: only the n-gram drafter), and the reason, a clause or empty. `temporary`: it
+    depends on a shortage of memory."""
 
     draft: Path | None
     why: str
-    passing: bool = False
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DraftCandidate:
-    """A local model beside a target. `verdict`: None where it was not worth making one; `forecast`:
-    None where the pair is not usable; `why_not`: a sentence without full stop."""
+    """A local model considered as a draft. `verdict`: None if the file was not examined;
+    `forecast`: None if the pair is not usable; `why_not`: a sentence without full stop."""
 
     model: LocalModel
     verdict: PairVerdict | None
@@ -58,7 +58,7 @@ class DraftCandidate:
 
     @property
     def reference(self) -> str:
-        """What to type after -d, where "demo" means the draft of the embedded pair."""
+        """The value for -d, where "demo" would mean the embedded draft."""
         return self.model.reference if self.model.reference != DEMO else str(self.model.path)
 
 
@@ -68,8 +68,8 @@ def candidates(
     use: PairUse,
     known: Mapping[Path, float] | None = None,
 ) -> list[DraftCandidate]:
-    """Judge every local model but the target itself; the most promising come first. `known`:
-    measured speed-ups of drafts, by real path."""
+    """Judge every local model except the target, fastest first. `known`: measured speed-ups of
+    drafts, by real path."""
     own = {real_path(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
@@ -77,11 +77,11 @@ def candidates(
         for model in models
         if real_path(model.path) not in own and not _is_foreign_demo(target, model)
     ]
-    return sorted(found, key=lambda each: (not each.usable, -each.speed_up, each.model.name))
+    return sorted(found, key=lambda found: (not found.usable, -found.speed_up, found.model.name))
 
 
 def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
-    """Whether it is of the embedded pair, and the target is not: its world of stories is small."""
+    """Whether a model is of the embedded pair, which knows only stories, and the target is not."""
     if model.source != EMBEDDED:
         return False
     try:
@@ -96,8 +96,8 @@ def _candidate(
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
-    # Most files here are other targets; they need not be read to be turned down. A mixture of
-    # experts may be larger and cheaper all the same, so it gets some leeway.
+    # Most files are other targets, and can be rejected without reading them. A mixture of experts
+    # may be larger but still cheaper, hence the factor.
     if model.parameters is not None and model.parameters > 2 * parameters:
         return DraftCandidate(model, None, None, "It is larger than the target")
     try:
@@ -114,7 +114,7 @@ def _candidate(
 
 
 def real_path(path: Path) -> Path:
-    """Without links; as it is where these lead in a circle."""
+    """Resolve links; a path whose links form a loop stays as it is."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -124,24 +124,24 @@ def real_path(path: Path) -> Path:
 def choose(
     target: Path, options: ModelOptions, *, accelerated: bool = False, device_free: int = 0
 ) -> Choice:
-    """The local draft model with the highest speed-up, measured by `localspec doctor` or forecast.
-    The choice is remembered until files come or go."""
+    """Choose the local draft with the highest speed-up, measured by `localspec doctor` or forecast.
+    The choice is cached until files are added, changed or removed."""
     try:
         models = local_models()
         known = of_target(target, options)
         facts = _facts(target, models, known, options, accelerated)
-    except OSError:  # the target is not there; opening it reports that
+    except OSError:  # the target is missing; opening it reports that
         return Choice(None, "the target cannot be read")
-    remembered = choices.get(facts)
-    if remembered is not None and isinstance(draft := remembered.get("draft"), str | None):
-        why = printable(str(remembered.get("why")), 600)
+    cached = choices.get(facts)
+    if cached is not None and isinstance(draft := cached.get("draft"), str | None):
+        why = printable(str(cached.get("why")), 600)
         return Choice(None if draft is None else Path(draft), why)
     try:
         file = read_gguf(target)
     except LocalspecError:
         return Choice(None, "the target cannot be read")
     choice = decide(file, models, known, options, accelerated=accelerated, device_free=device_free)
-    if not choice.passing:
+    if not choice.temporary:
         draft = None if choice.draft is None else str(choice.draft)
         choices.store(facts, {"draft": draft, "why": choice.why})
     return choice
@@ -156,23 +156,24 @@ def decide(
     accelerated: bool,
     device_free: int = 0,
 ) -> Choice:
-    """The same, of models that were found, and speed-ups that were measured, by real path."""
+    """Choose among the given models. `known`: measured speed-ups, by real path."""
     use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
-    # Of what was made of some model's own file a guess would be too high.
+    # Forecasts for drafts made by `-d self` are too high, so only measured ones count.
     judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in known]
     found = candidates(target, judged, use, known)
-    fitting = [candidate for candidate in found if candidate.usable]
-    crowded = False
-    for candidate in fitting:
+    usable = [candidate for candidate in found if candidate.usable]
+    short_of_memory = False
+    for candidate in usable:
         if candidate.forecast is None or not candidate.forecast.pays:
             continue
         if candidate.verdict is not None and any(
             check.rule == "memory" for check in candidate.verdict.warnings
         ):
-            crowded = True
+            short_of_memory = True
             continue
-        return Choice(candidate.model.path, _why(candidate, candidate.forecast), passing=crowded)
-    return Choice(None, _why_none(target, found, fitting), passing=crowded)
+        why = _why(candidate, candidate.forecast)
+        return Choice(candidate.model.path, why, temporary=short_of_memory)
+    return Choice(None, _why_none(target, found, usable), temporary=short_of_memory)
 
 
 def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
@@ -185,28 +186,28 @@ def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
 
 
 def _why_none(
-    target: GGUFFile, found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]
+    target: GGUFFile, found: Sequence[DraftCandidate], usable: Sequence[DraftCandidate]
 ) -> str:
-    alone = "only the n-gram drafter is used"
-    if fitting:
-        best = fitting[0]
+    n_gram = "only the n-gram drafter is used"
+    if usable:
+        best = usable[0]
         name, forecast = best.model.name, best.forecast
         if forecast is not None and forecast.pays:
-            return f"{alone}: there is not enough memory for {name} as well"
+            return f"{n_gram}: there is not enough memory for {name} as well"
         how = "was measured not to" if forecast is not None and forecast.measured else "would not"
-        return f"{alone}: of the models here, {name} fits best, and {how} make it faster"
-    close = next((c for c in found if c.verdict is not None), None)
-    if close is not None:
-        why = close.why_not or ""
-        return f"{alone}: no model here fits; {close.model.name}: {why[:1].lower()}{why[1:]}"
+        return f"{n_gram}: of the models here, {name} fits best, and {how} make it faster"
+    rejected = next((c for c in found if c.verdict is not None), None)
+    if rejected is not None:
+        why = rejected.why_not or ""
+        return f"{n_gram}: no model here fits; {rejected.model.name}: {why[:1].lower()}{why[1:]}"
     get = _draft_to_get(target.path.stem)
-    return f"{alone}: no smaller model here fits; {get or 'name one with --draft'}"
+    return f"{n_gram}: no smaller model here fits; {get or 'name one with --draft'}"
 
 
 def _draft_to_get(name: str) -> str | None:
-    """How to get the catalogue's draft for a model, known by the stem of its file."""
-    known = [one for one in catalog.load().entries if name.casefold().startswith(one.name)]
-    drafts = max(known, key=lambda one: len(one.name)).drafts if known else []
+    """How to get the catalogue's draft for a model, found by the stem of its file."""
+    matches = [entry for entry in catalog.load().entries if name.casefold().startswith(entry.name)]
+    drafts = max(matches, key=lambda entry: len(entry.name)).drafts if matches else []
     return f"get one with: localspec pull {drafts[0]}" if drafts else None
 
 
@@ -217,7 +218,7 @@ def _facts(
     options: ModelOptions,
     accelerated: bool,
 ) -> dict[str, Any]:
-    opened = [str(one.path) for one in options.adapters]
+    opened = [str(adapter.path) for adapter in options.adapters]
     opened += [] if options.mmproj is None else [str(options.mmproj)]
     return {
         "target": [str(real_path(target)), file_identity(target)],

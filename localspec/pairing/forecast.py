@@ -1,8 +1,8 @@
-"""How much faster a draft model is likely to make a target, before it is measured.
+"""Forecast of the speed-up that a draft model gives a target, before it is measured.
 
 A draft of k tokens costs k draft passes and one of the target over k + 1 tokens, and yields
 1 + a + … + a^k tokens (Leviathan et al. 2023, equation 1). Costs come from the bytes that a pass
-reads; acceptance is a guess by size and family.
+reads; acceptance is estimated from size and family.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ DEEPEST = 8
 PAYS = 1.05
 """Speed-ups below this are not worth a second model in memory."""
 ON_DEVICE, STOCK = 0.04, 0.35
-"""What each further token of a pass costs, in T(1): on a GPU or over a network, and with
-llama.cpp's CPU kernels."""
+"""Cost of each further token of a pass, in T(1): on a GPU or over a network, and with llama.cpp's
+CPU kernels."""
 WITH_KERNELS = {"avx512": 0.06, "avxvnni": 0.08, "avx2": 0.25}
-"""The same with localspec's, by instruction set, as measured (dev/kernels.md)."""
+"""The same with localspec's CPU kernels, by instruction set, as measured (dev/kernels.md)."""
 OTHER_KERNELS = 0.12
-"""With instruction sets that were not measured."""
+"""The same for instruction sets that were not measured."""
 ADDED_EXPERTS = 0.5
-"""How many experts another token adds, beside what independent choices would add."""
-STRANGER = 0.1
+"""Experts that another token adds, relative to independent routing."""
+UNRELATED_ACCEPTANCE = 0.1
 """Acceptance of a draft of another family and vocabulary, unless measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a pair: `speed_up` against plain decoding at the best depth; `cost` of a
-    draft model's pass in passes of the target; `acceptance`, the chance of each drafted token;
-    `measured`: whether the speed-up was measured here."""
+    """Expected performance of a pair. `speed_up`: over plain decoding at the best depth; `cost`: of
+    a draft pass, in target passes; `acceptance`: probability per drafted token; `measured`:
+    whether the speed-up was measured on this machine."""
 
     speed_up: float
     cost: float
@@ -54,7 +54,7 @@ class Forecast:
 
 
 def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairUse) -> Forecast:
-    """Of a pair that was judged usable."""
+    """Forecast for a usable pair."""
     cost = relative_cost(target, draft, accelerated=use.accelerated)
     acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
     return best(cost, acceptance, with_experts(target, curve(_growth(use))))
@@ -73,7 +73,7 @@ def curve(growth: float) -> tuple[float, ...]:
 
 
 def with_experts(target: GGUFFile, curve: Sequence[float]) -> tuple[float, ...]:
-    """The curve with the experts that each token of a pass adds to those that are read."""
+    """The cost curve plus the cost of the experts that each further token reads."""
     experts = [(tensor.size * share, share) for tensor, share in active_share(target) if share < 1]
     if not experts:
         return tuple(curve)
@@ -85,8 +85,8 @@ def with_experts(target: GGUFFile, curve: Sequence[float]) -> tuple[float, ...]:
 
 
 def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
-    """The same, measured in about `seconds`; raises as `Context.extend`. The cache, with room for
-    16 tokens or more, is left empty."""
+    """Measure the cost curve in about `seconds`. The cache needs room for 16 tokens, and is left
+    empty. Raises as `Context.extend`."""
     costs = CostCurve()
     calibrate(passes, costs, seconds)
     plain = costs.seconds(1, 0)
@@ -94,7 +94,7 @@ def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
 
 
 def best(cost: float, acceptance: float, curve: Sequence[float]) -> Forecast:
-    """Of the depth with the highest speed-up; `curve` is T(n) ÷ T(1), from n = 1 on."""
+    """Forecast at the depth with the highest speed-up; `curve` is T(n) ÷ T(1) for n = 1, 2, …"""
     speed_up = tokens = 1.0
     for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
         tokens += acceptance**depth
@@ -103,28 +103,28 @@ def best(cost: float, acceptance: float, curve: Sequence[float]) -> Forecast:
 
 
 def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> float:
-    """A draft pass over one token in passes of the target, by the bytes that both read."""
+    """Cost of a draft pass over one token in target passes, from the bytes that both read."""
     mine, other = active_bytes(target), active_bytes(draft)
     if not mine:
         return math.inf
     cost = 1.1 * other / mine + 0.01
     if accelerated:
-        # Small passes on a GPU take as long as launching their kernels, layer by layer.
+        # Small passes on a GPU are bound by kernel launches, so they scale with the layers.
         cost = max(cost, 0.5 * n_layers(draft) / max(1, n_layers(target)))
     return cost
 
 
 def active_bytes(file: GGUFFile) -> int:
-    """Bytes of the weights that a token passes through."""
+    """Bytes of the weights that are read for a token."""
     return int(sum(tensor.size * share for tensor, share in active_share(file)))
 
 
 def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
-    """A guess: larger drafts are right more often, relatives more often than strangers."""
+    """Estimated acceptance: higher for larger drafts, and for drafts of the same family."""
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
     worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
     worse |= {"special tokens": 0.03, "pre-tokenizer": 0.03}
     warned = {check.rule for check in verdict.checks if check.verdict == WARN}
     if {"family", "token ids"} <= warned:
-        return STRANGER
+        return UNRELATED_ACCEPTANCE
     return max(0.2, min(0.85, guess - sum(worse.get(rule, 0.0) for rule in warned)))

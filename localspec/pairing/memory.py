@@ -1,11 +1,11 @@
-"""How much memory a model will take, predicted from its file.
+"""Memory needs of a model, predicted from its file.
 
-As `localspec.llama` opens models: one unified cache of all tokens, windows of attention kept whole,
-the micro-batch as large as the batch. Follows llama-kv-cache.cpp, llama-memory-recurrent.cpp and
-llama-context.cpp; the graph of a pass is fitted to what llama.cpp reports.
+Assumes the settings of `localspec.llama`: one unified cache of all tokens, full-size caches for
+sliding-window layers, and a micro-batch as large as the batch. Follows llama-kv-cache.cpp,
+llama-memory-recurrent.cpp and llama-context.cpp; compute buffers are fitted to llama.cpp's reports.
 
-Resident memory of a used model, mapped pages included. Of weights that llama.cpp rewrites, the
-file's pages stay until the system wants them back (`reclaimable`).
+Counts resident memory, mapped pages included. Where llama.cpp repacks weights, the file's pages
+also stay resident until the system needs them (`reclaimable`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from localspec.llama.options import HEADS, ModelOptions
 from localspec.paths import expanded
 from localspec.text import gibibytes
 
-if TYPE_CHECKING:  # it loads llama.cpp
+if TYPE_CHECKING:  # importing it loads llama.cpp
     from localspec.llama.devices import Device
 
 _RELEASED = 1 << 20
-"""Size of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
+"""Least size of a tensor whose file pages localspec's kernels release (buffers.cpp)."""
 _SPARE = 0.1
-"""Share of a device's free memory that is left alone."""
+"""Share of a device's free memory that is left unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes. `weights`: the file's, and copies of those that are rewritten; `kv`: the KV cache, and
-    states of recurrent layers; `compute`: buffers of a pass, logits, the vocabulary and the like;
-    `reclaimable`: part of `weights` that the system may take back."""
+    """Memory in bytes. `weights`: the file's weights and repacked copies; `kv`: the KV cache and
+    recurrent states; `compute`: compute buffers, logits, vocabulary etc.; `reclaimable`: part of
+    `weights` that the system can evict."""
 
     weights: int = 0
     kv: int = 0
@@ -64,72 +64,71 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """In main memory, and on a device that has the last `layers`, the output counted as one."""
+    """Memory on the host, and on a device with the last `layers`, counting the output as one."""
 
     layers: int
     host: MemoryNeed
     device: MemoryNeed
 
 
-def opened_besides(options: ModelOptions) -> tuple[list[GGUFFile], GGUFFile | None]:
-    """Adapters and the projector of a target; unreadable ones are reported when they are opened."""
+def adapters_and_projector(options: ModelOptions) -> tuple[list[GGUFFile], GGUFFile | None]:
+    """Read the adapters and projector of a target. Skips unreadable files; opening reports them."""
     adapters, projector = [], None
     with suppress(LocalspecError):
-        adapters += [read_gguf(one.path) for one in options.adapters]
+        adapters += [read_gguf(adapter.path) for adapter in options.adapters]
     with suppress(LocalspecError):
         projector = None if options.mmproj is None else read_gguf(expanded(options.mmproj))
     return adapters, projector
 
 
 def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
-    """Split what a target takes between main memory (`host`) and one device. `layers` as
-    `gpu_layers`, -1 for all: llama.cpp offloads the last ones, the output first; the token
-    embeddings stay."""
+    """Split a target's memory between the host and one device. `layers`: as `gpu_layers`, -1 for
+    all. Like llama.cpp, offloads the output and the last layers, but no token embeddings."""
     model = Dimensions(file, options)
-    adapters, eye = opened_besides(options)
+    adapters, projector = adapters_and_projector(options)
     everything = model.n_layers + 1
     layers = everything if layers < 0 else min(layers, everything)
     first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
     host, device = [MemoryNeed(compute=model.overhead())], list[MemoryNeed]()
 
-    def there(tensor: TensorInfo) -> bool:
+    def on_device(tensor: TensorInfo) -> bool:
         layer = model.layer_of(tensor)
         if layer is None:
             return bool(layers) and tensor.name.startswith("output")
         return first <= layer
 
     for tensor in file.tensors:
-        if there(tensor):
+        if on_device(tensor):
             device.append(MemoryNeed(tensor.size))
         else:
-            host.append(_kept(tensor, model, output=not layers))
-    # An adapter's matrices lie beside those that they change, read and not mapped.
-    for tensor in (one for adapter in adapters for one in adapter.tensors):
-        (device if there(tensor) else host).append(MemoryNeed(tensor.size))
+            host.append(_host_need(tensor, model, output=not layers))
+    # An adapter's matrices are read, not mapped, and go where the matrices that they change are.
+    for tensor in (tensor for adapter in adapters for tensor in adapter.tensors):
+        (device if on_device(tensor) else host).append(MemoryNeed(tensor.size))
     for layer, size in enumerate(model.kv()):
         (device if layer >= first else host).append(MemoryNeed(kv=size))
     (device if layers else host).append(MemoryNeed(compute=model.compute()))
-    if eye is not None:  # weights, read and not mapped, and one image
-        image = image_compute(eye) + image_overhead(eye)
-        (device if layers else host).append(MemoryNeed(eye.weight_bytes, compute=image))
+    if projector is not None:  # weights are read, not mapped; plus one image
+        image = image_compute(projector) + image_overhead(projector)
+        (device if layers else host).append(MemoryNeed(projector.weight_bytes, compute=image))
     if layers:
-        # Tied embeddings are there twice when the output is on a device.
+        # With the output on a device, tied embeddings are stored twice.
         device.append(MemoryNeed(model.embedding_bytes if model.tied else 0))
         host.append(MemoryNeed(compute=options.batch * model.width * 4))
-    if options.mmap:  # metadata lie in the mapping as well
+    if options.mmap:  # the mapping includes the metadata
         host.append(MemoryNeed(max(0, file.size - file.weight_bytes)))
     return Placement(layers, sum(host, MemoryNeed()), sum(device, MemoryNeed()))
 
 
-def _kept(tensor: TensorInfo, model: Dimensions, *, output: bool) -> MemoryNeed:
-    """Whether a tensor stays in main memory."""
+def _host_need(tensor: TensorInfo, model: Dimensions, *, output: bool) -> MemoryNeed:
+    """Memory of a tensor on the host. `output`: whether the output is computed there."""
     size = tensor.size
-    tied = tensor.name == "token_embd.weight"  # once to look up, once rewritten as the output
+    tied = tensor.name == "token_embd.weight"  # read for lookups, and repacked as the output
     if tied and not output:
         return MemoryNeed(size)
     if model.uses_kernels(tensor):
         if model.options.mmap and size >= _RELEASED:
-            return MemoryNeed(size)  # of the file's pages those stay that are looked up
+            return MemoryNeed(size)  # only pages used in lookups stay resident
     elif not model.is_repacked(tensor):
         return MemoryNeed(size)
     if tied:
@@ -138,7 +137,7 @@ def _kept(tensor: TensorInfo, model: Dimensions, *, output: bool) -> MemoryNeed:
 
 
 def most_layers(file: GGUFFile, options: ModelOptions, free: int) -> Placement:
-    """As many layers on a device as its free bytes hold, some of them left alone."""
+    """The placement with the most layers that fit in a device's free bytes, less a reserve."""
     least, most = 0, n_layers(file) + 1
     while least < most:
         middle = (least + most + 1) // 2
@@ -151,8 +150,8 @@ def most_layers(file: GGUFFile, options: ModelOptions, free: int) -> Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairUse:
-    """How a pair is to be opened. `accelerated`: whether a GPU computes; `device_free`: its free
-    memory in bytes, where that is not the host's."""
+    """Settings for opening a pair. `accelerated`: whether a GPU computes; `device_free`: bytes free
+    in its own memory, 0 if it shares the host's."""
 
     options: ModelOptions = field(default_factory=ModelOptions)
     accelerated: bool = False
@@ -165,7 +164,7 @@ ANY_USE = PairUse()
 def memory_of_pair(
     target: GGUFFile, draft: GGUFFile, use: PairUse
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """In main memory. Of a target on other machines, only its token embeddings stay."""
+    """Host memory of target and draft. With RPC servers, only the target's embeddings stay here."""
     options, drafts = use.options, _for_draft(target, draft, use.options)
     layers = (-1 if options.rpc else 0), 0
     if use.device_free and not options.rpc:
@@ -175,8 +174,8 @@ def memory_of_pair(
 
 
 def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> ModelOptions:
-    """As `localspec.loading.components` opens it."""
-    most = max(8, default_context(target, options.context))  # a file may claim less
+    """Options for the draft, as `localspec.loading.components` sets them."""
+    most = max(8, default_context(target, options.context))  # a file may declare less
     other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True).different
     if other is None and draft.architecture not in HEADS:
         most = min(most, DraftModel.ROOM)
@@ -184,15 +183,15 @@ def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> Mode
 
 
 def available() -> tuple[int, int]:
-    """Bytes of main memory that are free or can be freed, and in all."""
+    """Available and total bytes of main memory."""
     memory = psutil.virtual_memory()
     return int(memory.available), int(memory.total)
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """How much of a pair a device takes: layers for `--gpu-layers` and `--draft-gpu-layers`, -1 for
-    all; `need`: bytes there."""
+    """Layers of a pair on a device, as for `--gpu-layers` and `--draft-gpu-layers`: -1 for all.
+    `need`: bytes on the device."""
 
     target: int
     draft: int
@@ -201,15 +200,15 @@ class Offload:
 
 
 _SMALL = 0.2
-"""A draft below this share of a device's memory goes there as a whole: it runs several passes for
-each of the target's.
+"""A draft below this share of a device's memory is offloaded whole: it runs several passes for each
+of the target's.
 """
 
 
 def layers_that_fit(
     target: GGUFFile, draft: GGUFFile | None, options: ModelOptions, free: int
 ) -> Offload:
-    """Distribute a pair between main memory and one device with `free` bytes left."""
+    """Distribute a pair between the host and one device with `free` bytes."""
     drafts = options if draft is None else _for_draft(target, draft, options)
     draft_need = place(draft, drafts, -1).device.total if draft is not None else 0
     whole = place(target, options, -1).device.total
@@ -229,12 +228,12 @@ def layers_that_fit(
 
 
 def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
-    """A NativeError if the layers need more than `devices` hold, which are all that layers can go
-    to, a GPU of this machine among them."""
+    """Raise NativeError if the layers need more memory than `devices` have. These are all devices
+    that take layers, including GPUs of this machine."""
     try:
         file = read_gguf(path)
     except LocalspecError:
-        return  # the reader knows less than llama.cpp
+        return  # llama.cpp may be able to read what our reader cannot
     wanted = place(file, options, options.gpu_layers).device.total
     free = sum(device.free for device in devices)
     if wanted > free > 0:

@@ -16,21 +16,21 @@ outcomes = Outcomes("recommendations", 2_000)
 
 
 def store(target: Path, draft: Path, speed_up: float, options: ModelOptions) -> None:
-    """Keep it, replacing what was found of the pair before."""
+    """Store a speed-up, replacing any earlier one of the pair."""
     identity = _identity(target, options) | {"draft": file_identity(draft)}
     outcomes.store(identity, {"identity": identity, "draft": str(draft), "speed_up": speed_up})
 
 
 def of_target(target: Path, options: ModelOptions) -> dict[Path, float]:
-    """Of this target here, by the draft's real path, with these options and drafts that have not
-    changed."""
+    """Speed-ups measured for this target with these options, by the real path of the draft. Leaves
+    out drafts whose files have changed."""
     found = dict[Path, float]()
     try:
         wanted = _identity(target, options)
     except OSError:
         return found
     for stored in outcomes.all().values():
-        # It was changed, or the draft is gone.
+        # The record may be invalid, or the draft removed.
         with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
             draft, speed_up = Path(stored["draft"]).resolve(), float(stored["speed_up"])
             same = stored["identity"] == wanted | {"draft": file_identity(draft)}
@@ -40,7 +40,7 @@ def of_target(target: Path, options: ModelOptions) -> dict[Path, float]:
 
 
 def _identity(target: Path, options: ModelOptions) -> dict[str, Any]:
-    """All that the figures depend on but the draft, as JSON values."""
+    """Everything but the draft that the figures depend on, as JSON values."""
     return {
         "machine": machine(),
         "target": identity_with_adapters(target, options.adapters),

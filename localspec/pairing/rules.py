@@ -1,4 +1,4 @@
-"""Whether two files make a pair, rule by rule, by their metadata."""
+"""Check whether two files make a usable pair, from their metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 LARGE = 1 / 3
 """A draft with more than this share of the target's weights per token rarely pays."""
 _FEWER_BYTES = 0.75
-"""A draft with as many weights has to have this share of the target's bytes at most."""
+"""A draft with at least as many weights may have at most this share of the target's bytes."""
 
 _RELATED = "Prefer a draft of the same model family."
 _ANOTHER = "Choose a draft of the same model family, or pass --draft none."
@@ -30,8 +30,8 @@ _ANOTHER = "Choose a draft of the same model family, or pass --draft none."
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule. `verdict`: OK; WARN, it works, but not well; FAIL, it does not; UNKNOWN.
-    `evidence`: a sentence without a full stop; `next_step`: a sentence, None if all is well."""
+    """The outcome of one rule. `verdict`: OK, WARN (works, but slowly), FAIL (does not work), or
+    UNKNOWN; `evidence`: a sentence without a full stop; `next_step`: a sentence, or None."""
 
     rule: str
     verdict: str
@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """All rules; `why_not` is the evidence of the first that failed."""
+    """Outcomes of all rules; `why_not` is the evidence of the first that failed."""
 
     checks: tuple[Check, ...]
 
@@ -66,7 +66,7 @@ def judge(target: Path, draft: Path, use: PairUse = ANY_USE) -> PairVerdict:
         what = "draft"
         other = read_gguf(draft)
     except LocalspecError as error:
-        return PairVerdict((_no_model(what, printable(str(error), 400)),))
+        return PairVerdict((_unusable(what, printable(str(error), 400)),))
     return judge_files(mine, other, use)
 
 
@@ -74,11 +74,11 @@ def judge_files(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> Pa
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
-            return PairVerdict((_no_model(what, problem),))
+            return PairVerdict((_unusable(what, problem),))
     return PairVerdict(tuple(_checks(target, draft, use)))
 
 
-def _no_model(what: str, problem: str) -> Check:
+def _unusable(what: str, problem: str) -> Check:
     cause, _, step = problem.partition(". ")
     evidence = f"The {what} cannot be used: {cause[:1].lower()}{cause[1:].rstrip('.')}"
     return Check(what, FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
@@ -87,9 +87,9 @@ def _no_model(what: str, problem: str) -> Check:
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
     yield from _vocabulary(mine, other, use.options.cross_vocabulary != "off")
-    yield _turns(mine, other)
+    yield _special_ids(mine, other)
     yield _context(target, draft, use.options.context)
-    yield _smaller(target, draft)
+    yield _size(target, draft)
     if target.architecture in RECURRENT:
         yield Check(
             "rollback",
@@ -103,14 +103,14 @@ def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     yield _memory(target, draft, use)
 
 
-def _vocabulary(
-    mine: VocabularyFacts, other: VocabularyFacts, through_text: bool
-) -> Iterator[Check]:
-    found = compare(mine, other, reads_all=through_text)
-    yield _both("tokenizer model", mine.model, other.model)
-    # With the same ids the draft reads the target's tokens, however it would cut up text.
-    yield _both("pre-tokenizer", mine.pre, other.pre, ": it learned to read text cut differently")
-    yield _ids(mine, other, found, through_text)
+def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) -> Iterator[Check]:
+    found = compare(mine, other, reads_all=translate)
+    yield _compare_values("tokenizer model", mine.model, other.model)
+    # If the ids agree, a different pre-tokenizer only lowers acceptance.
+    yield _compare_values(
+        "pre-tokenizer", mine.pre, other.pre, ": it learned to read text cut differently"
+    )
+    yield _ids(mine, other, found, translate)
     if found.different is not None:
         yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
     elif found.controls is not None:
@@ -126,14 +126,14 @@ def _vocabulary(
         yield Check("special tokens", OK, "All control tokens that both have are the same")
 
 
-def _both(rule: str, mine: str, other: str, more: str = "") -> Check:
+def _compare_values(rule: str, mine: str, other: str, more: str = "") -> Check:
     if mine == other:
         return Check(rule, OK, f"Both have {mine}")
     return Check(rule, WARN, f"The target has {mine}, the draft {other}{more}", _RELATED)
 
 
 def _ids(
-    mine: VocabularyFacts, other: VocabularyFacts, found: VocabularyComparison, through_text: bool
+    mine: VocabularyFacts, other: VocabularyFacts, found: VocabularyComparison, translate: bool
 ) -> Check:
     rule, first = "token ids", found.different
     if mine.tokens is None or other.tokens is None:
@@ -146,7 +146,7 @@ def _ids(
             count = f"the first {min(mine.size, other.size)} tokens ({both})"
         return Check(rule, OK, f"Both give the same ids to {count}")
     where = f"token {first.token} is {first.target} in the target and {first.draft} in the draft"
-    if not through_text:
+    if not translate:
         return Check(rule, FAIL, f"The vocabularies differ: {where}", _ANOTHER)
     return Check(
         rule,
@@ -157,7 +157,7 @@ def _ids(
     )
 
 
-def _turns(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
+def _special_ids(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
     rule = "BOS, EOS, EOT"
     pairs = [
         ("BOS", mine.beginning(), other.beginning()),
@@ -207,13 +207,13 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
     )
 
 
-def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
+def _size(target: GGUFFile, draft: GGUFFile) -> Check:
     rule, usual = "smaller", "a tenth of the target's size is usual."
     mine, other = active_parameters(target), active_parameters(draft)
     shown = f"{parameter_count(other)} weights per token against {parameter_count(mine)}"
     if not mine or not other:
         return Check(rule, UNKNOWN, "The files do not list their weights")
-    # The same model in another quantization has as many weights, and is cheaper all the same.
+    # The same model in a smaller quantization has as many weights, but is cheaper.
     if other >= mine and draft.weight_bytes > _FEWER_BYTES * target.weight_bytes:
         evidence = f"The draft is not smaller than the target: {shown}"
         return Check(rule, FAIL, evidence, f"Choose a smaller draft; {usual}")
@@ -225,13 +225,14 @@ def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
 
 
 def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
-    """Tensors that a token passes through, and the chosen experts' share of each."""
+    """Yield the tensors that a token uses, and the share of each that is read."""
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0
     tied = not any(tensor.name == "output.weight" for tensor in file.tensors)
     for tensor in file.tensors:
-        if tensor.name != "token_embd.weight" or tied:  # a lookup unless it is the output too
+        # Untied embeddings are only looked up.
+        if tensor.name != "token_embd.weight" or tied:
             yield tensor, share if "_exps." in tensor.name else 1.0
 
 
@@ -244,7 +245,7 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
     names = [model_name(target), model_name(draft)]
     shown = printable(f"{names[0]} ({target.architecture}) and {names[1]} ({draft.architecture})")
     same = target.architecture == draft.architecture
-    if related(*names, unless_told=same):
+    if related(*names, default=same):
         return Check(rule, OK, shown)
     how = "Of one architecture, but with names that share nothing" if same else "Two families"
     return Check(rule, WARN, f"{how}: {shown}", _RELATED)
@@ -293,20 +294,20 @@ _GENERIC = frozenset(
     thinking tiny tuned turbo uncensored unsloth version vision
     """.split()  # noqa: SIM905
 )
-"""Words in names that say nothing of the family."""
+"""Words in names that do not identify the family."""
 
 
 def model_name(file: GGUFFile) -> str:
-    """What a model calls itself, else what its file is called."""
+    """The name in a model's metadata, or its file's stem."""
     return file.text("general.name") or file.text("general.basename") or file.path.stem
 
 
-def related(mine: str, other: str, *, unless_told: bool) -> bool:
-    """Whether two names share a word, or a word of one is in one of the other; `unless_told` where
-    a name has no such words."""
+def related(mine: str, other: str, *, default: bool) -> bool:
+    """Whether a word of one name contains, or equals, a word of the other; `default` if either name
+    has no such words."""
     words, others = _words(mine), _words(other)
     if not (words and others):
-        return unless_told
+        return default
     return any(
         a == b or (min(len(a), len(b)) > 3 and (a in b or b in a)) for a in words for b in others
     )

@@ -13,18 +13,16 @@ from localspec.identity import content_identity
 
 TARGET = "localspec.distill.target"
 ACCEPTANCE = "localspec.distill.acceptance"
-"""Keys of a draft's metadata: its target's `content_identity`, and its acceptance on held-back
-answers.
-"""
+"""Metadata keys of a draft: `content_identity` of its target, and acceptance on held-out answers."""
 
 
 def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
-    """On this target's answers; None for one that was not trained on them."""
-    told, right = draft.text(TARGET), draft.metadata.get(ACCEPTANCE)
-    if told is None or not isinstance(right, float) or not 0.0 <= right <= 1.0:
+    """Acceptance on this target's answers; None for a draft that was not trained on them."""
+    identity, rate = draft.text(TARGET), draft.metadata.get(ACCEPTANCE)
+    if identity is None or not isinstance(rate, float) or not 0.0 <= rate <= 1.0:
         return None
     try:
-        return right if told == content_identity(target.path) else None
+        return rate if identity == content_identity(target.path) else None
     except OSError:
         return None
 
@@ -32,7 +30,7 @@ def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
 def best_for(target: Path) -> Path | None:
     """The draft trained for a target with the highest acceptance."""
     found: list[tuple[float, str, Path]] = []
-    drafts = [place.path for place in places.distilled()]
+    drafts = [place.path for place in places.distilled_drafts()]
     if not drafts:
         return None
     try:
@@ -41,7 +39,7 @@ def best_for(target: Path) -> Path | None:
         return None
     for path in drafts:
         with suppress(LocalspecError):
-            right = acceptance(file, read_gguf(path, tensors=False))
-            if right is not None:
-                found.append((right, str(path), path))
+            rate = acceptance(file, read_gguf(path, tensors=False))
+            if rate is not None:
+                found.append((rate, str(path), path))
     return max(found)[2] if found else None

@@ -135,7 +135,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[localspec.Engine]
 
 def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine) -> None:
     told: list[str] = []
-    found = measure_pair(pair, 30.0, tell=told.append, stopped=lambda: len(told) > 2)
+    found = measure_pair(pair, 30.0, report=told.append, stopped=lambda: len(told) > 2)
     assert found.partial
     assert told[:2] == ["measuring what passes cost", "speed in story"]
     assert [kind.name for kind in found.kinds] == ["story"]

@@ -56,7 +56,7 @@ def test_every_entry_is_plausible() -> None:
     ],
 )
 def test_the_entry_that_a_reference_is_about(reference: str, name: str | None) -> None:
-    found = catalog.load().meant_by(reference)
+    found = catalog.load().entry_for(reference)
     assert (found and found.name) == name
 
 

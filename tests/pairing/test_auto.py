@@ -91,9 +91,9 @@ def test_what_would_not_fit_into_memory_is_not_taken(
         assert decided(target, kv_type_k="q8_0", kv_type_v="q8_0").draft == good
         patch.setattr("localspec.pairing.rules.available", lambda: (1 << 20, 1 << 40))
         choice = decided(target)
-        assert (choice.draft, choice.passing) == (None, True)
+        assert (choice.draft, choice.temporary) == (None, True)
         assert "not enough memory for good.gguf" in choice.why
-        assert choose(target, OPTIONS).passing
+        assert choose(target, OPTIONS).temporary
     # Not remembered: memory comes and goes.
     assert choose(target, OPTIONS).draft == good
 

@@ -32,10 +32,10 @@ from localspec.pairing.auto import choose, decide
 from localspec.pairing.memory import (
     MemoryNeed,
     PairUse,
+    adapters_and_projector,
     layers_that_fit,
     memory_of_pair,
     most_layers,
-    opened_besides,
     place,
 )
 from tests.gguf.raw import Tensor, write_model
@@ -315,7 +315,7 @@ def test_what_an_image_takes_is_foretold_as_llama_cpp_reports_it(
 
 def test_they_lie_where_the_layers_do(options: ModelOptions, target_path: Path) -> None:
     file, without = read_gguf(target_path), ModelOptions(context=512)
-    (adapter,), projector = opened_besides(options)
+    (adapter,), projector = adapters_and_projector(options)
     assert projector is not None
     eye = projector.weight_bytes + image_compute(projector) + image_overhead(projector)
     for layers, on_device in ((0, 0.0), (2, 1 / n_layers(file)), (-1, 1.0)):
