@@ -159,7 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_912, 246),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (1_049, 28),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (1_032, 56),  # forecasts know experts and instruction sets
+    "pairing": (1_031, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_807, 60),  # answers of Solar; generators are measured; lists are written out

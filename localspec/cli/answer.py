@@ -1,4 +1,4 @@
-"""One answer to a request, on an open engine."""
+"""Answer one request with an open engine."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class AnswerResult(NamedTuple):
 def answer_request(
     request: AnswerRequest, work: Work, form: Format, *, measure: bool
 ) -> AnswerResult:
-    """Open the models, answer, and print it in that format. `measure` the speed-up."""
+    """Open the models, generate an answer, and print it. `measure`: also measure the speed-up."""
     with work.load(request.opening) as engine:
         prompt, notices = prompt_of(request, engine)
         path = request.session
         if path is not None:
             opened = engine.open_session(path)
-            prompt = _behind(opened.conversation, prompt, path)
+            prompt = _continue(opened.conversation, prompt, path)
             notices = [*notices, *opened.notices]
         console = work.console
 
@@ -47,7 +47,7 @@ def answer_request(
         thinks = engine.prompts.thinks(prompt, free=request.free)
         console.notices(all_notices(request, engine, stream.stats, notices))
         form.ready(engine, stream.stats, engine.prompts.reader(prompt, thinks=thinks))
-        with stream, work.cancels(stream):
+        with stream, work.cancelling(stream):
             for chunk in stream:
                 work.writing = True
                 form.chunk(chunk)
@@ -130,7 +130,7 @@ def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]
 def all_notices(
     request: AnswerRequest, engine: Engine, stats: GenerationStats, more: list[str]
 ) -> list[str]:
-    """`more`, and of how tokens are drafted."""
+    """Notices about drafting, after `more`."""
     opening = request.opening
     drafter = opening.drafting.drafter
     notices = [*more]
@@ -149,23 +149,23 @@ def all_notices(
 Prompt = str | list[dict[str, Any]]
 
 
-def _behind(stored: Any, prompt: Prompt, path: Path) -> Prompt:
-    """The conversation stored in a session file, and a prompt; UsageError if one is a text and the
-    other a chat."""
+def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:
+    """Append a prompt to the conversation stored in a session file. Raises UsageError if only one
+    of them is a chat."""
     from localspec.tui.session.session_conversation import conversation_of
 
     found = conversation_of(stored)
-    said = found.for_model() if found is not None else stored
-    if not isinstance(said, str | list):
+    earlier = found.for_model() if found is not None else stored
+    if not isinstance(earlier, str | list):
         return prompt
-    if isinstance(said, str) and isinstance(prompt, str):
-        return said + prompt
-    if isinstance(said, str) or isinstance(prompt, str):
-        kept, other = ("a text", "with") if isinstance(said, str) else ("a chat", "without")
+    if isinstance(earlier, str) and isinstance(prompt, str):
+        return earlier + prompt
+    if isinstance(earlier, str) or isinstance(prompt, str):
+        kept, other = ("a text", "with") if isinstance(earlier, str) else ("a chat", "without")
         raise UsageError(
             f"The session in {path} is {kept}. Go on {other} --raw, or give another file."
         )
-    if prompt[0]["role"] == "system":  # what was said last holds
-        said = [message for message in said if message["role"] != "system"]
-        return [prompt[0], *said, *prompt[1:]]
-    return [*said, *prompt]
+    if prompt[0]["role"] == "system":  # the latest system prompt applies
+        earlier = [message for message in earlier if message["role"] != "system"]
+        return [prompt[0], *earlier, *prompt[1:]]
+    return [*earlier, *prompt]

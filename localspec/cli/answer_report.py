@@ -1,4 +1,4 @@
-"""The figures of an answer: one line, or a table."""
+"""Statistics of an answer, as one line or as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RANK_WIDTH = 15
 
 
 def line(found: AnswerResult) -> str:
-    """The answer's line (`localspec.answer_line`), with causes and next steps."""
+    """The summary line (`localspec.answer_line`), with causes and next steps."""
     figures = found.figures
     begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
     if not figures.tokens:
@@ -28,7 +28,7 @@ def line(found: AnswerResult) -> str:
 
 
 def table(found: AnswerResult) -> str:
-    """All that was counted, a line per figure."""
+    """All statistics, one per line."""
     stats, finish = found.completion.stats, found.completion.finish_reason
     spans = ("prompt", "draft", "verify", "overhead")
     seconds = (f"{name} {getattr(stats, f'{name}_seconds'):.3f}" for name in spans)

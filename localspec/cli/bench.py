@@ -17,7 +17,7 @@ from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.work import working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.peers import Peers
@@ -136,7 +136,7 @@ def bench(context: typer.Context) -> int:
         from localspec.bench.benchmark import benchmark
 
         report = benchmark(
-            pairs, settings, command=console.command, notify=work.tell, notices=notices
+            pairs, settings, command=console.command, notify=work.report, notices=notices
         )
         failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
         if not any(pair.samples for pair in report.pairs):
@@ -147,10 +147,10 @@ def bench(context: typer.Context) -> int:
         f"{pair}: arm '{arm}' failed and is left out: {why}" for pair, arm, why in failed
     )
     try:
-        # First what needs no disk: a full one must not cost the result.
+        # Print first: if the disk is full, the result is not lost.
         console.answer(report.to_json() + "\n" if console.json else _shown(report))
     finally:
-        # And a reader who has seen enough, as `head`, must not cost the files.
+        # A closed pipe, as by `head`, must not prevent writing the files.
         if output is not None:
             write(report, output)
             console.notice(f"The report is in {output}.")

@@ -1,7 +1,7 @@
-"""A sentence where llama.cpp takes the process with it.
+"""Error messages for crashes of the process inside llama.cpp.
 
-`faulthandler` writes the signal's name into the pipe of a shell, which then tells the user. The
-shell is no parent process: process number, exit status and core dump stay those of one process.
+`faulthandler` writes the signal's name into the pipe of a shell, which then prints the
+message. The shell is not a parent process, so process id, exit status and core dump are unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ over) ;;
 *) say '{_KILLED}' ;;
 esac
 """
-_FROM_OUTSIDE = [
+_SIGNALS = [
     getattr(signal, name)
     for name in ("SIGALRM", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
     if hasattr(signal, name)
@@ -48,19 +48,19 @@ _watch: Watchdog | None = None
 
 
 def watch() -> None:
-    """From here on, explain a crash on standard error; not where `faulthandler` is on already, and
-    where there is no shell."""
+    """Explain crashes on standard error from now on. Does nothing if `faulthandler` is enabled
+    already, or there is no shell."""
     global _watch
     if _watch is not None or faulthandler.is_enabled():
         return
-    # Else ggml calls a debugger before it aborts, and prints what only its makers understand.
+    # Otherwise ggml runs a debugger before it aborts, and prints its backtrace.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     with suppress(OSError):
         _watch = Watchdog(_SCRIPT, 2, apart=False)
         faulthandler.enable(file=_watch.pipe, all_threads=False)
-        for number in _FROM_OUTSIDE:
+        for number in _SIGNALS:
             if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, _ended)
+                signal.signal(number, _report_signal)
 
 
 def release() -> None:
@@ -69,7 +69,7 @@ def release() -> None:
         _watch.release()
 
 
-def over() -> None:
+def stop_watching() -> None:
     """Stop watching: no model is open any more."""
     global _watch
     if _watch is not None:
@@ -78,8 +78,8 @@ def over() -> None:
         _watch = None
 
 
-def _ended(number: int, _frame: FrameType | None) -> None:
-    with suppress(OSError):  # the key Ctrl+\\ ends the shell, too
+def _report_signal(number: int, _frame: FrameType | None) -> None:
+    with suppress(OSError):  # Ctrl+\\ ends the shell, too
         assert _watch is not None
         os.write(_watch.pipe.fileno(), f"Ended: {signal.strsignal(number)}\n".encode())
     signal.signal(number, signal.SIG_DFL)

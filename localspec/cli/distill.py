@@ -208,7 +208,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
         torch_package()  # before an hour of recording
     lower_priority()
     crashes.watch()
-    library.on_abort(console.last_words)
+    library.on_abort(console.exit_with)
     if request.prompts or request.texts:
         console.progress("opening the target", at_once=True)
         count, tokens = distillation.record(

@@ -13,7 +13,7 @@ from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.work import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import OpeningOptions
@@ -36,7 +36,7 @@ PATHS = {
 }
 
 
-# It judges this machine; RPC servers are others. And it judges files, which adapters leave alone.
+# It checks this machine, so no RPC servers, and model files, which adapters do not change.
 @o.takes(
     o.without(MODEL, "rpc", "lora"),
     o.without(DRAFT_MODEL, "lora_draft"),

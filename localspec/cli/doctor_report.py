@@ -20,15 +20,15 @@ from localspec.pairing.rules import FAIL, OK, Check
 from localspec.text import gibibytes, parameter_count, printable
 
 _LEFT_OUT = ("memory", "backends", "devices", "versions")
-"""Facts that a quick report leaves out."""
+"""Rows that a quick report omits."""
 _SHORT = (2, 4, 8)
-"""Tokens of the passes that it shows."""
+"""Pass sizes, in tokens, that a quick report shows."""
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
 
 @dataclass(slots=True)
 class Findings:
-    """All findings. `why` is about the draft model, where -d auto or none decided."""
+    """All findings. `why`: reason for the draft model, if it was chosen automatically."""
 
     machine: Machine
     backends: tuple[str, ...]
@@ -49,7 +49,7 @@ class Findings:
 
     @property
     def gain(self) -> float | None:
-        """The measured speed-up, where it can be trusted."""
+        """The measured speed-up; None if it was not measured or was disturbed."""
         return None if self.measurements is None else self.measurements.trusted
 
 
@@ -112,7 +112,7 @@ def _calibration(found: PairMeasurements) -> dict[str, Any]:
 
 
 def as_text(found: Findings, *, quick: bool) -> str:
-    """The verdict, then the details. `quick`: those that fit a terminal of 24 lines with it."""
+    """The verdict, then the details. `quick`: only as many as fit a terminal of 24 lines."""
     machine = [row for row in _machine(found) if not (quick and row[0] in _LEFT_OUT)]
     parts = [facts(machine), facts(_pair(found, quick)), _checks(found.checks, quick)]
     if found.measurements is not None:
@@ -169,13 +169,13 @@ def _pair(found: Findings, quick: bool) -> list[tuple[str, str]]:
 def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
     rows = []
     if found.curve:
-        one = found.curve[1]
+        single = found.curve[1]
         sizes = ", ".join(
-            unbroken(f"{n} tokens {seconds / one:.2f}×")
+            unbroken(f"{n} tokens {seconds / single:.2f}×")
             for n, seconds in found.curve.items()
             if n in _SHORT or (n > 1 and not quick)
         )
-        rows.append(("target pass", f"{1e3 * one:.1f} ms for one token; {sizes}"))
+        rows.append(("target pass", f"{1e3 * single:.1f} ms for one token; {sizes}"))
         if found.draft_seconds is not None and found.cost is not None:
             cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target pass"
             rows.append(("draft pass", cost))
@@ -194,7 +194,7 @@ def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
 
 
 def _checks(checks: list[Check], quick: bool) -> str:
-    """A line for each; if `quick`, one for all that passed."""
+    """A line per check; if `quick`, one line for all that passed."""
     good = [check.rule for check in checks if check.verdict == OK] if quick else []
     lines = [beside("ok    ", ", ".join(good))] if good else []
     width = 2 + max((len(check.rule) for check in checks), default=0)
@@ -221,7 +221,7 @@ def _advice(found: Findings) -> str:
     if found.draft is None:
         return f"Without a draft model, drafting of repeated text gives {span}."
     name = printable(found.draft_name or found.draft.path.stem)
-    own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
+    own = found.target.path.name == paths.EMBEDDED_TARGET  # its draft is fixed
     if gain >= PAYS:
         auto = "" if own else " '-d auto' will take it from now on."
         return f"{name} is worth drafting with: {span}.{auto}"

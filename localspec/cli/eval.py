@@ -83,7 +83,7 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         sampling = replace(opening.sampling, seed=seed)
         outcome = suite_run.SuiteOutcome(ways)
         with work.load(opening) as engine, suppress(KeyboardInterrupt):  # it has what was done
-            suite_run.run_suite(Subject(engine, work.tell), items, sampling, outcome)
+            suite_run.run_suite(Subject(engine, work.report), items, sampling, outcome)
     found = outcome.as_dict()
     console.result(found | {"suite": suite}, suite_run.text(suite, found))
     if not outcome.complete:

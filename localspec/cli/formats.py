@@ -1,4 +1,4 @@
-"""Formats of an answer on standard output: text, one JSON object, JSON lines."""
+"""Output formats of an answer: text, one JSON object, JSON lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
 
 class Format:
-    """Makes events of an answer: start, chunk …, end; or error, at any time."""
+    """Base class; turns an answer into events: start, chunk …, end, or error at any time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._reader: Reader = Plain()
-        self._said = {"text": "", "reasoning": ""}
+        self._parts = {"text": "", "reasoning": ""}
         self._models: dict[str, str | None] = {"model": None, "draft": None}
 
     def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
-        """The models are open, and the prompt is tokenized."""
+        """Start: the models are open, and the prompt is tokenized."""
         self._reader = reader
         draft = None if engine.draft is None else str(engine.draft.path)
         self._models = {"model": str(engine.model.path), "draft": draft}
@@ -37,10 +37,10 @@ class Format:
         if rest:
             self._part(rest, Chunk("", (), (), None))
         finish, stats = completion.finish_reason, completion.stats.as_dict()
-        self._event("end", **_named(self._said), finish_reason=finish, stats=stats)
+        self._event("end", **_without_empty(self._parts), finish_reason=finish, stats=stats)
 
     def failed(self, error: BaseException) -> None:
-        """After an error, or an interrupt before the first token."""
+        """End with an error, or an interrupt before the first token."""
         if isinstance(error, Cancelled):
             self.finished(Completion("", "cancelled", GenerationStats()))
         else:
@@ -52,11 +52,13 @@ class Format:
             "text": "".join(map(as_text, pieces)),
             "reasoning": "".join(one.text for one in pieces if isinstance(one, Thought)),
         }
-        self._said = {name: said + parts[name] for name, said in self._said.items()}
-        self._event("chunk", **_named(parts), token_ids=chunk.token_ids, sources=chunk.sources)
+        self._parts = {name: text + parts[name] for name, text in self._parts.items()}
+        self._event(
+            "chunk", **_without_empty(parts), token_ids=chunk.token_ids, sources=chunk.sources
+        )
 
     def _event(self, name: str, **values: Any) -> None:
-        """Print what the format shows of it."""
+        """Print an event; overridden by each format."""
         raise NotImplementedError
 
 
@@ -68,7 +70,7 @@ class JsonLines(Format):
 
 
 class JsonObject(Format):
-    """One object at the end, also when interrupted, but not after an error."""
+    """One object at the end, even if interrupted, but not after an error."""
 
     def _event(self, name: str, **values: Any) -> None:
         if name == "end":
@@ -76,11 +78,11 @@ class JsonObject(Format):
 
 
 class Text(Format):
-    """The text as it comes, and a newline at the end where it has none; reasoning on standard
-    error, dim."""
+    """Streamed text, with a newline at the end if it has none; reasoning goes to standard
+    error, dimmed."""
 
     def _event(self, name: str, **values: Any) -> None:
-        text, reasoning = self._said.values()
+        text, reasoning = self._parts.values()
         aside = reasoning and not self._console.quiet
         if name == "chunk":
             if "reasoning" in values and aside:
@@ -95,6 +97,6 @@ class Text(Format):
             self._console.say("")
 
 
-def _named(parts: dict[str, str]) -> dict[str, str]:
-    """Reasoning is named only where there is some."""
-    return {name: said for name, said in parts.items() if said or name == "text"}
+def _without_empty(parts: dict[str, str]) -> dict[str, str]:
+    """Leave out `reasoning` if it is empty."""
+    return {name: text for name, text in parts.items() if text or name == "text"}

@@ -1,4 +1,4 @@
-"""Help texts: plain columns, options in titled groups, rare ones in `--help-all`."""
+"""Help texts: plain columns, options in titled groups, rare options in `--help-all`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Group(TyperGroup):
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Arguments, titled groups of options, then those without a title."""
+    """Write arguments, titled groups of options, then options without a group."""
     sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
     untitled: list[tuple[str, str]] = []
     for param in command.get_params(ctx):
@@ -71,12 +71,12 @@ def write_commands(groups: Mapping[str, Mapping[str, str]], formatter: Any) -> N
 
 
 def verbatim(text: str) -> str:
-    """A paragraph that the formatter does not wrap."""
+    """Mark a paragraph that the formatter must not wrap."""
     return f"\b\n{text}" if text else ""
 
 
 def _help_all(params: Sequence[Any]) -> Any:
-    """Listed where there is more to show."""
+    """The option --help-all; hidden if it would show nothing more."""
     return TyperOption(
         param_decls=["--help-all"],
         is_flag=True,

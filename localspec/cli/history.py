@@ -20,7 +20,7 @@ from localspec.cli.tables import shortened, table
 from localspec.errors import Cancelled, HistoryError, UsageError
 from localspec.text import harmless
 
-# The rest brings SQLite with it, and `--help` wants to be quick.
+# Everything else is imported late: SQLite would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation
     from localspec.history.history import History
@@ -190,7 +190,7 @@ def rm(context: typer.Context, ids: Ids) -> int:
         chosen = list(dict.fromkeys(store.find(id) for id in ids))
         titles = [_plain(store.load(id).title) for id in chosen]
         what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
-        if not context.params["yes"] and not console.confirmed(titles, f"Remove {what} for good?"):
+        if not context.params["yes"] and not console.confirm(titles, f"Remove {what} for good?"):
             raise Cancelled("Nothing was removed.")
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)

@@ -1,4 +1,4 @@
-"""Texts from the command line, standard input, and files."""
+"""Read texts from the command line, standard input, and files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from localspec.text import decoded, not_utf8
 
 
 def read_prompt(argument: str | None, stdin: TextIO | None, default: str | None = None) -> str:
-    """The prompt: piped text, a blank line, the argument; or one of the two, as "-" and None stand
-    for standard input alone. A terminal is only read for "-". `default`: the prompt if nothing was
-    given or piped in; UsageError without one, and for text that is not UTF-8; Cancelled where
-    Ctrl+C ends the wait for standard input."""
+    """Read the prompt: piped text, a blank line, and the argument. "-" and None mean only standard
+    input; a terminal is read only for "-". `default`: used if nothing was given or piped in.
+    Raises UsageError if there is no prompt or it is not UTF-8, and Cancelled on Ctrl+C."""
     parts: list[str] = []
     if stdin is not None and (argument == "-" or not stdin.isatty()):
         parts.append(_read(stdin))
@@ -51,12 +50,12 @@ def _read(stdin: TextIO) -> str:
 
 
 GRAMMAR, SCHEMA = re.compile(r"(?m)::=|^\s*start\s*:"), re.compile(r"\A\s*\{")
-"""What GBNF and Lark have, and what JSON begins with; anything else is a path."""
+"""Patterns of inline GBNF or Lark, and of inline JSON; any other value is a path."""
 
 
 def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str | None:
-    """The value itself where it looks `inline`, or the text of the file that it names, which
-    `@PATH` always does; a UsageError about the `option` where there is no such text."""
+    """The value itself if it matches `inline`, else the text of the file that it names. `@PATH` is
+    always a file. Raises UsageError if it cannot be read."""
     if value is None:
         return None
     text = require_utf8(value, option)
@@ -76,8 +75,8 @@ def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str
 
 
 def require_utf8(text: str, what: str) -> str:
-    """The text, also where the locale is not UTF-8 and its bytes are; raises UsageError with the
-    place of the first byte that is not."""
+    """Decode an argument as UTF-8 even if the locale is another; raises UsageError with the
+    position of the first invalid byte."""
     with suppress(UnicodeEncodeError):
         text.encode()
         return text
@@ -88,14 +87,14 @@ def require_utf8(text: str, what: str) -> str:
 
 
 def standard_input() -> TextIO | None:
-    """None where the process was started without one."""
+    """Standard input; None if the process was started without it."""
     # typeshed does not know that it can be None.
     stdin: TextIO | None = sys.stdin
     return stdin if stdin is not None and not stdin.closed else None
 
 
 def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
-    """The values of a repeatable option, none of them empty."""
+    """The values of a repeatable option; raises UsageError if one is empty."""
     texts = tuple(require_utf8(value, option) for value in values or ())
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")

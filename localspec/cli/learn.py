@@ -100,7 +100,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
                 if said := [m.content for m in one.messages.values() if m.content]:
                     read[CONVERSATION + one.id] = iter(said)
         texts = {name: _tokens(vocabulary, each, work) for name, each in read.items()}
-        work.tell("sorting")
+        work.report("sorting")
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
     note = skipped.sentence()
@@ -134,7 +134,7 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Se
         tokens = vocabulary.tokenize(text, special=False, add_bos=False)
         found.append(np.array(tokens, np.int32))
         total += len(tokens)
-        work.tell(f"{len(found):,} texts, {total:,} tokens")
+        work.report(f"{len(found):,} texts, {total:,} tokens")
     return found
 
 

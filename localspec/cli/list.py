@@ -46,7 +46,7 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     from localspec.hub.local import local_models
     from localspec.settings import load_settings
 
-    load_settings()  # for its errors
+    load_settings()  # report invalid settings
     found = [model for model in local_models() if _matches(model, words or ())]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]

@@ -13,9 +13,9 @@ import typer
 
 from localspec.cli import crashes
 from localspec.cli.help import verbatim
-from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.output import Console, OutputLost, output_error
 from localspec.cli.verbs import VERBS, VerbGroup
-from localspec.cli.work import ENDS, handling
+from localspec.cli.work import END_SIGNALS, handle_signals
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
 NAME = "localspec"
@@ -65,27 +65,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(shlex.join([NAME, *arguments]))
     try:
-        os.fsencode("".join(arguments))  # programs may call us with what no shell could pass on
+        os.fsencode("".join(arguments))  # other programs may pass arguments that a shell could not
     except UnicodeEncodeError:
         return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
-    with handling((signal.SIGINT, *ENDS), signal.default_int_handler):
+    with handle_signals((signal.SIGINT, *END_SIGNALS), signal.default_int_handler):
         try:
             code = _run(console, arguments)
-            if not code:  # else it may be that the terminal was closed
+            if not code:  # otherwise the terminal may have been closed
                 console.finish()
         except (KeyboardInterrupt, Exception) as error:
-            if not isinstance(error, LocalspecError) and _of_an_interrupt(error):
+            if not isinstance(error, LocalspecError) and _caused_by_interrupt(error):
                 return Cancelled.exit_code
             return console.error(error)
         finally:
-            crashes.over()
+            crashes.stop_watching()
     return code
 
 
-def _of_an_interrupt(error: BaseException | None) -> bool:
-    """Whether it comes of Ctrl+C, of which imports make other errors."""
+def _caused_by_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl+C caused an error; imports turn it into other exceptions."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -97,22 +97,22 @@ def _run(console: Console, arguments: list[str]) -> int:
             arguments, prog_name=NAME, standalone_mode=False, obj=console
         )
     except typer.TyperException as error:
-        _tell_misuse(console, error)
+        _report_misuse(console, error)
         return error.exit_code
     except SystemExit as leaving:
-        # How typer leaves when the reader of --help goes away.
+        # typer exits this way when the reader of --help closes the pipe.
         if isinstance(leaving.__context__, OSError):
-            raise lost(leaving.__context__) from None
+            raise output_error(leaving.__context__) from None
         raise
     except OSError:
-        # If printing the help failed, what is left of it fails once more, and says why.
+        # If printing the help failed, flushing the rest raises the error that names the cause.
         console.finish()
         raise
     return int(code or 0)
 
 
-def _tell_misuse(console: Console, error: typer.TyperException) -> None:
-    """The help where a verb is missing, else one line, instead of typer's box."""
+def _report_misuse(console: Console, error: typer.TyperException) -> None:
+    """Print the help if the verb is missing, else one line instead of typer's box."""
     sentence = error.format_message().strip()
     if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
         console.answer(f"{sentence}\n")
@@ -123,7 +123,7 @@ def _tell_misuse(console: Console, error: typer.TyperException) -> None:
     if context is not None and extra != sentence:
         extra = extra.rstrip(")")
         sentence = f"Unexpected argument: {extra}"
-        names = {each.name for each in context.command.params}
+        names = {param.name for param in context.command.params}
         if (verb := extra.partition(" ")[0]) in VERBS:
             sentence += f". Type the command first, as in '{NAME} {verb} -m REF'"
         elif "model" in names:

@@ -1,7 +1,7 @@
-"""How verbs declare options, and the few that most verbs have.
+"""Declaration of options, and the options that most verbs have.
 
-Shared options are declared once, in groups. Each is None until it is given: defaults are those of
-the dataclasses and of `localspec.settings`, which the help texts quote.
+Shared options are declared once, in groups. Options that are not given are None: the defaults are
+in the dataclasses and in `localspec.settings`, and the help texts quote them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localspec.errors import UsageError
 from localspec.paths import expanded
 
 Shared = partial[TyperOption]
-"""Makes an option of a verb, which gives it the parameter name."""
+"""Creates an option of a verb; the verb adds the parameter name."""
 Group = Mapping[str, Shared]
 """Options by parameter name."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
@@ -30,19 +30,19 @@ KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), expanded),
     "": bool,
 }
-"""Types of values by metavar; others are str."""
+"""Value types by metavar; all others are str."""
 
 
 def default(record: type[Any], name: str) -> str:
-    """A field's default, for a help text."""
+    """Sentence with a field's default, for a help text."""
     found = next(field for field in dataclasses.fields(record) if field.name == name)
     return f"Default {found.default}."
 
 
 def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
-    """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
-    The result takes the names and the metavar with blanks between, the help text, which says
-    "Repeatable" if it is, and the `least` value."""
+    """A function that declares options of a titled group, or of none. Only `--help-all` shows
+    `advanced` ones. It takes names and metavar separated by blanks, the help text, and the
+    `least` value. "Repeatable" in the help text makes the option repeatable."""
 
     def option(names: str, help: str, *, least: int | None = None) -> Shared:
         words = names.split()
@@ -55,7 +55,7 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
             if value is not None and least is not None and value < least:
                 raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
             if several:
-                return [kind(one) for one in value] or None
+                return [kind(part) for part in value] or None
             return value if value is None else kind(value)
 
         return partial(
@@ -79,10 +79,10 @@ def argument(metavar: str, help: str) -> Any:
 
 
 def takes(*groups: Group) -> Callable[[Verb], Verb]:
-    """Give a verb these options; it finds their values in `context.params`."""
+    """Decorator that gives a verb options; their values are in `context.params`."""
 
     def declare(verb: Verb) -> Verb:
-        vars(verb)["options"] = {name: one for group in groups for name, one in group.items()}
+        vars(verb)["options"] = {name: option for group in groups for name, option in group.items()}
         return verb
 
     return declare
@@ -124,4 +124,4 @@ COMMON = {
         rich_help_panel=OUTPUT,
     ),
 }
-"""Options of most verbs; the console is configured by them before a verb runs."""
+"""Options of most verbs; they configure the console before a verb runs."""

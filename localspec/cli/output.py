@@ -1,4 +1,4 @@
-"""Answers on standard output, everything else on standard error."""
+"""Console output: answers on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from localspec.text import harmless, printable
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
 _QUIET_SECONDS = 0.3
-"""Before progress is shown: sooner it would only flicker."""
+"""Delay before progress is shown, to avoid flicker."""
 _LONG_SECONDS = 1.0
 _REDRAW_SECONDS = 0.2
-"""Between two redraws, which take processor time from the model."""
+"""Least time between redraws, which take processor time from the model."""
 
 
 class OutputLost(LocalspecError):
@@ -34,15 +34,15 @@ class OutputLost(LocalspecError):
 
 
 class ReaderGone(OutputLost):
-    """The reader closed standard output, as `head` does. Nothing is printed about it."""
+    """The reader closed standard output, as `head` does. No message is printed."""
 
     exit_code = 141
 
 
 class Console:
-    """The two streams; one per process. `command`: as it was typed; `json`: results are JSON;
-    `quiet`: print only answers and errors; `verbosity`: 1 adds the log, 2 its details, both add
-    tracebacks of internal errors."""
+    """The two output streams; one per process. `command`: as typed; `json`: print results as JSON;
+    `quiet`: print only answers and errors; `verbosity`: 1 adds the log, 2 also its details; both
+    add tracebacks of internal errors."""
 
     def __init__(self, command: str = "localspec") -> None:
         self.command = command
@@ -67,54 +67,54 @@ class Console:
 
     @property
     def closed(self) -> bool:
-        """Whether there was no standard output from the start."""
+        """Whether the process was started without standard output."""
         # typeshed does not know that a closed stream is None.
         stdout: TextIO | None = sys.stdout
         return stdout is None
 
     @property
     def shows_progress(self) -> bool:
-        # Log lines would end up in the middle of it.
-        return not self.quiet and not self.verbosity and sys.stderr.isatty() and _can_go_back()
+        # Log lines would interrupt the progress line.
+        return not self.quiet and not self.verbosity and sys.stderr.isatty() and _can_redraw()
 
     @property
     def draws(self) -> bool:
-        """Whether standard output is a screen to draw on, without other output."""
-        return not self.quiet and not self.verbosity and sys.stdout.isatty() and _can_go_back()
+        """Whether a full-screen display can be drawn on standard output."""
+        return not self.quiet and not self.verbosity and sys.stdout.isatty() and _can_redraw()
 
     def answer(self, text: str) -> None:
-        """Print a part of the answer now; may raise OutputLost, as all that follow."""
+        """Print and flush a part of the answer; may raise OutputLost, as do its callers."""
         self.erase_progress()
         try:
             sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
         except OSError as error:
             _discard(sys.stdout)
-            raise lost(error) from None
+            raise output_error(error) from None
 
     def answer_json(self, value: Any) -> None:
-        """Print JSON values, and among them records and paths."""
+        """Print a value as JSON; it may contain dataclasses and paths."""
         text = json.dumps(value, ensure_ascii=False, default=_json_value)
-        if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
+        if not text.isprintable():  # terminal control characters, or a file name that is not UTF-8
             text = json.dumps(value, default=_json_value)
         self.answer(text + "\n")
 
     def result(self, record: Any, text: str) -> None:
-        """Print one of the two: the record with --json, else the text."""
+        """Print the record with --json, else the text."""
         if self.json:
             self.answer_json(record)
         else:
             self.answer(text)
 
     def done(self, record: Any, sentence: str) -> None:
-        """The same of something done, whose sentence is no answer."""
+        """Report a completed action: the record with --json, else a sentence on standard error."""
         if self.json:
             self.answer_json(record)
         else:
             self.say(sentence)
 
     def finish(self) -> None:
-        """Write out what is still buffered."""
+        """Flush standard output."""
         self.answer("")
 
     def say(self, text: str, *, dim: bool = False, end: str = "\n") -> None:
@@ -122,21 +122,22 @@ class Console:
         self.erase_progress()
         if sys.stderr.isatty():
             text = harmless(text)
-            if dim and not os.environ.get("NO_COLOR") and _can_go_back():
+            if dim and not os.environ.get("NO_COLOR") and _can_redraw():
                 text = f"\x1b[2m{text}\x1b[0m"
-        self._write_aside(text + end)
+        self._write_error(text + end)
 
-    def confirmed(self, what: Iterable[str], question: str) -> bool:
-        """Show what is meant, and ask. UsageError without a terminal; Cancelled if interrupted."""
+    def confirm(self, items: Iterable[str], question: str) -> bool:
+        """List items and ask for confirmation. Raises UsageError without a terminal, and Cancelled
+        on Ctrl+C."""
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(
                 "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
                 "without asking."
             )
-        for line in what:
+        for line in items:
             self.say(f"  {line}")
         self.erase_progress()
-        self._write_aside(f"{question} [y/N] ")
+        self._write_error(f"{question} [y/N] ")
         try:
             answer = sys.stdin.readline()
         except KeyboardInterrupt:
@@ -153,24 +154,24 @@ class Console:
             self.notice(text)
 
     def error(self, error: BaseException) -> int:
-        """Print an error in one line; returns the exit code."""
+        """Print an error message; returns the exit code."""
         sentence, code = describe(error)
-        if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_go_back():
-            self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
+        if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_redraw():
+            self._write_error("\r\x1b[K")  # erase the ^C that the terminal echoes
         if not isinstance(error, ReaderGone):
             self.say(f"localspec: {sentence}")
         if self.verbosity and not isinstance(error, LocalspecError):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code
 
-    def last_words(self, error: BaseException) -> NoReturn:
-        """End the process now, with that error; for `localspec.llama.library.on_abort`."""
+    def exit_with(self, error: BaseException) -> NoReturn:
+        """Print an error and exit at once; for `localspec.llama.library.on_abort`."""
         code = self.error(error)
         crashes.release()
         os._exit(code)
 
     def progress(self, text: str, *, at_once: bool = False) -> None:
-        """Show progress in one line that is redrawn."""
+        """Show progress in one line, which is redrawn."""
         if not self.shows_progress:
             return
         now = perf_counter()
@@ -180,11 +181,11 @@ class Console:
             self._due, self._shown = now + _REDRAW_SECONDS, True
             # A line that wraps could not be erased.
             width = shutil.get_terminal_size().columns - 1
-            self._write_aside(f"\r\x1b[K{harmless(text)[:width]}")
+            self._write_error(f"\r\x1b[K{harmless(text)[:width]}")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Show, where it takes long, that standard input is read; not to those who type it."""
+        """Show that standard input is being read, if that takes long and it is not a terminal."""
         text = "reading standard input until it ends; < /dev/null leaves it out"
         timer = Timer(_LONG_SECONDS, self.progress, [text], {"at_once": True})
         timer.daemon = True
@@ -197,10 +198,10 @@ class Console:
 
     def erase_progress(self) -> None:
         if self._shown:
-            self._write_aside("\r\x1b[K")
+            self._write_error("\r\x1b[K")
         self._due, self._shown = None, False
 
-    def _write_aside(self, text: str) -> None:
+    def _write_error(self, text: str) -> None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
@@ -209,7 +210,7 @@ class Console:
 
 
 class LogToConsole(logging.Handler):
-    """Single lines that cannot steer the terminal: servers dictate some."""
+    """Log handler that prints single lines without control characters, which servers may send."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -222,8 +223,8 @@ class LogToConsole(logging.Handler):
             self._console.say("".join(traceback.format_exception(record.exc_info[1])).rstrip())
 
 
-def lost(error: OSError) -> OutputLost:
-    """The meaning of a failed write to standard output."""
+def output_error(error: OSError) -> OutputLost:
+    """The exception for a failed write to standard output."""
     if isinstance(error, BrokenPipeError):
         return ReaderGone("Standard output was closed (broken pipe).")
     code = errno.errorcode.get(error.errno or 0, "unknown error")
@@ -238,7 +239,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _discard(stream: TextIO) -> None:
-    """Point a broken stream at nothing: the interpreter would flush it at exit."""
+    """Redirect a broken stream to the null device, because the interpreter flushes it at exit."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
@@ -249,8 +250,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open what of 0, 1 and 2 was closed: files opened next would get these numbers, and native
-    code writes into them."""
+    """Open closed standard descriptors: native code writes to 0, 1 and 2, which files opened later
+    would otherwise get."""
     if sys.stderr is None:
         nothing = os.open(os.devnull, os.O_RDWR)
         while nothing < 2:
@@ -258,5 +259,5 @@ def _occupy_standard_descriptors() -> None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="replace", closefd=False)
 
 
-def _can_go_back() -> bool:
+def _can_redraw() -> bool:
     return os.environ.get("TERM") != "dumb"

@@ -53,14 +53,14 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
         from localspec.hub import download
         from localspec.hub.resolution import identify
 
-        identify(reference)  # errors in either, before gigabytes are fetched
+        identify(reference)  # report errors in either before the download
         if draft is not None:
-            second = _draft(reference, console) if draft == "auto" else draft
+            second = _catalogue_draft(reference, console) if draft == "auto" else draft
             if second is not None:
                 identify(second)
                 references.append(second)
         display = DownloadDisplay(console)
-        with client_speaks_through(console):
+        with forward_client_log(console):
             pulled = [
                 download.pull(one, offline=offline, progress=display.show, notify=console.notice)
                 for one in references
@@ -69,11 +69,11 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
         raise Cancelled(
             f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
         ) from None
-    _print(console, pulled)
+    _print_models(console, pulled)
     return 0
 
 
-def _draft(reference: str, console: Console) -> str | None:
+def _catalogue_draft(reference: str, console: Console) -> str | None:
     from localspec.hub import catalog
 
     entry = catalog.load().entry_for(reference)
@@ -89,17 +89,17 @@ def _draft(reference: str, console: Console) -> str | None:
     return entry.drafts[0]
 
 
-def _print(console: Console, pulled: list[PulledModel]) -> None:
+def _print_models(console: Console, pulled: list[PulledModel]) -> None:
     if console.json:
-        model, draft = (*pulled, None)[:2]
-        console.answer_json({"model": model, "draft": draft})
+        target, draft = (*pulled, None)[:2]
+        console.answer_json({"model": target, "draft": draft})
         return
-    for one in pulled:
-        console.answer(f"{one.path}\n")
-        if one.repository is not None:  # of others, what they are was said
-            done = f"{gigabytes(one.downloaded)} downloaded"
-            news = done if one.downloaded else "nothing to download"
-            console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
+    for model in pulled:
+        console.answer(f"{model.path}\n")
+        if model.repository is not None:  # others were reported already
+            done = f"{gigabytes(model.downloaded)} downloaded"
+            news = done if model.downloaded else "nothing to download"
+            console.notice(f"{model.reference} is here, {gigabytes(model.size)} ({news}).")
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
     use = f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'."
     if PROJECTOR in pulled[0].path.name:
@@ -111,7 +111,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class DownloadDisplay:
-    """One line that is redrawn, with speed and time; without a terminal, a line now and then."""
+    """A progress line with speed and remaining time; without a terminal, occasional notices."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -138,21 +138,21 @@ class DownloadDisplay:
             self._console.progress(text, at_once=begins)
         elif begins or time >= self._due:
             self._due = time + _SECONDS_BETWEEN_LINES
-            if now.doing == "download" or not begins:  # checking is mostly over at once
+            if now.doing == "download" or not begins:  # checks are usually short
                 self._console.notice(text)
 
 
 @contextmanager
-def client_speaks_through(console: Console) -> Iterator[None]:
+def forward_client_log(console: Console) -> Iterator[None]:
     """Send huggingface-hub's log to the console, with -v."""
     from localspec.hub.cache import require_client
 
     require_client()
-    import huggingface_hub.utils  # noqa: F401  (makes the handler that is replaced)
+    import huggingface_hub.utils  # noqa: F401  (adds the handler that is replaced)
 
     logger = logging.getLogger("huggingface_hub")
-    said = LogToConsole(console) if console.verbosity else logging.NullHandler()
-    before, logger.handlers = logger.handlers, [said]
+    handler = LogToConsole(console) if console.verbosity else logging.NullHandler()
+    before, logger.handlers = logger.handlers, [handler]
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, 
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,9 +26,9 @@ Examples:
   localspec race -m model.gguf "Add type hints. Print all of it." < shop.py"""
 
 QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
-"""The default prompts: of a model, and of the built-in one."""
+"""Default prompts, for the built-in model (STORY) and for others."""
 _RESTORE = b"\x1b[?25h\x1b[?1049l"
-"""Shows the cursor and leaves the alternate screen."""
+"""Escape sequences that show the cursor and leave the alternate screen."""
 
 Prompt = Annotated[
     str | None,
@@ -99,34 +99,34 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
             found = run_race(request, params["scale"], further, work, screen)
     except KeyboardInterrupt:
         raise Cancelled(early) from None
-    _tell(console, found, [request.prompt, *further])
+    _report(console, found, [request.prompt, *further])
     interrupted = any(outcome.interrupted for outcome in found.outcomes)
     return Cancelled.exit_code if interrupted else 0
 
 
-def _tell(console: Console, found: RaceResult, asked: Sequence[str]) -> None:
+def _report(console: Console, found: RaceResult, prompts: Sequence[str]) -> None:
     from localspec import race as races
 
     outcomes = found.outcomes
-    # The same may befall several answers.
+    # Several answers may have the same notice.
     console.notices(
-        dict.fromkeys(n for each in outcomes for n in each.localspec.stream.stats.notices)
+        dict.fromkeys(n for outcome in outcomes for n in outcome.localspec.stream.stats.notices)
     )
     summary = races.summary(outcomes, found.calibration_seconds)
     if console.json:
         result = {
-            "prompt": asked[0],
+            "prompt": prompts[0],
             "model": found.model,
             "draft": found.draft,
             "calibration_seconds": found.calibration_seconds,
             **outcomes[0].as_dict(),
         }
-        if len(asked) > 1:
+        if len(prompts) > 1:
             result["questions"] = [
                 {"prompt": question, **outcome.as_dict()}
-                for question, outcome in zip(asked, outcomes, strict=False)
+                for question, outcome in zip(prompts, outcomes, strict=False)
             ]
             result["speed_up_of_all"] = races.speed_up(outcomes)
         console.answer_json(result)
     else:
-        console.answer(f"{races.texts(outcomes, asked[1:])}\n{summary}\n")
+        console.answer(f"{races.texts(outcomes, prompts[1:])}\n{summary}\n")

@@ -1,4 +1,4 @@
-"""Both answers of a race, in turns."""
+"""Run both lanes of a race alternately."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True, slots=True)
 class RaceResult:
-    """The result: an outcome for each question that was asked (one at least), the seconds of
-    calibration before the race, and the paths of the models."""
+    """Result of a race: an outcome per question (at least one), the seconds of calibration before
+    it, and the paths of the models."""
 
     outcomes: tuple[RaceOutcome, ...]
     calibration_seconds: float
@@ -36,15 +36,15 @@ def run_race(
     work: Work,
     screen: RaceScreen,
 ) -> RaceResult:
-    """Run one race, question by question: each lane continues from its own answers, and its clock
-    runs on. `scale`: a pair of `localspec.bench.scale` instead of the request's models."""
+    """Run a race over all questions; each lane continues its own conversation and its own clock.
+    `scale`: use this pair of `localspec.bench.scale` instead of the request's models."""
     options = request.opening.options
     with (
-        work.load(_opening(request, scale, work)) as engine,
+        work.load(_opening_options(request, scale, work)) as engine,
         load_second_engine(engine, options) as beside,
     ):
-        for each in (beside, engine):
-            each.take_turns()
+        for lane_engine in (beside, engine):
+            lane_engine.take_turns()
         prompt, notices = prompt_of(request, engine)
         if further and isinstance(prompt, str):
             raise UsageError(
@@ -62,7 +62,7 @@ def run_race(
                 screen.ask(question)
                 before = (outcomes[-1].plain, outcomes[-1].localspec)
                 prompts = [
-                    _continued(prompt, lane.stream.text, question)
+                    _next_prompt(prompt, lane.stream.text, question)
                     for prompt, lane in zip(prompts, before, strict=True)
                 ]
             streams = [
@@ -73,14 +73,14 @@ def run_race(
                 work.console.notices(all_notices(request, engine, streams[1].stats, notices))
                 screen.begin(_title(request, engine))
             lanes = [RaceLane(stream) for stream in streams]
-            with work.cancels(*streams):
+            with work.cancelling(*streams):
                 for lap in take_turns(lanes):
                     work.writing = screen.live
                     screen.show(lap)
-            alike = all(each.equal for each in outcomes)
-            outcomes.append(_compared(request, (beside, engine), lanes, alike))
+            alike = all(outcome.equal for outcome in outcomes)
+            outcomes.append(_compare_lanes(request, (beside, engine), lanes, alike))
         if provable:
-            outcomes = _proved(engine, outcomes, work)
+            outcomes = _prove(engine, outcomes, work)
         measured += sum(each.localspec.stream.stats.calibration_seconds for each in outcomes)
         draft = None if engine.draft is None else str(engine.draft.path)
         return RaceResult(tuple(outcomes), measured, str(engine.model.path), draft)
@@ -93,34 +93,34 @@ def _title(request: AnswerRequest, engine: Engine) -> str:
     return " · ".join(parts)
 
 
-def _continued(prompt: Prompt, answer: str, question: str) -> Prompt:
+def _next_prompt(prompt: Prompt, answer: str, question: str) -> Prompt:
     assert not isinstance(prompt, str), "a bare text has no further questions"
-    said = {"role": "assistant", "content": answer}
-    return [*prompt, said, {"role": "user", "content": question}]
+    reply = {"role": "assistant", "content": answer}
+    return [*prompt, reply, {"role": "user", "content": question}]
 
 
-def _opening(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOptions:
+def _opening_options(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOptions:
     opening = request.opening
     if scale is None:
         return opening
     from localspec.bench.scale import scaled_pair
 
-    work.tell(f"looking for the models of scale {scale}, or writing them: a minute")
+    work.report(f"looking for the models of scale {scale}, or writing them: a minute")
     target, draft = scaled_pair(scale, offline=opening.offline)
     return replace(opening, model=str(target), draft=str(draft))
 
 
 def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:
-    """Whether logits alone decide, and are batch-invariant."""
+    """Whether the output depends only on logits, and these are batch-invariant."""
     sampler = Sampler(request.opening.sampling, engine.model.vocabulary.size)
     if not request.free or not sampler.greedy or sampler.adjusts:
         return False
-    work.tell("trying whether passes of all sizes give the same bits")
+    work.report("trying whether passes of all sizes give the same bits")
     return engine.batch_invariant
 
 
-def _proved(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list[RaceOutcome]:
-    """Adds a proof to each answer that is in the context as a whole."""
+def _prove(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list[RaceOutcome]:
+    """Add a proof to each answer that is entirely in the context."""
     engine.clear()
     proved = []
     for outcome in outcomes:
@@ -137,19 +137,19 @@ def _proved(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list
 
 
 def _warm_up(engine: Engine, work: Work) -> float:
-    """Page faults, allocations, calibration; returns the seconds of the calibration."""
-    work.tell("warming up, and measuring what passes cost where that is not known")
+    """Fault in pages, allocate and calibrate; returns the seconds of calibration."""
+    work.report("warming up, and measuring what passes cost where that is not known")
     greedy = SamplingParams(temperature=0.0)
     stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
     profile = engine.profile
     usual = profile.answers, profile.said
-    with work.cancels(stream):
+    with work.cancelling(stream):
         seconds = stream.completion().stats.calibration_seconds
-    profile.answers, profile.said = usual  # its few tokens are no answer's length
+    profile.answers, profile.said = usual  # do not record this short answer's length
     return seconds
 
 
-def _compared(
+def _compare_lanes(
     request: AnswerRequest, engines: tuple[Engine, Engine], lanes: Sequence[RaceLane], alike: bool
 ) -> RaceOutcome:
     (beside, engine), (plain, ours) = engines, lanes

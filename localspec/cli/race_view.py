@@ -1,4 +1,4 @@
-"""A race as two columns of text, and where it is shown."""
+"""Display of a race as two columns of text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from localspec.cli import output
 from localspec.race import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
 from localspec.text import harmless
 
-_SEVERAL = "bold cyan"
-"""Style of text that came as several tokens of one pass."""
+_MULTI_TOKEN = "bold cyan"
+"""Style of text from passes that yielded several tokens."""
 _BETWEEN = " │ "
 _HEAD = 2
-"""Lines of each lane before its text."""
+"""Header lines of each lane."""
 _REDRAW_SECONDS = 0.1
-"""Between two redraws: on a small machine they take cores from the model."""
+"""Least time between redraws, which take processor time from the model."""
 _PAGE = (80, 24)
 
 
 class RaceScreen:
-    """The race so far, and where it is followed: drawn on a terminal if it is `live`, else reported
-    as progress."""
+    """State and display of a race: drawn on a terminal if `live`, else shown as progress."""
 
     def __init__(self, console: output.Console, prompt: str, *, live: bool) -> None:
         self.live = live
@@ -45,7 +44,7 @@ class RaceScreen:
         self._draw()
 
     def ask(self, question: str) -> None:
-        """Both lanes come to a further question, and their clocks run on."""
+        """Start a further question in both lanes; their clocks continue."""
         self._before = [ends[-1][1] for ends in self._ends]
         for text in self._texts:
             text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
@@ -54,11 +53,11 @@ class RaceScreen:
         ends = self._ends[lap.lane]
         ends.append((ends[-1][0] + len(lap.token_ids), self._before[lap.lane] + lap.seconds))
         several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
-        self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
+        self._texts[lap.lane].append(harmless(lap.text), _MULTI_TOKEN if several else "")
         self._draw()
 
     def close(self) -> None:
-        """Give the screen back, if it was taken."""
+        """Leave the alternate screen, if it was entered."""
         if self._screen is not None:
             self._screen.stop()
             self._screen = None
@@ -80,7 +79,7 @@ class RaceScreen:
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """Lines of `width` cells with the ends of the answers."""
+        """Lines of `width` cells with the last lines of both answers."""
         console = Console(width=width, color_system=None)
         top = [
             _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
@@ -95,10 +94,10 @@ class RaceScreen:
                 strict=True,
             )
         ]
-        return [*[*top, *body][: max(0, height - 1)], _cut(self._standing(), width)][:height]
+        return [*[*top, *body][: max(0, height - 1)], _cut(self._lead(), width)][:height]
 
     def _lane(self, console: Console, lane: int, width: int, room: int) -> list[Text]:
-        """A lane's lines: exactly `_HEAD` + `room` of them, as wide as the column."""
+        """Exactly `_HEAD` + `room` lines of a lane, padded to the column's width."""
         tokens, seconds = self._ends[lane][-1]
         state = "reading the prompt"
         if tokens:
@@ -113,13 +112,13 @@ class RaceScreen:
             line.truncate(width, overflow="ellipsis", pad=True)
         return lines
 
-    def _standing(self) -> Text:
+    def _lead(self) -> Text:
         ahead = lead(*self._ends)
         if ahead is None:
             return Text("both alternate, each on its own clock", "dim")
         who = NAMES[LOCALSPEC if ahead >= 0 else PLAIN]
         text = Text(f"{who} is {abs(ahead):.2f} s ahead", "bold green" if ahead >= 0 else "bold")
-        return text.append(" · ", "dim").append("several tokens from one pass", _SEVERAL)
+        return text.append(" · ", "dim").append("several tokens from one pass", _MULTI_TOKEN)
 
 
 def _cut(text: Text, width: int) -> Text:
@@ -136,7 +135,7 @@ def _wrapped(text: Text, console: Console, width: int) -> list[Text]:
 
 
 def _tail(text: Text, cells: int) -> Text:
-    """The end of a text, from a line's beginning, that fills at least so many cells."""
+    """The last lines of a text that fill at least that many cells."""
     plain = text.plain
     if len(plain) <= 2 * cells:
         return text

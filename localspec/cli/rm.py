@@ -51,7 +51,7 @@ def rm(context: typer.Context, references: References) -> int:
     if len(files) > _SHOWN:
         shown.append(f"… and {len(files) - _SHOWN} more")
     question = f"Remove {what}, {gigabytes(freed)}?"
-    if not context.params["yes"] and not console.confirmed(shown, question):
+    if not context.params["yes"] and not console.confirm(shown, question):
         console.notice("Nothing was removed.")
         return 0
     for one in planned:

@@ -22,7 +22,7 @@ from localspec.cli.shared_options import (
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.formats import Format
 

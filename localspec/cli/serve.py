@@ -264,7 +264,7 @@ def _open(
     from localspec.llama import library
     from localspec.llama.embeddings import EmbeddingModel
 
-    library.on_abort(console.last_words)
+    library.on_abort(console.exit_with)
     path = resolution.find(opening.model, offline=opening.offline).path
     if not is_embedding_model(path):
         return opening.load(progress)

@@ -16,7 +16,7 @@ from localspec.cli.tables import beside
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+# Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
 
@@ -70,13 +70,13 @@ def verify(context: typer.Context) -> int:
         effort = checks.QUICK if params["quick"] else checks.USUAL
         effort = checks.THOROUGH if params["thorough"] else effort
         with work.load(models) as engine:
-            work.tell("reading the files")
+            work.report("reading the files")
             certificate = new_certificate(engine, models.options, effort, console.command)
             with suppress(KeyboardInterrupt):  # the certificate knows what was not done
-                examine(engine, effort, certificate, work.tell)
+                examine(engine, effort, certificate, work.report)
     found = certificate.as_dict()
     try:
-        # First what needs no disk: a full one must not cost the result.
+        # Print first: if the disk is full, the result is not lost.
         console.result(found, "".join(beside(*row) for row in rows(found)))
     finally:
         if params["out"] is not None:

@@ -1,4 +1,4 @@
-"""A verb that computes: Ctrl+C, crashes and progress."""
+"""Ctrl+C, crashes and progress of verbs that run a model."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 class Work:
-    """What runs in the main thread. Passes have a thread of their own, so signals get through.
-    `stopped`: Ctrl+C was pressed; `writing`: progress would erase a part of standard output."""
+    """A task in the main thread; passes run in another, so signals are handled at once. `stopped`:
+    Ctrl+C was pressed; `writing`: progress would erase a part of standard output."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.stopped = self.writing = False
         self._running: tuple[Stream, ...] = ()
 
-    def tell(self, text: str) -> None:
-        """Show progress; KeyboardInterrupt after Ctrl+C. Not for callbacks of llama.cpp, in which
-        the exception would be lost."""
+    def report(self, text: str) -> None:
+        """Show progress; raises KeyboardInterrupt after Ctrl+C. Do not call it from callbacks of
+        llama.cpp, which would lose the exception."""
         if self.stopped:
             raise KeyboardInterrupt
         self.console.progress(text)
 
     def load(self, opening: OpeningOptions) -> Engine:
-        """Prints notices; raises as `localspec.load`, and as `tell`."""
+        """Load the models and print notices; raises as `localspec.load`, and as `report`."""
         from localspec.self_draft.recipe import is_self
 
         what = "loading the model"
         if is_self(opening.draft):
             what += " (finding a draft in its own file takes some minutes, once)"
-        self.tell(what)
-        engine = opening.load(lambda done: self.tell(f"{what}: {done:.0%}" if done else what))
+        self.report(what)
+        engine = opening.load(lambda done: self.report(f"{what}: {done:.0%}" if done else what))
         self.console.notices(engine.notices)
         return engine
 
     @contextmanager
-    def cancels(self, *running: Stream) -> Iterator[None]:
-        """Ctrl+C cancels these, also if it came before."""
+    def cancelling(self, *running: Stream) -> Iterator[None]:
+        """Cancel these streams on Ctrl+C, even if it was pressed before."""
         self._running = running
         try:
             if self.stopped:
@@ -60,8 +60,8 @@ class Work:
     def interrupt(self) -> None:
         """Stop as soon as possible; may be called from a signal handler."""
         self.stopped = True
-        for each in self._running:
-            each.cancel()
+        for stream in self._running:
+            stream.cancel()
         if not self.writing:
             with suppress(RuntimeError):  # it interrupted a write on the same stream
                 self.console.progress("stopping; press Ctrl+C again to exit at once", at_once=True)
@@ -75,8 +75,8 @@ def working(
     failed: Callable[[NativeError], object] = lambda error: None,
     restore: bytes = b"",
 ) -> Iterator[Work]:
-    """A KeyboardInterrupt inside becomes `Cancelled(interrupted)`. `failed` is called before the
-    process ends where llama.cpp aborts; for `restore` see `on_interrupt`."""
+    """Run a task; a KeyboardInterrupt in the block becomes `Cancelled(interrupted)`. `failed` is
+    called before the process ends if llama.cpp aborts; for `restore` see `on_interrupt`."""
     from localspec.llama import library
 
     over = False
@@ -84,7 +84,7 @@ def working(
     def abort(error: NativeError) -> None:
         if not over:
             failed(error)
-            console.last_words(error)
+            console.exit_with(error)
 
     crashes.watch()
     library.on_abort(abort)
@@ -100,20 +100,19 @@ def working(
 
 
 _HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
-ENDS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
+END_SIGNALS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
 
 
 @contextmanager
 def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
     """Call `stop` in the signal handler of the first interrupt; at the second send `restore` to
-    standard output and leave the process. Nothing is raised: that could be between any two
-    statements."""
+    standard output and exit. Raises nothing, since an exception could interrupt any statement."""
     interrupts = 0
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal interrupts
         if interrupts and number == _HANGUP:
-            return  # a terminal that closes may send several
+            return  # a closing terminal may send several
         interrupts += 1
         if interrupts > 1:
             if restore:
@@ -121,24 +120,24 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
                     os.write(1, restore)
             with suppress(OSError):
                 os.write(2, b"\n" if os.isatty(2) else b"")
-            # A pass may be anywhere in native code. Everything printed was flushed.
+            # A pass may be running in native code. All output was flushed.
             crashes.release()
             os._exit(Cancelled.exit_code)
         stop()
 
-    with handling((signal.SIGINT, *ENDS), handle):
+    with handle_signals((signal.SIGINT, *END_SIGNALS), handle):
         yield
 
 
 @contextmanager
-def handling(
+def handle_signals(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
 ) -> Iterator[None]:
-    """Signals go to a handler meanwhile, but for those that are ignored."""
+    """Handle these signals within the block, except those that are ignored."""
     before = {
         number: signal.signal(number, handler)
         for number in numbers
-        # A shell that starts a job in the background has it ignore Ctrl+C; leave that so.
+        # Shells make background jobs ignore Ctrl+C; keep that.
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:

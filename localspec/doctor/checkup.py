@@ -127,7 +127,7 @@ def measure_pair(
     report: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> PairMeasurements:
-    """Measure an open pair, or only a target, for about `seconds`. `report`: gets the current stage;
+    """Measure an open pair, or only a target, for about `seconds`. `report`: gets the stage;
     `stopped`: whether to end early, with the figures so far."""
     started = perf_counter()
     end = started + seconds

@@ -13,7 +13,7 @@ from localspec.identity import content_identity
 
 TARGET = "localspec.distill.target"
 ACCEPTANCE = "localspec.distill.acceptance"
-"""Metadata keys of a draft: `content_identity` of its target, and acceptance on held-out answers."""
+"""Metadata keys of a draft: its target's `content_identity`, and acceptance on held-out answers."""
 
 
 def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
