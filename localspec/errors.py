@@ -1,14 +1,14 @@
-"""The exceptions of localspec, all of them LocalspecErrors.
+"""The exceptions of localspec, all derived from LocalspecError.
 
-A message has one sentence with the cause and one with the next step. Imports nothing, so that every
-module can import it.
+Each message has a sentence with the cause and one with the next step. Imports nothing, so that
+every module can import it.
 """
 
 from __future__ import annotations
 
 
 class LocalspecError(Exception):
-    """Root of the tree; `exit_code` is that of the command line."""
+    """Base class; `exit_code` is the exit code of the command line."""
 
     exit_code: int = 1
 
@@ -17,7 +17,7 @@ class UsageError(LocalspecError, ValueError):
     """An invalid option, grammar, schema or prompt.
 
     Attributes:
-        hint: one more sentence for the command line; no server sends it.
+        hint: a further sentence, shown only on the command line.
     """
 
     exit_code = 2
@@ -28,17 +28,17 @@ class UsageError(LocalspecError, ValueError):
 
 
 class WrongType(UsageError, TypeError):
-    """A value of another type than the declared one."""
+    """A value of the wrong type."""
 
 
 class ModelNotFound(LocalspecError, FileNotFoundError):
-    """No file for the reference."""
+    """The reference names no model on this machine."""
 
     exit_code = 3
 
 
 class ModelInvalid(LocalspecError):
-    """Not a model that generates text: not a GGUF, truncated, without vocabulary …"""
+    """The file cannot generate text: not a GGUF, truncated, without vocabulary …"""
 
     exit_code = 4
 
@@ -74,7 +74,7 @@ class HistoryError(LocalspecError):
 
 
 class DatastoreError(LocalspecError):
-    """Learned texts cannot be read or written."""
+    """A datastore of learned texts cannot be read or written."""
 
 
 class SessionError(LocalspecError):
@@ -82,11 +82,11 @@ class SessionError(LocalspecError):
 
 
 class TraceError(LocalspecError):
-    """A recording or the state of a training cannot be read or written."""
+    """A recording or a training checkpoint cannot be read or written."""
 
 
 class NativeError(LocalspecError):
-    """llama.cpp refused a pass or an allocation."""
+    """A pass or an allocation failed in llama.cpp."""
 
 
 class ServerUnreachable(LocalspecError):

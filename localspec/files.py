@@ -1,5 +1,4 @@
-"""Files that are read whole, and replaced atomically. (The libraries in use keep theirs
-private.)"""
+"""Read whole files with a size limit, replace them atomically, and lock them."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST = 64 << 20  # bytes of a file, or of standard input, that is read as a whole
-_NO_GGUF = {  # how a file begins, and what to do
+MOST = 64 << 20  # limit in bytes for files, and standard input, that are read whole
+_GGUF_FAULTS = {  # start of the file: the problem and the next step
     rb"version https://git-lfs": "is a Git LFS pointer to a file. Type git lfs pull in its folder.",
     rb"\s*[<{][\t-~]{7}": "is a web page or an error of a server. Download the file itself: "
     "links of Hugging Face have /resolve/ in place of /blob/.",
@@ -33,21 +32,21 @@ _NO_GGUF = {  # how a file begins, and what to do
     "or download a GGUF of the model.",
 }
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of network file systems
-_HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_STREAM_PATHS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its name if the block succeeds.
+    """Yield a temporary file that replaces `path` if the block succeeds.
 
-    On an exception `path` is as it was, and nothing is left beside it.
+    On an exception `path` is unchanged, and the temporary file is deleted.
 
     Args:
-        path: what to replace or to make; its folder is made.
-        private: keep others from reading the file, and the folder where that is made.
+        path: the file to replace or create; its folder is created.
+        private: make the file, and the folder if it is created, readable only by the user.
 
     Raises:
-        OSError: no room, no permission …
+        OSError: the disk is full, no permission …
     """
     path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -63,7 +62,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
-    """Remove what `replacing` left in a folder because its process was killed."""
+    """Delete temporary files of `replacing` whose process was killed."""
     for partial in folder.glob(pattern):
         process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
         if process.isdigit() and not psutil.pid_exists(int(process)):
@@ -72,18 +71,18 @@ def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
 
 @contextmanager
 def locked(path: Path, patience: float = -1) -> Iterator[None]:
-    """Hold a lock on a file, or one beside it where the file system has no locks.
+    """Hold a lock on a file, or a lock file beside it if the file system has no locks.
 
     Raises:
-        filelock.Timeout: another process holds it for longer than `patience` seconds.
-        OSError: it cannot be made.
+        filelock.Timeout: another process held it for longer than `patience` seconds.
+        OSError: the lock file cannot be created.
     """
     from filelock import FileLock, SoftFileLock
 
     lock: FileLock | SoftFileLock = FileLock(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about ENOSYS, for which it does the same
+            warnings.simplefilter("ignore")  # filelock warns about ENOSYS, and then does the same
             lock.acquire(patience)
     except OSError as error:
         if error.errno not in NO_LOCKS:
@@ -97,11 +96,11 @@ def locked(path: Path, patience: float = -1) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a whole file; text becomes UTF-8, its line ends stay. See `replacing`.
+    """Write a whole file; text is encoded as UTF-8 without changing line ends. See `replacing`.
 
     Raises:
-        OSError: no room, no permission …
-        ValueError: lone surrogates in the text, a NUL in the name.
+        OSError: the disk is full, no permission …
+        ValueError: the text has lone surrogates, or the name a NUL.
     """
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, private=private) as partial:
@@ -109,8 +108,8 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
 
 
 def gguf_fault(head: bytes) -> str | None:
-    """Why a file that begins so cannot be read as GGUF, and what to do."""
-    found = next((why for start, why in _NO_GGUF.items() if re.match(start, head)), None)
+    """Why a file with this beginning is not a readable GGUF, and what to do; None if it may be."""
+    found = next((why for start, why in _GGUF_FAULTS.items() if re.match(start, head)), None)
     version = int.from_bytes(head[4:8], "little")
     if found is None and len(head) >= 8 and not 2 <= version <= 3:
         return (
@@ -121,24 +120,24 @@ def gguf_fault(head: bytes) -> str | None:
 
 
 def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
-    """All that is in a regular file.
+    """Read a whole regular file.
 
     Args:
-        most: bytes that it may have.
-        streams: whether /dev/stdin and the pipe of <(command) will do as well.
+        most: limit in bytes.
+        streams: whether /dev/stdin and the pipe of <(command) are allowed, too.
 
     Raises:
-        OSError: there is none, it is something else, or it cannot be read. `strerror` says why.
+        OSError: it is missing, not a regular file, too large, or unreadable; see `strerror`.
     """
     try:
         mode = path.stat().st_mode
-        handed_over = streams and str(path).startswith(_HANDED_OVER)
-        if not stat.S_ISREG(mode) and (stat.S_ISDIR(mode) or not handed_over):
+        is_stream = streams and str(path).startswith(_STREAM_PATHS)
+        if not stat.S_ISREG(mode) and (stat.S_ISDIR(mode) or not is_stream):
             kind = "folder" if stat.S_ISDIR(mode) else "pipe or a device"
             raise OSError(errno.EINVAL, f"it is a {kind}, and no file", str(path))
         with path.open("rb") as file:
             data = file.read(most + 1)
-    except ValueError:  # a NUL in the name, or half a surrogate pair
+    except ValueError:  # a NUL in the name, or a lone surrogate
         raise OSError(errno.EINVAL, "this is not a file name", repr(path)) from None
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
@@ -146,6 +145,5 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """TOML in UTF-8, also with the mark that editors of Windows write; a ValueError where it is
-    none."""
+    """Read TOML in UTF-8, with or without a byte order mark; raises ValueError if it is invalid."""
     return tomllib.loads(read_file(path).decode("utf-8-sig"))

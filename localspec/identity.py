@@ -1,4 +1,4 @@
-"""Identities of this machine, of files and of sets of facts, for figures that are kept on disk."""
+"""Identities of this machine, of files and of JSON values, as keys for cached results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PIECE = 1 << 20
 
 
 def machine() -> dict[str, Any]:
-    """What of this machine determines the cost of a pass."""
-    import psutil  # takes a tenth of the time of a command that asks for nothing of this machine
+    """The properties of this machine that determine the cost of a pass."""
+    import psutil  # slow to import, and most commands do not need it
 
     return {
         "system": platform.system(),
@@ -24,13 +24,13 @@ def machine() -> dict[str, Any]:
 
 
 def file_identity(path: Path) -> dict[str, Any]:
-    """A file by name, size and time, which is quick. Raises OSError if there is none."""
+    """Identify a file by name, size and time. Raises OSError if it is missing."""
     status = path.stat()
     return {"name": path.name, "size": status.st_size, "modified": status.st_mtime_ns}
 
 
 def content_identity(path: Path) -> str:
-    """16 hexadecimal digits for a file's size and a MiB at its beginning, middle and end. Raises
+    """Hash a file's size and a MiB at its beginning, middle and end: 16 hexadecimal digits. Raises
     OSError."""
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
@@ -42,7 +42,7 @@ def content_identity(path: Path) -> str:
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
-    """SHA-256 of a set of facts (JSON values), hexadecimal."""
+    """SHA-256 of JSON values, hexadecimal."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

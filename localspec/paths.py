@@ -1,4 +1,4 @@
-"""Where localspec keeps files: platformdirs' folders, or one folder under LOCALSPEC_HOME."""
+"""localspec's own folders: those of platformdirs, or subfolders of LOCALSPEC_HOME."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _folder(kind: str, standard: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """What can be worked out again: measurements, outcomes of checks."""
+    """Folder for data that can be recomputed: measurements, results of checks."""
     return _folder("cache", platformdirs.user_cache_dir("localspec", appauthor=False))
 
 
@@ -29,7 +29,7 @@ def config_file() -> Path:
 
 
 def data_folder() -> Path:
-    """What the user would miss: the history of chats."""
+    """Folder for user data, such as the history of chats."""
     return _folder("data", platformdirs.user_data_dir("localspec", appauthor=False))
 
 
@@ -45,5 +45,5 @@ def embedded(name: str) -> Path:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """A path whose `~` is resolved; that of an unknown user stays."""
+    """Expand `~` in a path, unless it names an unknown user."""
     return Path(os.path.expanduser(path))

@@ -1,4 +1,4 @@
-"""Text as it may be read and shown: UTF-8, without control characters."""
+"""Decode, sanitize and format text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from localspec.errors import UsageError
 
-# A model, or a file name, must not be able to steer the terminal it is shown on.
+# Models and file names must not send control sequences to the terminal.
 _HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
 _HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
-# Nor turn the direction of what is shown after it.
+# Nor change the direction of the text that follows.
 _HARMLESS |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?i?B?)", re.IGNORECASE)
@@ -23,11 +23,11 @@ _UNITS = {
     for suffix in ("", "B", "I", "IB")
 }
 
-_MANY = 4  # more names than this are counted, not listed
+_MANY = 4  # list at most this many names, and count the rest
 
 
 def harmless(text: str) -> str:
-    """The text without control characters that a terminal would obey."""
+    """Replace control characters that would affect a terminal."""
     return text.translate(_HARMLESS)
 
 
@@ -40,7 +40,7 @@ def printable(text: str, longest: int = 200) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence; the first few, and how many more there are."""
+    """Names for a sentence: the first few, and the number of others."""
     shown = [printable(name) for name in names[:_MANY]]
     more = len(names) - len(shown)
     if more:
@@ -49,7 +49,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """Bytes of a file for people: 4.7 GB."""
+    """File size in decimal units: 4.7 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -57,7 +57,7 @@ def gigabytes(count: int) -> str:
 
 
 def gibibytes(size: int) -> str:
-    """Bytes of memory for people: 4.7 GiB."""
+    """Memory size in binary units: 4.7 GiB."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"
@@ -65,7 +65,7 @@ def gibibytes(size: int) -> str:
 
 
 def parameter_count(number: int | None) -> str:
-    """Parameters for people: 1.7 B, 135 M; "" for None."""
+    """Number of parameters: 1.7 B, 135 M; "" for None."""
     if number is None:
         return ""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
@@ -76,7 +76,7 @@ def parameter_count(number: int | None) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Values for JSON, which has no infinities and NaN: None instead."""
+    """Replace infinities and NaN, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {str(name): finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -85,10 +85,10 @@ def finite(value: Any) -> Any:
 
 
 def size_in_bytes(text: str, what: str) -> int:
-    """What people write for a size on disk: 500MB, 2 GB, 1.5GiB, 0.
+    """Parse a size on disk: 500MB, 2 GB, 1.5GiB, 0.
 
     Raises:
-        UsageError: it is none; `what` names it.
+        UsageError: the size is invalid; `what` names the option.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -97,10 +97,10 @@ def size_in_bytes(text: str, what: str) -> int:
 
 
 def decoded(data: bytes, what: str) -> str:
-    """UTF-8 text without a byte order mark; `what` names its origin.
+    """Decode UTF-8, and drop a byte order mark; `what` names the source.
 
     Raises:
-        UsageError: it is not UTF-8, or has a NUL; the message names the byte.
+        UsageError: it is not UTF-8, or has a NUL; the message gives the position.
     """
     try:
         text = data.decode()

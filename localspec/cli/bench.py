@@ -282,14 +282,14 @@ def _temperatures(given: list[float] | None) -> tuple[float, ...]:
 def _shown(report: Report) -> str:
     from localspec.bench.report import report_text
 
-    # In a pipe: for a terminal of the usual width.
+    # In a pipe, assume a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
     return f"{verdicts}\n{report_text(report, width)}"
 
 
 def _verdict(pair: PairResults) -> str:
-    """`scale A: localspec is 2.11× plain decoding (greedy), …`"""
+    """Sentence such as `scale A: localspec is 2.11× plain decoding (greedy), …`"""
     from localspec.bench.arms import PLANNER
     from localspec.bench.summary import ALL
 

@@ -57,8 +57,8 @@ def chat(context: typer.Context) -> int:
         )
     if os.environ.get("TERM") == "dumb":
         raise UsageError("This terminal (TERM=dumb) cannot show a chat. Use localspec run.")
-    # What is imported now stays: to look for garbage in it would take an eighth of the time to the
-    # first paint, which puts an end to this.
+    # Garbage collection while importing would take an eighth of the time to the first paint; the
+    # chat enables it then.
     gc.disable()
     try:
         return _shown(context.obj, context.params)
@@ -75,7 +75,7 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
 
     opening = read_opening(params)
     session = None if params["session"] is None else session_conversation.read(params["session"])
-    # Adapters and a projector fit the model that was asked for, not the one that was open last.
+    # Adapters and a projector belong to the requested model, not to the last one used.
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj
     if session is not None and params["resume"]:

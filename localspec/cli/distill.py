@@ -106,7 +106,7 @@ RECORDED = {
 }
 
 HISTORY = "history"
-"""Name of all that was recorded in chats."""
+"""Name for all recordings of chats."""
 Files = Annotated[
     list[Path] | None,
     o.argument(
@@ -179,7 +179,7 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     ):
         if refused:
             raise UsageError(why)
-    names = {one.name for one in fields(DistillRequest)} - {"prompts"}
+    names = {field.name for field in fields(DistillRequest)} - {"prompts"}
     given = {name: value for name, value in params.items() if name in names}
     given |= {"kind": kind, "quant": quant}
     if tuned:
@@ -205,7 +205,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     from localspec.llama import library
 
     if not record_only:
-        torch_package()  # before an hour of recording
+        torch_package()  # fail before the recording, which may take an hour
     lower_priority()
     crashes.watch()
     library.on_abort(console.exit_with)
@@ -225,15 +225,15 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
         raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
     reported: list[int] = []
 
-    def say(progress: TrainingProgress) -> None:
+    def report(progress: TrainingProgress) -> None:
         point = progress.point
         if point is not None and point.step not in reported and not console.shows_progress:
             reported.append(point.step)
             if not console.json:
-                console.notice(_told(progress))
-        console.progress(_told(progress))
+                console.notice(_progress_text(progress))
+        console.progress(_progress_text(progress))
 
-    made = distillation.distill(request, say, console.notice)
+    made = distillation.distill(request, report, console.notice)
     console.erase_progress()
     console.done(
         {
@@ -242,12 +242,12 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
             "new": made.new,
             "curve": [asdict(point) for point in made.curve],
         },
-        _outcome(made),
+        _summary(made),
     )
     return 0
 
 
-def _told(progress: TrainingProgress) -> str:
+def _progress_text(progress: TrainingProgress) -> str:
     words = [f"step {progress.step:,} of {progress.steps:,}"]
     if progress.left is not None:
         words.append(f"{progress.left / 60:.0f} min left")
@@ -261,10 +261,10 @@ def _told(progress: TrainingProgress) -> str:
     return " · ".join(words)
 
 
-def _outcome(made: DistillResult) -> str:
+def _summary(made: DistillResult) -> str:
     first, last = made.curve[0], made.curve[-1]
     before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
-    depths = ", ".join(f"{each:.3f}" for each in last.depths)
+    depths = ", ".join(f"{rate:.3f}" for rate in last.depths)
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     return (
@@ -282,13 +282,13 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
         from localspec.cli.learn import conversations
 
         for conversation in conversations():
-            asked = [
+            questions = [
                 conversation.for_model(upto=message.id)
                 for message in conversation.messages.values()
                 if message.role == "user" and message.content
             ]
-            # What is trained sees no images.
-            found += [one for one in asked if all(isinstance(m["content"], str) for m in one)]
+            # Drafts are trained without images.
+            found += [q for q in questions if all(isinstance(m["content"], str) for m in q)]
     return found
 
 
@@ -304,45 +304,45 @@ def _list(console: Console) -> int:
         return 0
     rows = [
         (
-            printable(one.name),
-            f"{one.answers:,}",
-            f"{one.tokens:,}",
-            f"{one.held_back:,}",
-            f"{one.chats:,}",
-            gigabytes(one.size),
-            printable(str(one.folder), 4096),
+            printable(target.name),
+            f"{target.answers:,}",
+            f"{target.tokens:,}",
+            f"{target.held_back:,}",
+            f"{target.chats:,}",
+            gigabytes(target.size),
+            printable(str(target.folder), 4096),
         )
-        for one in found
+        for target in found
     ]
     counts = ("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE")
     shown = table(("NAME", *counts, "FOLDER"), rows, right=counts)
-    console.result({"recorded": [_record(one) for one in found]}, shown)
-    for one in () if console.json else found:
-        if one.problem is not None:
-            console.say(f"localspec: {one.problem}")
-        for path in one.drafts:
-            console.notice(f"{one.name}: {printable(str(path), 4096)} was trained on it.")
+    console.result({"recorded": [_record(target) for target in found]}, shown)
+    for target in () if console.json else found:
+        if target.problem is not None:
+            console.say(f"localspec: {target.problem}")
+        for path in target.drafts:
+            console.notice(f"{target.name}: {printable(str(path), 4096)} was trained on it.")
     return 0
 
 
-def _record(one: TargetEntry) -> dict[str, Any]:
-    found = asdict(one)
+def _record(target: TargetEntry) -> dict[str, Any]:
+    found = asdict(target)
     found["bytes"], found["from_chats"] = found.pop("size"), found.pop("chats")
-    return found | {"folder": str(one.folder), "drafts": [str(path) for path in one.drafts]}
+    return found | {"folder": str(target.folder), "drafts": [str(path) for path in target.drafts]}
 
 
 def _forget(console: Console, names: Sequence[str]) -> int:
     from localspec.distill import chats, folders
 
-    gone = folders.forget([name for name in names if name != HISTORY])
+    deleted = folders.forget([name for name in names if name != HISTORY])
     answers = chats.forget() if HISTORY in names else 0
-    told = []
+    lines = []
     if HISTORY in names:
-        told.append(f"Forgotten: {answers:,} answers that were recorded while chatting.")
-    if gone:
-        told.append(f"Forgotten: {', '.join(one.name for one in gone)}.")
-    record = {"forgotten": [one.name for one in gone], "from_chats": answers}
-    console.done(record, "\n".join(told))
-    for path in () if console.json else (path for one in gone for path in one.drafts):
+        lines.append(f"Forgotten: {answers:,} answers that were recorded while chatting.")
+    if deleted:
+        lines.append(f"Forgotten: {', '.join(target.name for target in deleted)}.")
+    record = {"forgotten": [target.name for target in deleted], "from_chats": answers}
+    console.done(record, "\n".join(lines))
+    for path in () if console.json else (path for target in deleted for path in target.drafts):
         console.notice(f"{path} was trained on it, and stays. Delete the file to be rid of it.")
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
-from localspec.cli.tables import beside, facts, unbroken
+from localspec.cli.tables import facts, indent, unbreakable
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
@@ -119,7 +119,7 @@ def as_text(found: Findings, *, quick: bool) -> str:
         measured = facts(_measured(found.measurements, quick))
         parts.append(f"{measured}Calibrated in {found.measurements.seconds:.0f} s.\n")
     details = ("" if quick else "\n").join(filter(None, parts))
-    return f"{beside('', verdict(found))}\n{details}"
+    return f"{indent('', verdict(found))}\n{details}"
 
 
 def verdict(found: Findings) -> str:
@@ -159,7 +159,7 @@ def _machine(found: Findings) -> list[tuple[str, str]]:
 def _pair(found: Findings, quick: bool) -> list[tuple[str, str]]:
     def line(file: GGUFFile, name: str) -> str:
         what = f"{printable(name, 80)}, {parameter_count(file.n_parameters)} {quantization(file)}"
-        return what if quick else f"{what}: {unbroken(printable(str(file.path), 1000))}"
+        return what if quick else f"{what}: {unbreakable(printable(str(file.path), 1000))}"
 
     draft = "none" if found.draft is None else line(found.draft, found.draft_name)
     why = [("", f"-d auto: {found.why}")] if found.why else []
@@ -171,7 +171,7 @@ def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
     if found.curve:
         single = found.curve[1]
         sizes = ", ".join(
-            unbroken(f"{n} tokens {seconds / single:.2f}×")
+            unbreakable(f"{n} tokens {seconds / single:.2f}×")
             for n, seconds in found.curve.items()
             if n in _SHORT or (n > 1 and not quick)
         )
@@ -187,7 +187,7 @@ def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
         if kind.acceptance is not None
     }
     return rows + [
-        (what, ", ".join(unbroken(f"{name} {figure}") for name, figure in figures.items()))
+        (what, ", ".join(unbreakable(f"{name} {figure}") for name, figure in figures.items()))
         for what, figures in (("speed-up", gains), ("accepted", drafts))
         if figures
     ]
@@ -196,13 +196,13 @@ def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
 def _checks(checks: list[Check], quick: bool) -> str:
     """A line per check; if `quick`, one line for all that passed."""
     good = [check.rule for check in checks if check.verdict == OK] if quick else []
-    lines = [beside("ok    ", ", ".join(good))] if good else []
+    lines = [indent("ok    ", ", ".join(good))] if good else []
     width = 2 + max((len(check.rule) for check in checks), default=0)
     for check in checks:
         if check.rule not in good:
-            lines.append(beside(f"{_MARKS[check.verdict]}  {check.rule:<{width}}", check.evidence))
+            lines.append(indent(f"{_MARKS[check.verdict]}  {check.rule:<{width}}", check.evidence))
             if check.next_step:
-                lines.append(beside(" " * (6 + width) + "→ ", check.next_step))
+                lines.append(indent(" " * (6 + width) + "→ ", check.next_step))
     return "".join(lines)
 
 

@@ -82,7 +82,10 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         sampling = replace(opening.sampling, seed=seed)
         outcome = suite_run.SuiteOutcome(ways)
-        with work.load(opening) as engine, suppress(KeyboardInterrupt):  # it has what was done
+        with (
+            work.load(opening) as engine,
+            suppress(KeyboardInterrupt),
+        ):  # the result has the finished items
             suite_run.run_suite(Subject(engine, work.report), items, sampling, outcome)
     found = outcome.as_dict()
     console.result(found | {"suite": suite}, suite_run.text(suite, found))

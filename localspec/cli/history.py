@@ -16,7 +16,7 @@ from localspec.chat.titles import one_line
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.tables import shortened, table
+from localspec.cli.tables import shorten, table
 from localspec.errors import Cancelled, HistoryError, UsageError
 from localspec.text import harmless
 
@@ -34,9 +34,9 @@ Examples:
   localspec history rm 3f2a"""
 
 _MOST = 50
-"""Conversations that are shown."""
+"""Most conversations to list."""
 _ID, _TITLE = 8, 24
-"""Characters of an id that are shown, and on a terminal of a title beside a text."""
+"""Characters shown of an id, and, on a terminal, of a title beside a text."""
 history = typer.Typer(
     name="history",
     cls=help_text.Group,
@@ -85,7 +85,7 @@ _command = partial(history.command, cls=help_text.Command)
 def list_(context: typer.Context) -> int:
     """List conversations, newest first."""
     console: Console = context.obj
-    with opened() as store:
+    with open_history() as store:
         found = [] if store is None else store.list(limit=context.params["limit"] or _MOST)
         total = 0 if store is None else store.count()
     if not found and not console.json:
@@ -121,7 +121,7 @@ def search(context: typer.Context, query: Query) -> int:
     console: Console = context.obj
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
-    with opened() as store:
+    with open_history() as store:
         found = [] if store is None else store.search(query, limit=context.params["limit"] or _MOST)
     if not found and not console.json:
         console.notice("Nothing was found. Try fewer words, or the beginning of one.")
@@ -132,7 +132,7 @@ def search(context: typer.Context, query: Query) -> int:
             each["conversation"][:_ID],
             _when(each["updated"]),
             each["role"] or "title",
-            shortened(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
+            shorten(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
             _plain(each["snippet"]),
         )
         for each in records
@@ -183,10 +183,10 @@ def export(context: typer.Context, id: Id) -> int:
 def rm(context: typer.Context, ids: Ids) -> int:
     """Delete conversations."""
     console: Console = context.obj
-    with opened() as store:
+    with open_history() as store:
         if store is None:
-            raise _nothing(ids[0])
-        # Numbers change as conversations go: all are looked up first.
+            raise _no_conversation(ids[0])
+        # Deleting changes the numbers, so look up all conversations first.
         chosen = list(dict.fromkeys(store.find(id) for id in ids))
         titles = [_plain(store.load(id).title) for id in chosen]
         what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
@@ -201,7 +201,7 @@ def rm(context: typer.Context, ids: Ids) -> int:
 
 
 def _plain(text: str) -> str:
-    """A title or name in one line, without what steers a terminal."""
+    """A title or name in one line, without control characters."""
     return one_line(text) or "(no title)"
 
 
@@ -213,8 +213,8 @@ def _when(seconds: float) -> str:
 
 
 @contextmanager
-def opened() -> Iterator[History | None]:
-    """The history; None where there is none yet. Looking changes nothing on disk."""
+def open_history() -> Iterator[History | None]:
+    """Open the history without repairing it; None if there is none yet."""
     from localspec import paths
     from localspec.history.history import History
     from localspec.history.trouble import READ_ONLY
@@ -222,7 +222,7 @@ def opened() -> Iterator[History | None]:
     if not paths.history_file().exists():
         yield None
         return
-    # Whoever only looks does not expect files to be moved.
+    # Commands that read must not move files.
     store = History(repair=False, patience=_PATIENCE)
     try:
         trouble = store.trouble
@@ -240,13 +240,13 @@ _PATIENCE = 2.0
 
 
 def _load(id: str) -> Conversation:
-    with opened() as store:
+    with open_history() as store:
         if store is None:
-            raise _nothing(id)
+            raise _no_conversation(id)
         return store.load(store.find(id))
 
 
-def _nothing(id: str) -> UsageError:
+def _no_conversation(id: str) -> UsageError:
     return UsageError(
         f"There is no conversation '{id}': the history is empty. Start one with 'localspec chat'."
     )

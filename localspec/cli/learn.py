@@ -1,4 +1,4 @@
-"""`localspec learn`: texts that drafts are looked up in."""
+"""`localspec learn`: add texts to the datastores of the retrieval drafter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Examples:
   localspec learn --forget ~/code/project"""
 
 HISTORY = "history"
-"""Name of all conversations."""
+"""Name for all conversations."""
 
 Paths = Annotated[
     list[Path] | None,
@@ -84,10 +84,10 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     began, skipped = time.perf_counter(), SkippedFiles()
     paths = [expanded(path) for path in paths]
     for path in paths:
-        if not os.path.exists(path):  # of a name too long as well
+        if not os.path.exists(path):  # also False for too long names
             raise UsageError(f"There is no file or folder {path}. Check the path.")
     found = model_path(reference, console)
-    # Ctrl+C as an exception would be lost in llama.cpp's calls of Python.
+    # An exception on Ctrl+C would be lost in callbacks of llama.cpp.
     with (
         working(console, "Interrupted. Nothing was learned.") as work,
         Model(found, ModelOptions(), vocabulary_only=True) as model,
@@ -96,10 +96,10 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
         facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
-            for one in conversations():
-                if said := [m.content for m in one.messages.values() if m.content]:
-                    read[CONVERSATION + one.id] = iter(said)
-        texts = {name: _tokens(vocabulary, each, work) for name, each in read.items()}
+            for conversation in conversations():
+                if contents := [m.content for m in conversation.messages.values() if m.content]:
+                    read[CONVERSATION + conversation.id] = iter(contents)
+        texts = {name: _tokenize(vocabulary, source, work) for name, source in read.items()}
         work.report("sorting")
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
@@ -125,7 +125,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     return 0
 
 
-def _tokens(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Sequence[int]]:
+def _tokenize(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Sequence[int]]:
     import numpy as np
 
     found: list[Any] = []
@@ -139,10 +139,10 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[Se
 
 
 def conversations() -> Iterator[Conversation]:
-    """All conversations; UsageError if there are none, HistoryError if unreadable."""
-    from localspec.cli.history import opened
+    """Yield all conversations. Raises UsageError if there are none, HistoryError if unreadable."""
+    from localspec.cli.history import open_history
 
-    with opened() as store:
+    with open_history() as store:
         if store is None:
             raise UsageError("There is no history yet. Start one with 'localspec chat'.")
         for summary in store.list(limit=1_000_000):
@@ -163,7 +163,7 @@ def _list(console: Console) -> int:
         if manifest is None:
             continue
         size = sum(path.stat().st_size for path in folder.glob("*.segment"))
-        shown = _summed(manifest)
+        shown = _sum_by_name(manifest)
         stores.append(
             {
                 "folder": str(folder),
@@ -171,7 +171,7 @@ def _list(console: Console) -> int:
                 "tokens": manifest.tokens,
                 "bytes": size,
                 "segments": len(manifest.segments),
-                "learned": {name: dict(zip(KEYS, each, strict=True)) for name, each in shown},
+                "learned": {name: dict(zip(KEYS, sums, strict=True)) for name, sums in shown},
             }
         )
         for name, (texts, tokens, when) in shown:
@@ -193,15 +193,15 @@ def _list(console: Console) -> int:
 KEYS = ("texts", "tokens", "when")
 
 
-def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
-    """(texts, tokens, time) by name; all conversations as one."""
+def _sum_by_name(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
+    """(texts, tokens, time) by name, with all conversations combined."""
     from localspec.retrieval.manifest import CONVERSATION
 
     found: dict[str, tuple[int, int, float]] = {}
-    for name, each in sorted(manifest.learned.items()):
+    for name, entry in sorted(manifest.learned.items()):
         shown = HISTORY if name.startswith(CONVERSATION) else name
         texts, tokens, when = found.get(shown, (0, 0, 0.0))
-        found[shown] = texts + each.texts, tokens + each.tokens, max(when, each.when)
+        found[shown] = texts + entry.texts, tokens + entry.tokens, max(when, entry.when)
     return list(found.items())
 
 
@@ -212,21 +212,21 @@ def _forget(console: Console, names: Sequence[str]) -> int:
 
     wanted: dict[Path, set[str]] = {}
     for name in names:
-        meant = {name, str(expanded(name).resolve())}
+        keys = {name, str(expanded(name).resolve())}
         known = False
         for folder in manifests.folders():
             manifest = manifests.read(folder)
-            for each in () if manifest is None else manifest.learned:
-                if each in meant or (name == HISTORY and each.startswith(CONVERSATION)):
-                    wanted.setdefault(folder, set()).add(each)
+            for learned in () if manifest is None else manifest.learned:
+                if learned in keys or (name == HISTORY and learned.startswith(CONVERSATION)):
+                    wanted.setdefault(folder, set()).add(learned)
                     known = True
         if not known:
             raise UsageError(
                 f"Nothing was learned under the name '{name}'. 'localspec learn --list' shows all "
                 "names."
             )
-    for folder, gone in wanted.items():
-        forget(folder, gone)
-    forgotten = sorted({name for gone in wanted.values() for name in gone})
+    for folder, learned_names in wanted.items():
+        forget(folder, learned_names)
+    forgotten = sorted({name for names_in in wanted.values() for name in names_in})
     console.done({"forgotten": forgotten}, f"Forgotten: {', '.join(names)}.")
     return 0

@@ -1,4 +1,4 @@
-"""An answer's request, made of options, settings and standard input."""
+"""Build requests from options, settings and standard input."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from localspec.cli.output import Console
 
 LONGEST = 2048
-"""Tokens of an answer without a given limit; some models never end by themselves."""
+"""Default limit of an answer in tokens; some models never stop."""
 
 
 _FLAGS = (
     *("model", "draft", "drafter", "ctx", "threads", "gpu_layers", "kv_type", "kernels"),
     *("temperature", "prompt_cache"),
 )
-"""The fields of `localspec.settings.Settings` that options can set."""
+"""Fields of `localspec.settings.Settings` that options override."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningOptions:
-    """Models, and how to answer; see `localspec.load` and `Engine.stream`. `named`: the user named
-    the model; `given_sampling`: the sampling parameters that were given, for programs with other
-    defaults; `max_tokens`: -1 for no limit, None where it was not given."""
+    """Models and generation options; see `localspec.load` and `Engine.stream`. `named`: whether the
+    user named the model; `given_sampling`: the sampling parameters that were given, for programs
+    with other defaults; `max_tokens`: -1 for no limit, None if not given."""
 
     model: str | None
     named: bool
@@ -59,7 +59,7 @@ class OpeningOptions:
     max_tokens: int | None = None
 
     def load(self, progress: Callable[[float], None]) -> Engine:
-        """Raises as `localspec.load` does."""
+        """Load the models; raises as `localspec.load`."""
         from localspec import load
 
         return load(
@@ -74,7 +74,7 @@ class OpeningOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """One answer; see `Engine.stream`."""
+    """Request for one answer; see `Engine.stream`."""
 
     opening: OpeningOptions
     prompt: str
@@ -99,9 +99,9 @@ class AnswerRequest:
 
 
 def read_request(params: Mapping[str, Any], *, default: str | None = None) -> AnswerRequest:
-    """A request of a command's parameters (None where not given), checked as far as it can be
-    without the model; raises as `read_prompt`, and UsageError for an invalid value. `default`: the
-    prompt where none is given or piped in."""
+    """Build a request from a command's parameters (None if not given), and check it as far
+    as possible without the model. `default`: prompt if none is given or piped in. Raises as
+    `read_prompt`, and UsageError for an invalid value."""
     opening = read_opening(params)
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
@@ -117,7 +117,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
         regex=read_text(params, "regex"),
         session=params.get("session"),
         images=_images(params),
-        # Last: other errors come before standard input is waited for.
+        # Last, so that other errors are reported before it waits for standard input.
         prompt=read_prompt(params["prompt"], standard_input(), default),
     )
 
@@ -145,7 +145,7 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 
 def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
-    """The part for one answer or many; UsageError for an invalid value."""
+    """Read models and generation options; raises UsageError for an invalid value."""
     params = _with_settings(params)
     drafting = Drafting(
         **_given(
@@ -170,7 +170,7 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     if longest is not None and longest < 1 and longest != -1:
         raise UsageError(f"max-tokens is {longest}. Give 1 or more, or -1 for no limit.")
     models = _models(params)
-    # None is loaded by itself for a drafter that needs none.
+    # Load no draft model automatically for a drafter that does not need one.
     needless = models.draft == "auto" and not uses_model(drafting.drafter)
     return replace(
         models,
@@ -183,12 +183,12 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
 
 
 def read_models(params: Mapping[str, Any]) -> OpeningOptions:
-    """The models alone; UsageError for an invalid value."""
+    """Read only the options of models; raises UsageError for an invalid value."""
     return _models(_with_settings(params))
 
 
 def model_path(reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET) -> Path:
-    """The usable file of a model, by default that of `run`."""
+    """Find a model's file and check that it is usable. The default is that of `run`."""
     from localspec.gguf.description import require_usable
     from localspec.hub import resolution
     from localspec.settings import load_settings
@@ -226,10 +226,10 @@ def _models(params: Mapping[str, Any]) -> OpeningOptions:
     )
 
 
-def _given(kind: type[Any], params: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
-    """The fields of a dataclass that were given; `instead` takes precedence."""
+def _given(kind: type[Any], params: Mapping[str, Any], **overrides: Any) -> dict[str, Any]:
+    """Parameters that are fields of a dataclass and were given; `overrides` take precedence."""
     names = {field.name for field in dataclasses.fields(kind)}
-    values = {name: value for name, value in params.items() if name in names} | instead
+    values = {name: value for name, value in params.items() if name in names} | overrides
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in values.items()
@@ -238,8 +238,8 @@ def _given(kind: type[Any], params: Mapping[str, Any], **instead: Any) -> dict[s
 
 
 def _with_settings(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters, as variables and the config file have those that were not given. Importing
-    pydantic-settings costs as much as the chat's start; it is left out if unused."""
+    """Fill in parameters that were not given from variables and the config file. pydantic-settings
+    is slow to import, so it is only imported if there are any."""
     flags = {name: params.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])
@@ -248,13 +248,13 @@ def _with_settings(params: Mapping[str, Any]) -> dict[str, Any]:
         from localspec.settings import load_settings
 
         flags = load_settings(**flags).model_dump(include=set(_FLAGS))
-    # Verbs that measure have no prompt cache: their prompts are to be decoded.
+    # Verbs that measure have no prompt cache, because they measure prefill.
     cache = flags["prompt_cache"] if "prompt_cache" in params else None
     return {**params, **flags, "draft": flags["draft"] or "auto", "prompt_cache": cache}
 
 
 def uses_model(drafter: str) -> bool:
-    """Whether that drafter uses a draft model or a trained head."""
+    """Whether a drafter uses a draft model or a trained head."""
     if drafter == "auto":
         return True
     from localspec.drafters.registry import REGISTRY

@@ -18,7 +18,7 @@ Examples:
   localspec rm unsloth/Qwen3-8B-GGUF --yes"""
 
 _SHOWN = 10
-"""Files listed before the question."""
+"""Most files to list before asking."""
 
 References = Annotated[
     list[str],
@@ -41,12 +41,12 @@ def rm(context: typer.Context, references: References) -> int:
     from localspec.hub import removal
 
     planned, files = list[removal.Removal](), dict[Path, None]()
-    every = [removal.plan(reference) for reference in references]
-    for one in sorted(every, key=lambda removal: len(removal.files), reverse=True):
-        if not files.keys() >= {*one.files}:  # else it is a part of another
-            planned.append(one)
-            files |= dict.fromkeys(one.files)
-    what, freed = listed([one.what for one in planned]), sum(one.freed for one in planned)
+    plans = [removal.plan(reference) for reference in references]
+    for plan in sorted(plans, key=lambda plan: len(plan.files), reverse=True):
+        if not files.keys() >= {*plan.files}:  # skip parts of other plans
+            planned.append(plan)
+            files |= dict.fromkeys(plan.files)
+    what, freed = listed([plan.what for plan in planned]), sum(plan.freed for plan in planned)
     shown = [printable(str(path), 1000) for path in islice(files, _SHOWN)]
     if len(files) > _SHOWN:
         shown.append(f"… and {len(files) - _SHOWN} more")
@@ -54,8 +54,8 @@ def rm(context: typer.Context, references: References) -> int:
     if not context.params["yes"] and not console.confirm(shown, question):
         console.notice("Nothing was removed.")
         return 0
-    for one in planned:
-        one.execute()
+    for plan in planned:
+        plan.execute()
     if console.json:
         console.answer_json({"removed": [*files], "freed": freed})
     else:

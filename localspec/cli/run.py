@@ -99,7 +99,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
 
         with console.reading():
             request = read_request(params)
-        with working(console, loading, failed=partial(_tell, form)) as work:
+        with working(console, loading, failed=partial(_report_error, form)) as work:
             found = answer_request(request, work, form, measure=shows_figures)
     except ReaderGone as gone:
         if not console.quiet:
@@ -110,7 +110,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     except (KeyboardInterrupt, Exception) as error:
         if isinstance(error, KeyboardInterrupt):
             error = Cancelled("Interrupted before the model was loaded.")
-        _tell(form, error)
+        _report_error(form, error)
         raise error from None
     from localspec.cli import answer_report
 
@@ -122,7 +122,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     return Cancelled.exit_code if found.completion.finish_reason == "cancelled" else 0
 
 
-def _tell(form: Format, error: Exception) -> None:
-    # Should its output be gone as well, the error itself is what matters.
+def _report_error(form: Format, error: Exception) -> None:
+    # If the output is lost as well, report the original error.
     with suppress(OutputLost):
         form.failed(error)

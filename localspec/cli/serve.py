@@ -1,4 +1,4 @@
-"""`localspec serve`: the model behind OpenAI's and other protocols."""
+"""`localspec serve`: serve models over OpenAI's and other protocols."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def serve(context: typer.Context) -> int:
     openings = [
         read_opening({**params, "model": reference, "max_tokens": None}) for reference in references
     ]
-    names = _of_models(params["aliases"], "alias", "names", len(openings))
-    tags = _of_models(params["tags"], "tags", "tags", len(openings))
+    names = _split_by_model(params["aliases"], "alias", "names", len(openings))
+    tags = _split_by_model(params["tags"], "tags", "tags", len(openings))
     try:
         from localspec import Engine
         from localspec.server.running import serve as run_server
@@ -171,16 +171,16 @@ def serve(context: typer.Context) -> int:
 
     crashes.watch()
     try:
-        whole = run_server(
+        complete = run_server(
             options,
-            _offers(openings, names, tags, console, params["session"]),
+            _offered_models(openings, names, tags, console, params["session"]),
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
         )
     except KeyboardInterrupt:
         raise Cancelled("Interrupted.") from None
-    if not whole:
+    if not complete:
         raise Cancelled("Interrupted while answers were written; they were cut off.")
     return 0
 
@@ -201,10 +201,10 @@ def _check(params: dict[str, Any], models: int) -> None:
         raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
 
 
-def _of_models(
+def _split_by_model(
     given: list[str] | None, option: str, what: str, models: int
 ) -> list[tuple[str, ...]]:
-    """For each model the words of its list with commas, sorted, each once."""
+    """Split an option's comma-separated lists, one per model, into sorted unique words."""
     found = []
     for text in given or ():
         words = [word.strip() for word in text.split(",")]
@@ -220,7 +220,7 @@ def _of_models(
     return [*found, *[()] * (models - len(found))]
 
 
-def _offers(
+def _offered_models(
     openings: Sequence[OpeningOptions],
     names: Sequence[tuple[str, ...]],
     tags: Sequence[tuple[str, ...]],
@@ -234,7 +234,7 @@ def _offers(
     offers: list[OfferedModel] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):
         offer = OfferedModel(
-            opener=partial(_open, opening, console, session is not None),
+            opener=partial(_open_model, opening, console, session is not None),
             name=given[0] if given else None,
             aliases=given,
             tags=labels,
@@ -245,10 +245,10 @@ def _offers(
         if len(openings) > 1:
             path = resolution.find(opening.model, offline=opening.offline).path
             name = offer.name or resolution.name_of(opening.model, path)
-            taken = {one for other in offers for one in (other.name, *other.aliases)}
-            if again := taken & {name, *given}:
+            taken = {alias for other in offers for alias in (other.name, *other.aliases)}
+            if duplicates := taken & {name, *given}:
                 raise UsageError(
-                    f"Two models have one name, {again.pop()}. Give each its own --alias."
+                    f"Two models have one name, {duplicates.pop()}. Give each its own --alias."
                 )
             room = partial(needs, path, opening.options)
             offer = replace(offer, name=name, path=path, needs=room)
@@ -256,7 +256,7 @@ def _offers(
     return offers
 
 
-def _open(
+def _open_model(
     opening: OpeningOptions, console: Console, session: bool, progress: Callable[[float], None]
 ) -> OpenModel:
     from localspec.gguf.description import is_embedding_model
@@ -268,18 +268,18 @@ def _open(
     path = resolution.find(opening.model, offline=opening.offline).path
     if not is_embedding_model(path):
         return opening.load(progress)
-    alone = f"{path.name} makes only embeddings and"
+    subject = f"{path.name} makes only embeddings and"
     if opening.options.adapters:
-        raise UsageError(f"{alone} takes no adapter. Leave out --lora.")
+        raise UsageError(f"{subject} takes no adapter. Leave out --lora.")
     if session:
-        raise UsageError(f"{alone} has no conversation. Leave out --session.")
-    embeds = EmbeddingModel(path, opening.options, progress=progress)
-    embeds.model.name = resolution.name_of(opening.model, path)
-    return embeds
+        raise UsageError(f"{subject} has no conversation. Leave out --session.")
+    model = EmbeddingModel(path, opening.options, progress=progress)
+    model.model.name = resolution.name_of(opening.model, path)
+    return model
 
 
 def needs(path: Path, options: ModelOptions) -> int:
-    """Bytes of main memory that a model needs at least."""
+    """Least bytes of main memory that a model needs; 0 if unknown."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
     from localspec.pairing.memory import place
@@ -287,7 +287,7 @@ def needs(path: Path, options: ModelOptions) -> int:
     try:
         file = read_gguf(path)
     except LocalspecError:
-        return 0  # llama.cpp has the last word about it
+        return 0  # llama.cpp may be able to read what our reader cannot
     away = options.gpu_layers if options.rpc or library.accelerated() else 0
     return place(file, options, away).host.least
 

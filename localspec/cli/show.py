@@ -8,7 +8,7 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.tables import facts, table, unbroken
+from localspec.cli.tables import facts, table, unbreakable
 from localspec.errors import UsageError
 from localspec.text import gibibytes, gigabytes, parameter_count, printable
 
@@ -65,7 +65,9 @@ def show(context: typer.Context, reference: Reference) -> int:
     from localspec.pairing.recommendations import of_target
 
     ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
-    options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
+    options = ModelOptions(
+        context=ctx, kv_type_k=kv_type, kv_type_v=kv_type
+    )  # raises for invalid values
     if context.params["template"] and console.json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
     meant = resolution.find(reference)
@@ -85,7 +87,7 @@ def _print_template(console: Console, file: GGUFFile) -> int:
     if not text:
         console.notice("The model has no chat template.")
         return 0
-    # A terminal shows it without its control characters; a pipe gets it as it is.
+    # Console.answer drops control characters on a terminal, but not in a pipe.
     console.answer(text if text.endswith("\n") else text + "\n")
     return 0
 
@@ -163,7 +165,7 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
         ("model", record["name"]),
         (
             "file",
-            f"{unbroken(printable(record['path'], 4096))} ({gigabytes(record['size'])}{parts})",
+            f"{unbreakable(printable(record['path'], 4096))} ({gigabytes(record['size'])}{parts})",
         ),
         ("architecture", record["architecture"]),
         ("parameters", parameters),
@@ -192,10 +194,10 @@ def _memory(memory: dict[str, Any]) -> str:
 
 
 def _drafts(found: list[DraftCandidate]) -> str:
-    fitting = [candidate for candidate in found if candidate.usable]
+    usable = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]
     text = "\n"
-    if fitting:
+    if usable:
         rows = [
             (
                 candidate.model.name,
@@ -203,32 +205,32 @@ def _drafts(found: list[DraftCandidate]) -> str:
                 f"{'measured' if f.measured else 'expected'} {f.speed_up:.2f}×",
                 printable(candidate.reference, 4096),
             )
-            for candidate in fitting
+            for candidate in usable
             if (f := candidate.forecast)
         ]
         header = ("DRAFTS HERE", "PARAMETERS", "SPEED-UP", "REFERENCE")
         text += table(header, rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
     else:
         text += "No model on this machine can draft for it.\n"
-    doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]
-    if doubts:
-        text += "\n" + table(("DRAFT", "RULE", "WARNING"), doubts, sentences=("WARNING",))
+    warnings = [row for candidate in usable for row in _warning_rows(candidate)]
+    if warnings:
+        text += "\n" + table(("DRAFT", "RULE", "WARNING"), warnings, sentences=("WARNING",))
     if others:
         reasons = [(c.model.name, c.why_not or "") for c in others]
         text += "\n" + table(("DOES NOT FIT", "WHY"), reasons, sentences=("WHY",))
     return text
 
 
-def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
-    """Name (once), rule and sentence of what speaks against a draft that fits."""
+def _warning_rows(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
+    """Rows for a usable draft's warnings: name (only in the first), rule, sentence."""
     found = [] if candidate.verdict is None else candidate.verdict.warnings
-    doubts = [(check.rule, check.evidence) for check in found]
+    warnings = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:
         why = "No gain expected; '-d auto' takes it only if localspec doctor measures one"
         if candidate.forecast.measured:
             why = "localspec doctor measured no gain, so '-d auto' does not take it"
-        doubts.insert(0, ("speed", why))
+        warnings.insert(0, ("speed", why))
     return [
         (candidate.model.name if number == 0 else "", rule, evidence)
-        for number, (rule, evidence) in enumerate(doubts)
+        for number, (rule, evidence) in enumerate(warnings)
     ]

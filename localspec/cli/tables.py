@@ -1,4 +1,4 @@
-"""Tables and lists: as wide as a terminal, whole where a program reads them."""
+"""Tables and lists: fitted to a terminal, unshortened in a pipe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 _WIDEST = 100_000
 _SENTENCE = 40
-"""Least columns of a cell with sentences."""
+"""Least width of a cell with sentences."""
 _LEAST = 16
-"""Least columns of cells that are shortened."""
+"""Least width of shorten cells."""
 _GLUE = "\0"
 
 
@@ -29,9 +29,9 @@ def table(
     spare: Sequence[str] = (),
     cut: str = "",
 ) -> str:
-    """A table as wide as the terminal; in a pipe only sentences are wrapped. Cells have to be fit
-    for a terminal; columns go by title: `right` are aligned so, `spare` are left out on a narrow
-    terminal in this order, and cells of `cut` are shortened there instead of wrapped."""
+    """Format a table for the terminal; in a pipe only sentences are wrapped. Cells must not have
+    control characters. Columns by title: `right` are right-aligned, `spare` are dropped on a narrow
+    terminal in this order, and cells of `cut` are shorten there instead of wrapped."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
@@ -39,61 +39,61 @@ def table(
     console = Console(file=page, width=_WIDEST, color_system=None)
     columns = {title: cells for title, *cells in zip(header, *rows, strict=True)}
 
-    def drawn(widest: int = _WIDEST) -> tuple[Table, int]:
-        cells = columns | {cut: [shortened(cell, widest) for cell in columns.get(cut, ())]}
-        shown = _drawn({title: cells[title] for title in columns}, right, sentences, not terminal)
+    def draw(widest: int = _WIDEST) -> tuple[Table, int]:
+        cells = columns | {cut: [shorten(cell, widest) for cell in columns.get(cut, ())]}
+        shown = _build({title: cells[title] for title in columns}, right, sentences, not terminal)
         return shown, console.measure(shown).maximum
 
     for title in spare if terminal else ():
-        if drawn(_LEAST if cut else _WIDEST)[1] <= _width():
+        if draw(_LEAST if cut else _WIDEST)[1] <= _width():
             break
         del columns[title]
-    room = _LEAST + _width() - drawn(_LEAST)[1] if cut and terminal else _WIDEST
-    shown = drawn(max(_LEAST, room))[0]
+    room = _LEAST + _width() - draw(_LEAST)[1] if cut and terminal else _WIDEST
+    shown = draw(max(_LEAST, room))[0]
     console.width = max(_width(), 0 if terminal else console.measure(shown).minimum)
     console.print(shown)
     lines = (line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines())
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def shortened(text: str, width: int) -> str:
-    """A text of at most `width` cells, with an ellipsis where it is longer."""
+def shorten(text: str, width: int) -> str:
+    """Shorten a text to at most `width` cells, with an ellipsis."""
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
-def _drawn(
+def _build(
     columns: Mapping[str, Sequence[str]],
     right: Sequence[str],
     sentences: Sequence[str],
     whole: bool,
 ) -> Table:
-    """With `whole`, only cells with sentences are wrapped."""
+    """Build the table; with `whole`, only cells with sentences are wrapped."""
     from rich import box
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    built = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title, cells in columns.items():
         least = max(map(cell_len, (title, *cells))) if whole else None
         if least is not None and title in sentences:
             least = min(least, _SENTENCE)
         justify: Literal["left", "right"] = "right" if title in right else "left"
-        drawn.add_column(title, justify=justify, overflow="fold", min_width=least)
+        built.add_column(title, justify=justify, overflow="fold", min_width=least)
     for row in zip(*columns.values(), strict=True):
-        drawn.add_row(*map(Text, row))
-    return drawn
+        built.add_row(*map(Text, row))
+    return built
 
 
 def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:
-    """Lines of a name and a value; a value's further lines are below its first."""
-    return "".join(beside(f"{name:<{width}}", value) for name, value in rows)
+    """Format names and values; further lines of a value are indented below its first."""
+    return "".join(indent(f"{name:<{width}}", value) for name, value in rows)
 
 
-def beside(start: str, text: str) -> str:
-    """Text behind the start of a line, wrapped below itself."""
+def indent(start: str, text: str) -> str:
+    """Wrap a text after the start of a line, with a hanging indent."""
     room = max(_SENTENCE, _width() - len(start))
     lines = [
         line
@@ -105,8 +105,8 @@ def beside(start: str, text: str) -> str:
     return f"{start}{whole}".replace(_GLUE, " ").rstrip() + "\n"
 
 
-def unbroken(text: str) -> str:
-    """Text that `facts` does not break, such as a path."""
+def unbreakable(text: str) -> str:
+    """Protect a text, such as a path, from line breaks by `facts`."""
     return text.replace(" ", _GLUE)
 
 

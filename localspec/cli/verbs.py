@@ -49,12 +49,12 @@ VERBS = {
     for verbs in GROUPS.values()
     for verb in verbs
 }
-"""Function, or group of verbs, by name."""
+"""Module and function, or group of verbs, by name."""
 
 _OTHERS = {"delete": "rm", "remove": "rm", "download": "pull", "search": "models", "info": "show"}
-"""Words of other programs for verbs."""
+"""Names that other programs use for these verbs."""
 _HARMFUL = {"rm"}
-"""Verbs that delete: a mistyped word suggests them last."""
+"""Verbs that delete; suggested last for a mistyped word."""
 
 
 class VerbGroup(help_text.Group):
@@ -62,7 +62,7 @@ class VerbGroup(help_text.Group):
         super().__init__(**given | {"suggest_commands": False})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Without a verb it is the chat: with options of it, or on a terminal."""
+        """Run `chat` if no verb is given but options of it are, or on a terminal."""
         own = {name for param in self.get_params(ctx) for name in param.opts}
         if args[:1] == ["help"]:
             args = [*args[1:2], "--help"]
@@ -76,7 +76,7 @@ class VerbGroup(help_text.Group):
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return built(cmd_name) if cmd_name in VERBS else None
+        return build_command(cmd_name) if cmd_name in VERBS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -93,14 +93,14 @@ class VerbGroup(help_text.Group):
         help_text.write_options(self, ctx, formatter)
 
 
-def built(name: str) -> Any:
-    """The command of a verb; KeyError if there is none."""
-    place, _, attribute = VERBS[name].partition(":")
-    module = import_module(place)
+def build_command(name: str) -> Any:
+    """Build the command of a verb; raises KeyError if there is none."""
+    module_name, _, attribute = VERBS[name].partition(":")
+    module = import_module(module_name)
     verb = getattr(module, attribute)
     if isinstance(verb, typer.Typer):
         return typer.main.get_group(verb)
-    # Of an application with a single command typer makes that command.
+    # typer turns an application with a single command into that command.
     application = typer.Typer(add_completion=False, rich_markup_mode=None)
     epilog = help_text.verbatim(getattr(module, "EXAMPLES", ""))
     application.command(name, cls=help_text.Command, epilog=epilog)(verb)

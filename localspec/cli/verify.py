@@ -12,7 +12,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
-from localspec.cli.tables import beside
+from localspec.cli.tables import indent
 from localspec.cli.work import working
 from localspec.errors import Cancelled, UsageError
 
@@ -72,12 +72,12 @@ def verify(context: typer.Context) -> int:
         with work.load(models) as engine:
             work.report("reading the files")
             certificate = new_certificate(engine, models.options, effort, console.command)
-            with suppress(KeyboardInterrupt):  # the certificate knows what was not done
+            with suppress(KeyboardInterrupt):  # the certificate lists unfinished checks
                 examine(engine, effort, certificate, work.report)
     found = certificate.as_dict()
     try:
         # Print first: if the disk is full, the result is not lost.
-        console.result(found, "".join(beside(*row) for row in rows(found)))
+        console.result(found, "".join(indent(*row) for row in rows(found)))
     finally:
         if params["out"] is not None:
             write(certificate, params["out"])

@@ -82,17 +82,10 @@ class TextKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMeasurements:
-    """Measurements of a pair.
-
-    Attributes:
-        curve: seconds of a target pass by number of tokens.
-        draft_seconds: of a draft pass over one token.
-        cost: of that pass, in target passes.
-        stock: seconds of a plain pass of stock llama.cpp ÷ of one with localspec's kernels.
-        threads: the final number of threads, and the reason.
-        partial: whether the measurement was stopped early.
-        steady: whether no other process disturbed it.
-    """
+    """Measurements of a pair. `curve`: seconds of a target pass, by tokens; `draft_seconds`,
+    `cost`: of a draft pass over one token, in seconds and in target passes; `stock`: seconds of a
+    plain pass of stock llama.cpp ÷ of one with localspec's kernels; `threads`: final number and
+    reason; `partial`: stopped early; `steady`: not disturbed by other processes."""
 
     curve: dict[int, float]
     draft_seconds: float | None

@@ -13,7 +13,7 @@ import typer
 from localspec import errors
 from localspec.cli.main import app
 from localspec.cli.output import OutputLost, ReaderGone
-from localspec.cli.verbs import GROUPS, VERBS, built
+from localspec.cli.verbs import GROUPS, VERBS, build_command
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
 from localspec.settings import NAMES, PREFIX
@@ -51,7 +51,7 @@ def test_only_the_verb_that_is_asked_for_is_imported_and_no_native_code(
 def test_the_overview_lists_every_verb_with_its_own_summary() -> None:
     listed = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
     for verb, summary in listed.items():
-        text = built(verb).help
+        text = build_command(verb).help
         assert text.split("\n\n")[0].replace("\n", " ") == summary
 
 
@@ -75,7 +75,7 @@ def test_help_fits_80_columns_and_cuts_no_name(
 
 
 def _command(*verb: str) -> Any:
-    found: Any = built(verb[0]) if verb else typer.main.get_command(app)
+    found: Any = build_command(verb[0]) if verb else typer.main.get_command(app)
     return found.commands[verb[1]] if len(verb) > 1 else found
 
 
@@ -109,7 +109,9 @@ def test_options_without_a_verb_are_those_of_the_chat(cli: Cli) -> None:
 
 
 def test_every_option_is_explained_and_grouped() -> None:
-    options = [p for p in built("run").params if p.param_type_name == "option" and p.name != "help"]
+    options = [
+        p for p in build_command("run").params if p.param_type_name == "option" and p.name != "help"
+    ]
     assert len(options) >= 39
     for option in options:
         assert option.help.endswith((".", ")")), option.name

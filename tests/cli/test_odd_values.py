@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import localspec
-from localspec.cli.verbs import VERBS, built
+from localspec.cli.verbs import VERBS, build_command
 from localspec.settings import Settings
 from tests.cli.conftest import Cli, Result
 from tests.cli.process import LOCALSPEC, environment, finished
@@ -28,7 +28,7 @@ def _options() -> list[tuple[str, str]]:
     found = [
         (verb, max(one.opts, key=len))
         for verb in VERBS
-        for one in built(verb).params
+        for one in build_command(verb).params
         if one.param_type_name == "option" and not getattr(one, "is_flag", False)
     ]
     return [(verb, name) for verb, name in found if name not in ("--verbose", "--model")]

@@ -10,7 +10,7 @@ import pytest
 
 from localspec import UsageError, paths
 from localspec.cli.request import read_opening
-from localspec.cli.verbs import built
+from localspec.cli.verbs import build_command
 from localspec.settings import NAMES, PREFIX, load_settings
 from tests.cli.conftest import Cli
 from tests.support import packages
@@ -142,7 +142,7 @@ def test_settings_reach_the_model(cli: Cli, config: Path, draft_path: Path) -> N
 
 @pytest.fixture
 def nothing_said() -> dict[str, Any]:
-    return {str(parameter.name): None for parameter in built("run").params}
+    return {str(parameter.name): None for parameter in build_command("run").params}
 
 
 def test_only_what_was_given_sampling(

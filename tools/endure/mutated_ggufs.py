@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.cli.main import main
-from localspec.cli.verbs import VERBS, built
+from localspec.cli.verbs import VERBS, build_command
 from tests.gguf.mutations import misstate, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
@@ -88,7 +88,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
 def _import_all() -> None:
     """What the commands load when they first need it, as every child would do so again."""
     for verb in VERBS:
-        built(verb)
+        build_command(verb)
     for room in ROOMS:
         package = importlib.import_module(f"localspec.{room}")
         for module in pkgutil.iter_modules(
