@@ -140,10 +140,9 @@ def measure(path: Path, args: argparse.Namespace) -> Iterator[str]:
 
 
 def _kept(costs: dict[int, Samples]) -> str:
-    all_ = [some for samples in costs.values() for some in samples.values()]
-    return (
-        f"{sum(map(len, map(with_cores, all_)))} of {sum(map(len, all_))} passes had their cores."
-    )
+    runs = [some for samples in costs.values() for some in samples.values()]
+    counted = sum(map(len, map(with_cores, runs)))
+    return f"{counted} of {sum(map(len, runs))} passes had their cores."
 
 
 def _table(costs: dict[int, Samples], arms: Sequence[str]) -> Iterator[str]:

@@ -1,1 +1,0 @@
-"""Endurance and faults: `python -m tools.endure`."""

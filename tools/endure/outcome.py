@@ -33,8 +33,7 @@ def child(module: str, home: Path, count: int, seed: int) -> Outcome:
     )
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        how = f"{module} ended with {done.returncode}"
-        return Outcome(module.rpartition(".")[2], failures=[how])
+        return Outcome(module, failures=[f"{module} ended with {done.returncode}"])
     return Outcome(**json.loads(lines[-1]))
 
 
