@@ -15,8 +15,8 @@ from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, output_error
 from localspec.cli.verbs import VERBS, VerbGroup
-from localspec.cli.work import END_SIGNALS, handle_signals
 from localspec.errors import Cancelled, LocalspecError, UsageError
+from localspec.signals import END_SIGNALS, handle_signals
 
 NAME = "localspec"
 

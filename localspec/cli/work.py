@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from localspec.cli import crashes
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, NativeError
+from localspec.signals import END_SIGNALS, HANGUPS, handle_signals
 
 if TYPE_CHECKING:
     from localspec import Engine, Stream
@@ -99,10 +100,6 @@ def working(
         console.erase_progress()
 
 
-_HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
-END_SIGNALS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
-
-
 @contextmanager
 def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
     """Call `stop` in the signal handler of the first interrupt; at the second send `restore` to
@@ -111,7 +108,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal interrupts
-        if interrupts and number == _HANGUP:
+        if interrupts and number in HANGUPS:
             return  # a closing terminal may send several
         interrupts += 1
         if interrupts > 1:
@@ -127,21 +124,3 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
 
     with handle_signals((signal.SIGINT, *END_SIGNALS), handle):
         yield
-
-
-@contextmanager
-def handle_signals(
-    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
-) -> Iterator[None]:
-    """Handle these signals within the block, except those that are ignored."""
-    before = {
-        number: signal.signal(number, handler)
-        for number in numbers
-        # Shells make background jobs ignore Ctrl+C; keep that.
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

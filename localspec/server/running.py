@@ -22,6 +22,7 @@ from localspec.server.failures import logger
 from localspec.server.model_hosts import Models, OfferedModel, OpenModel
 from localspec.server.server_options import ServerOptions
 from localspec.server.service import Common
+from localspec.signals import END_SIGNALS, HANGUPS, handle_signals
 from localspec.text import printable
 
 
@@ -75,7 +76,6 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
 
 
 _BACKLOG = 128
-_HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Windows
 
 
 @contextlib.contextmanager
@@ -138,20 +138,11 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        # Shells make background jobs ignore Ctrl+C; keep that.
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGINT, signal.SIGTERM, *_HANGUP)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-        try:
+        with handle_signals((signal.SIGINT, *END_SIGNALS), self.handle_exit):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit and sig in _HANGUP:
+        if self.should_exit and sig in HANGUPS:
             return  # a terminal that closes may send several
         self.cut = self.force_exit = self.should_exit
         self.should_exit = True

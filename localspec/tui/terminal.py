@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.history.process import is_alive, this_process
+from localspec.signals import END_SIGNALS, handle_signals
 from localspec.watchdog import Watchdog
 
 _RESTORE = (
@@ -159,10 +159,5 @@ def _exit_on_signals() -> Iterator[None]:
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
+    with handle_signals(END_SIGNALS, leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

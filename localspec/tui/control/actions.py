@@ -15,7 +15,7 @@ from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.paths import expanded
-from localspec.prompting.reasoning import told_apart
+from localspec.prompting.reasoning import split_thoughts
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.host import Host
 from localspec.tui.session import commands
@@ -266,7 +266,7 @@ class Actions:
 
     def _copy_message(self, message: Message) -> None:
         """Copy a message's text; of an answer without its reasoning, if there is other text."""
-        text = told_apart(message.content)[1] if message.role == ASSISTANT else message.content
+        text = split_thoughts(message.content)[1] if message.role == ASSISTANT else message.content
         self._host.copy(text or message.content)
 
     async def _copy_code(self, message: Message) -> None:

@@ -16,7 +16,7 @@ from localspec.chat import words
 from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected, Span
-from localspec.prompting.reasoning import told_apart
+from localspec.prompting.reasoning import split_thoughts
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT, strip_of, wrap_text
@@ -196,7 +196,7 @@ class MessageLines:
                 palette,
             )
         else:
-            reasoning, text = told_apart(message.content)
+            reasoning, text = split_thoughts(message.content)
             if reasoning.strip():
                 yield from wrap_text(Text(harmless(reasoning), palette.faint), width, palette)
                 yield strip_of([], width)

@@ -1,0 +1,30 @@
+"""Signals that end a program."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+HANGUPS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Windows
+END_SIGNALS = (signal.SIGTERM, *HANGUPS)
+
+
+@contextmanager
+def handle_signals(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], Any]
+) -> Iterator[None]:
+    """Handle these signals within the block, except those that are ignored."""
+    before = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        # Shells make background jobs ignore Ctrl+C; keep that.
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
