@@ -502,10 +502,12 @@ class Engine(AnswerGenerator):
 
     # Tasks.
 
-    def _submit(self, answer: Answer, owner: Hashable, told: Callable[[], object] | None) -> Task:
+    def _submit(
+        self, answer: Answer, owner: Hashable, on_item: Callable[[], object] | None
+    ) -> Task:
         self._check_open()
         work, tokens = partial(self._answer, answer), answer.session.context
-        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, on_item=told)
+        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, on_item=on_item)
 
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
         """Run a function as a task; returns its result, or raises its error."""

@@ -19,7 +19,7 @@ from localspec.chat.figures import Figures
 from localspec.chat.titles import one_line, slug
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.rows import storable
-from localspec.prompting.reasoning import told_apart
+from localspec.prompting.reasoning import split_thoughts
 from localspec.text import finite
 
 FORMAT, VERSION = "localspec-conversation", 1
@@ -45,7 +45,7 @@ def to_markdown(conversation: Conversation) -> str:
             parts.append(f"Attached: **{name}**\n\n{fenced(attachment.text)}")
         reasoning, text = "", message.content
         if message.role == chat.ASSISTANT:
-            reasoning, text = told_apart(text)
+            reasoning, text = split_thoughts(text)
         if reasoning.strip():
             parts.append("\n".join(f"> {line}".rstrip() for line in reasoning.strip().split("\n")))
         if text.strip():

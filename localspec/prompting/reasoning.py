@@ -59,7 +59,7 @@ def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
     return text.rstrip().endswith(tuple(THOUGHTS))
 
 
-def told_apart(answer: str) -> tuple[str, str]:
+def split_thoughts(answer: str) -> tuple[str, str]:
     """Split a complete or partial answer into its reasoning and its text."""
     begun = answer.lstrip()
     if not begun.startswith((OPENS, CHANNEL[: len(begun)] or CHANNEL)):
@@ -152,8 +152,8 @@ class ResponseReader:
         if self._wrapped:
             closed = len(whole) < at
             at = len(whole.rstrip("\n")) if closed else at - held_back(whole, closes, also="\n")
-        told, self._held = self._held[:at], self._held[at:]
-        return self._inner.push(told)
+        ready, self._held = self._held[:at], self._held[at:]
+        return self._inner.push(ready)
 
     def finish(self) -> Sequence[Piece]:
         rest = self._held if self._held.strip() != _RESPONSE[1] else ""

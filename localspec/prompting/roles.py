@@ -19,7 +19,7 @@ from typing import Any
 
 from localspec.prompting.content import Content, keep_marks, mark_all, mark_text
 from localspec.prompting.detokenizer import CHANNEL, FINAL
-from localspec.prompting.reasoning import told_apart
+from localspec.prompting.reasoning import split_thoughts
 
 Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, bool]
@@ -127,11 +127,11 @@ class RoleAdapter:
 
     def _answer(self, content: str) -> str:
         if self._foreign:
-            return told_apart(content)[1]
+            return split_thoughts(content)[1]
         if CHANNEL not in content or self._takes_channels:
             return content
         _, final, said = content.rpartition(FINAL)
-        return _MARKER.sub("", said) if final else told_apart(content)[1]
+        return _MARKER.sub("", said) if final else split_thoughts(content)[1]
 
     # Calls of functions, and their results.
 
@@ -179,8 +179,8 @@ class RoleAdapter:
             elif _is_result(message) and self._call_form:
                 name = message.get("name") or names.get(message.get("tool_call_id"))
                 more = {} if name is None else {"name": name}
-                told = {**message, **more, "role": "tool"}
-                message = _with_id(told, short=self._call_form[2])
+                converted = {**message, **more, "role": "tool"}
+                message = _with_id(converted, short=self._call_form[2])
             found.append(message)
         return found
 
@@ -261,10 +261,10 @@ def _system_in_question(messages: Messages) -> Messages:
     begin, *later = _one_system(messages)
     if begin["role"] != "system":
         return [begin, *later]
-    told = {**begin, "role": "user"}
+    converted = {**begin, "role": "user"}
     if later and later[0]["role"] == "user":
-        return [*_merge([told, later[0]]), *later[1:]]
-    return [told, *later]
+        return [*_merge([converted, later[0]]), *later[1:]]
+    return [converted, *later]
 
 
 def _alternate_roles(messages: Messages) -> Messages:
@@ -317,11 +317,11 @@ def _merge(messages: Messages) -> Messages:
 def _sample_call(form: CallForm) -> Messages:
     call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
     calls = [{"id": "call_0123456789", "type": "function", "function": call}]
-    told = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
+    result = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
     return [
         {"role": "user", "content": "?"},
         _convert_call({"role": "assistant", "tool_calls": calls}, form),
-        _with_id(told, short=form[2]),
+        _with_id(result, short=form[2]),
     ]
 
 
@@ -353,8 +353,8 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     said = []
     for call in message["tool_calls"]:
         function = dict(call.get("function") or {})
-        told = {**function, "arguments": _arguments(function.get("arguments"), whole=True)}
-        said.append(json.dumps(told, ensure_ascii=False))
+        converted = {**function, "arguments": _arguments(function.get("arguments"), whole=True)}
+        said.append(json.dumps(converted, ensure_ascii=False))
     others = {name: value for name, value in message.items() if name != "tool_calls"}
     # The model's content may have <think>; the arguments of its calls are text.
     content = mark_all(message.get("content") or "", answer=message["role"] in ANSWERS)

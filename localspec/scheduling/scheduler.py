@@ -124,7 +124,7 @@ class Scheduler:
         return sum(task.owner == owner and not task.cancelled for task in tasks)
 
     def cancel(self, task: Task) -> None:
-        """End a task while it waits, or in a pass of its own. Safe in a finalizer."""
+        """End a task while it waits, or in a separate pass. Safe in a finalizer."""
         task.cancelled = True
         if task.orphaned:
             return

@@ -25,6 +25,7 @@ from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.chat_prompt import request_of
 from localspec.server.failures import ApiError
+from localspec.server.infill import infill_prompt
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.model_hosts import ModelHost
 from localspec.server.openai import chat as openai
@@ -122,7 +123,7 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         messages.insert(0, Message(role="system", content=wanted.system))
     asked = wanted.as_chat(messages)
     if wanted.suffix:
-        filled = asked.infill_prompt(engine, wanted.prompt, wanted.suffix)
+        filled = infill_prompt(engine, wanted.prompt, wanted.suffix, limit=asked.limit[1])
         ask = asked.ask(service, engine, filled)
     elif wanted.raw or engine.model.chat_template is None:
         if wanted.images:

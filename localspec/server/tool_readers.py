@@ -12,13 +12,23 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_core import from_json
 
 from localspec.llama.intended_schema import resolve_reference
 from localspec.prompting.detokenizer import held_back
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
+from localspec.server.near_json import (
+    LITERALS,
+    OPEN_END,
+    PLAIN_WORDS,
+    closing_end,
+    dump,
+    parse_partial,
+    to_json,
+    value_end,
+)
 
 Schemas = Mapping[str, Mapping[str, Any]]
 Parsed = tuple[list[tuple[str, str]], int | None]
@@ -66,27 +76,7 @@ _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-_PLAIN_WORDS, _WORDS = (
-    re.compile(
-        r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)"""
-        rf"""|(["'])((?:(?!\2)[^\\]|\\.|\\\Z|{inner})*)(\2?)"""
-        r"|[][(){}]|\b[TFNtfn]\w*|,\s*(?=[]}]|\Z)",
-        re.DOTALL,
-    )
-    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
-)
-"""Strings, brackets, trailing commas, and literals of JSON and Python. The second also accepts
-unescaped quotes within strings, as models write code in JSON."""
-_OPEN_END = re.compile(r"[\"']\s*\Z")
-"""A quote at the end that may still be within the string."""
-_LITERALS = {"True": "true", "False": "false", "None": "null"}
-_OF_PYTHON = {other: one for one, other in _LITERALS.items()}
-_ESCAPES = re.compile(
-    r"""(?s)(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
-    r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
-)
-"""In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_OF_PYTHON = {other: one for one, other in LITERALS.items()}
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _TYPES |= {"array": list, "null": type(None)}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
@@ -111,17 +101,17 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
     Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
     makes it a call where no mark of calls precedes it."""
-    start, end = found.end(), _closing_end(text, found.end())
+    start, end = found.end(), closing_end(text, found.end())
     more = ""
     if end is None and (inner := _ARGUMENTS.search(text, start)):
-        at = _closing_end(text, inner.end()) or len(text)
+        at = closing_end(text, inner.end()) or len(text)
         if _FORGOTTEN.match(text, at):  # models forget the last bracket
             end, more = at, "}"
-    said = _as_json(text[start:end]) + more
-    call = _partial(said, True)
+    said = to_json(text[start:end]) + more
+    call = parse_partial(said, True)
     name, only = call.get("name", call.get("tool_name")), "".join(call)
     if only in tools and isinstance(call.get(only), dict):
-        return ([], None) if end is None else ([(only, _dump(call[only]))], end)
+        return ([], None) if end is None else ([(only, dump(call[only]))], end)
     if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
         return [], None
     marked = found["mark"] not in (None, "```json")
@@ -142,7 +132,7 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         body, end = body[: ends.end()], found.end() + ends.end()
     if name not in tools and not found[0].endswith(">") and body.startswith("</tool_call>"):
         raise _NotCall
-    told, at = list[str](), 0
+    members, at = list[str](), 0
     root = tools.get(name, {})
     known = root.get("properties")
     known = known if isinstance(known, Mapping) else {}
@@ -152,12 +142,12 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
             value = value.removesuffix("\n")
         raw = _RAW.fullmatch(value)
         value = raw[1] if raw else _parse_value(value, _kinds(known.get(parameter[1]), root))
-        told.append(f"{_dump(parameter[1])}: {_dump(value)}")
+        members.append(f"{dump(parameter[1])}: {dump(value)}")
         at = parameter.end()
-    if end is not None and not told:
+    if end is not None and not members:
         for key, value in _CHILD.findall(body):
             kinds = _kinds(known.get(key), root)
-            told.append(f"{_dump(key)}: {_dump(_parse_nested(value, kinds))}")
+            members.append(f"{dump(key)}: {dump(_parse_nested(value, kinds))}")
     begun = _BEGUN.search(body, at)
     grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
     if end is None and begun and grows and _kinds(known.get(begun[1]), root) == {str}:
@@ -165,8 +155,8 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         marks = ("</param>", "</parameter>", "</｜DSML｜parameter>", "</arg_value>")
         held = max(held_back(said, mark, also="\n") for mark in marks)
         value = said[: len(said) - held if may_end is None else may_end.start()]
-        told.append(f"{_dump(begun[1])}: {_dump(value)[:-1]}")
-    return [(name, "{" + ", ".join(told) + "}" * (end is not None))], end
+        members.append(f"{dump(begun[1])}: {dump(value)[:-1]}")
+    return [(name, "{" + ", ".join(members) + "}" * (end is not None))], end
 
 
 def _parse_nested(value: str, kinds: set[type]) -> Any:
@@ -182,11 +172,11 @@ def _parse_nested(value: str, kinds: set[type]) -> Any:
 
 def _read_named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """A name, then its arguments as JSON, see `_formats`."""
-    start, end = found.end(), _closing_end(text, found.end())
-    said = _as_json(text[start:end])
+    start, end = found.end(), closing_end(text, found.end())
+    said = to_json(text[start:end])
     if end is None:
-        _partial(said, True)
-        said = _OPEN_END.sub("", said)
+        parse_partial(said, True)
+        said = OPEN_END.sub("", said)
     return [(found["name"], said)], end
 
 
@@ -197,11 +187,11 @@ def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     if ends is None:
         return [], None
     parts = _QUOTES.split(text[found.end() : ends.start()])
-    told = "".join(
-        _dump(part) if number % 2 else _BARE.sub(_quote, part) for number, part in enumerate(parts)
+    members = "".join(
+        dump(part) if number % 2 else _BARE.sub(_quote, part) for number, part in enumerate(parts)
     )
-    _partial(told, False)
-    return [(found["name"], told)], ends.end()
+    parse_partial(members, False)
+    return [(found["name"], members)], ends.end()
 
 
 def _quote(found: re.Match[str]) -> str:
@@ -209,20 +199,20 @@ def _quote(found: re.Match[str]) -> str:
     said = found[1] or ""
     with suppress(ValueError):
         if found[3] != ":":
-            json.loads(_as_json(said))
-            return _as_json(said)
-    return _dump(said) + found[2] if said else found[0]
+            json.loads(to_json(said))
+            return to_json(said)
+    return dump(said) + found[2] if said else found[0]
 
 
 def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), sent once complete."""
-    start, end = found.end(), _closing_end(text, found.end(), _PLAIN_WORDS)
+    start, end = found.end(), closing_end(text, found.end(), PLAIN_WORDS)
     if end is None:
         return [], None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            said = _PLAIN_WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
+            said = PLAIN_WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
             calls = ast.parse(said, mode="eval").body
         return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
     except _UNREADABLE:
@@ -233,7 +223,7 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
     if not isinstance(call, ast.Call) or call.args:
         raise _NotCall
     arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    return ast.unparse(call.func), _dump(arguments)
+    return ast.unparse(call.func), dump(arguments)
 
 
 @lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
@@ -313,7 +303,7 @@ class CallReader:
         found, held = self._read_pieces(), self._held
         if self._emitted or self._reader is _read_quoted:  # models forget to close calls
             self._held = held + ("<tool_call|>" if self._reader is _read_quoted else "</tool_call>")
-            with suppress(_NotCall):
+            with suppress(ValueError):
                 found += (
                     self._read_pieces()
                     if self._reader is not _read_json and self._parse_call()[1]
@@ -342,7 +332,7 @@ class CallReader:
     def _in_call(self) -> tuple[list[Piece], bool]:
         try:
             calls, end = self._parse_call()
-        except _NotCall:
+        except ValueError:
             return self._reject_call(), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
@@ -408,7 +398,7 @@ class CallOrResponse:
         if self._calling:
             return self._calls.push(text)
         self._raw += text
-        value = _partial(self._raw, "trailing-strings") if self._raw.strip() else {}
+        value = parse_partial(self._raw, "trailing-strings") if self._raw.strip() else {}
         if isinstance(value, list) or (value and "response" not in value):
             self._calling = True
             return self._calls.push(self._raw)
@@ -425,9 +415,9 @@ def _arguments(call: str, *, complete: bool) -> str:
     match = _ARGUMENTS.search(call)
     if match is None:
         return "{}" if complete else ""
-    start, end = match.end(), _end(call, match.end())
+    start, end = match.end(), value_end(call, match.end())
     if call[start] not in '"n':  # "n" of null
-        return call[start:end] if complete else _OPEN_END.sub("", call[start:end])
+        return call[start:end] if complete else OPEN_END.sub("", call[start:end])
     if end is None:
         return ""
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
@@ -452,71 +442,10 @@ def _parse_value(text: str, kinds: set[type]) -> Any:
     """Parse an unquoted value as one of the allowed types."""
     for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
         with suppress(*_UNREADABLE):
-            value = json.loads(_dump(parse(text.strip())))
+            value = json.loads(dump(parse(text.strip())))
             allowed = kinds - {str} | ({int} if float in kinds else set())
             return value if str not in kinds or type(value) in allowed else text
     return text
-
-
-def _dump(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace").decode()
-
-
-def _end(text: str, start: int) -> int | None:
-    """The end of the JSON value that begins at `start`; None if it is incomplete."""
-    try:
-        return json.JSONDecoder(strict=False).raw_decode(text, start)[1]
-    except ValueError:
-        return None
-
-
-def _closing_end(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int | None:
-    """The position after the bracket that closes the one at `start`; None if there is none."""
-    depth = 0
-    for word in words.finditer(text, start):
-        depth += (word[0] in "([{") - (word[0] in ")]}")
-        if depth == 0 and word[0] in ")]}":
-            return word.end()
-    return None
-
-
-def _escape(closed: str, part: re.Match[str]) -> str:
-    valid, begun, other = part.groups(default="")
-    if valid or not (closed or other):
-        return valid
-    slash = "\\\\" if part[0][0] == "\\" and other != "'" else ""
-    return slash + begun + json.dumps(other, ensure_ascii=False)[1:-1]
-
-
-def _as_json(text: str) -> str:
-    """Convert near-JSON to JSON: single quotes, Python's literals, raw line ends, invalid escapes
-    and trailing commas. The text may be incomplete."""
-
-    def word(found: re.Match[str]) -> str:
-        said = found[0]
-        if said[0] == ",":
-            return ""
-        if found[2]:
-            return f'"{_ESCAPES.sub(partial(_escape, found[4]), found[3])}' + '"' * len(found[4])
-        return next(
-            (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
-        )
-
-    return _WORDS.sub(word, text)
-
-
-def _partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> Any:
-    """Parse a JSON value, incomplete ones according to `mode`; _NotCall if it is invalid. A lone
-    surrogate becomes U+FFFD."""
-    try:
-        return from_json(text, allow_partial=mode)
-    except ValueError:
-        pass
-    try:
-        return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=mode)
-    except ValueError:
-        raise _NotCall from None
 
 
 def _text(text: str) -> list[Piece]:

@@ -13,6 +13,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import chat_logprobs, sampled_probs, text_of_tokens, timings
 from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError
+from localspec.server.infill import infill_prompt
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.openai.completions import Prompts, RawFields
 from localspec.server.reply import Event, Reply
@@ -164,7 +165,11 @@ class Infill(Completion):
     def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
         others = [(one.filename, one.text) for one in self.input_extra]
         prefix, suffix = self.input_prefix, self.input_suffix
-        return [self.infill_prompt(engine, prefix, suffix, self.prompt, others)]
+        return [
+            infill_prompt(
+                engine, prefix, suffix, limit=self.limit[1], begun=self.prompt, files=others
+            )
+        ]
 
 
 async def infill(service: Service, wanted: Infill) -> Reply:

@@ -74,10 +74,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
 """Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
 
 
-_LONGEST = 128
-"""Tokens reserved for the infilled text if the request sets no limit."""
-_SNIPPET = "\n\n--- snippet ---\n\n"
-_Named = Sequence[tuple[str, str]]
 _COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
 """`n_cmpl` is llama.cpp's name."""
 
@@ -113,42 +109,6 @@ class AnswerFields(Sampling):
             if (value := getattr(self, name)) is not None:
                 return name, value
         return "max_tokens", self.max_tokens
-
-    def infill_prompt(
-        self, engine: Engine, prefix: str, suffix: str, begun: str = "", others: _Named = ()
-    ) -> Tokens:
-        """Build a fill-in-the-middle prompt with the model's infill tokens, after other files.
-        Long texts keep the part next to the gap: three quarters for the prefix, one for
-        the suffix. `begun`: the beginning of the answer. An ApiError if the model has no infill
-        tokens."""
-        vocabulary = engine.model.vocabulary
-        marks = vocabulary.infill_tokens()
-        if not {"pre", "suf", "mid"} <= marks.keys():
-            why = "This model has no tokens for filling in the middle. Use a code model that has."
-            raise ApiError(501, why)
-
-        def tokens(text: str) -> list[int]:
-            return vocabulary.tokenize(text, special=False, add_bos=False)
-
-        answer = max(0, self.limit[1] or 0) or _LONGEST
-        room = max(16, engine.context_length - min(answer, engine.context_length // 2) - 8)
-        before, behind = tokens(prefix), tokens(suffix)
-        start = tokens(begun)[-room // 4 :]
-        behind = behind[: max(0, room // 4 - len(start))]
-        before = before[max(0, len(before) - (room * 3 // 4)) :] + start
-        context: list[int] = []
-        for name, text in others:
-            named = [marks["sep"], *tokens(f"{name}\n")] if "sep" in marks else tokens(_SNIPPET)
-            context += named + tokens(text)
-        if context and "rep" in marks:
-            context = [marks["rep"], *tokens("myproject\n"), *context]
-        if context and "sep" in marks:
-            context += [marks["sep"], *tokens("filename\n")]
-        left = room - len(before) - len(behind)
-        context = context[max(0, len(context) - left) :] if left > 0 else []
-        bos = [vocabulary.bos] if vocabulary.adds_bos and vocabulary.bos >= 0 else []
-        filled = [marks["pre"], *before, marks["suf"], *behind, marks["mid"]]
-        return Tokens([*bos, *context, *filled])
 
     def ask(
         self, service: Service, engine: Engine, prompt: str | Tokens = "", *, silent: bool = False

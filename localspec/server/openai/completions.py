@@ -16,6 +16,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
 from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError
+from localspec.server.infill import infill_prompt
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
 from localspec.server.reply import Event, Reply
 from localspec.server.service import Service
@@ -83,7 +84,8 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     whole = prompts
     if wanted.suffix:
         texts = [_text_of(prompt, engine) for prompt in prompts]
-        whole = [wanted.infill_prompt(engine, one, wanted.suffix) for one in texts]
+        limit = wanted.limit[1]
+        whole = [infill_prompt(engine, text, wanted.suffix, limit=limit) for text in texts]
     found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in whole]
     requests = [
         ask.nth(number).with_options(logprobs=wanted.logprobs)
