@@ -18,15 +18,14 @@ from localspec.identity import file_identity, fingerprint, machine
 from localspec.text import decoded, gibibytes, gigabytes, harmless, listed, printable
 
 
-def in_a_process(program: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program that finds the path as its argument."""
+def run_program(program: str, path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
     )
 
 
 @pytest.mark.parametrize("content", ["", "ü 🦊\r\n\n", b"\x00\xff\r\n"])
-def test_what_was_written_is_there(tmp_path: Path, content: str | bytes) -> None:
+def test_written_content_is_read_back(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "new" / "folder" / "a.json"
     write_atomically(path, content)
     assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
@@ -35,7 +34,7 @@ def test_what_was_written_is_there(tmp_path: Path, content: str | bytes) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_until_the_end_the_old_content_stands(tmp_path: Path) -> None:
+def test_old_content_stays_until_the_end(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
     with replacing(path) as partial:
@@ -48,9 +47,7 @@ def test_until_the_end_the_old_content_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, OSError])
-def test_whatever_is_raised_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_exceptions_keep_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
 
@@ -80,9 +77,9 @@ except OSError as error:
 
 
 @pytest.mark.nightly
-def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    assert in_a_process(FULL, path).stdout == "File too large\n"
+    assert run_program(FULL, path).stdout == "File too large\n"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -100,9 +97,9 @@ with replacing(path) as partial:
 
 
 @pytest.mark.nightly
-def test_a_crash_before_the_name_is_taken(tmp_path: Path) -> None:
+def test_crash_before_the_rename(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    assert in_a_process(KILLED, path).returncode == -signal.SIGKILL
+    assert run_program(KILLED, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     # What is left can be mistaken for nothing that anyone reads, and is in nobody's way.
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".partial"}
@@ -110,8 +107,8 @@ def test_a_crash_before_the_name_is_taken(tmp_path: Path) -> None:
     assert path.read_text() == "new"
 
 
-def test_what_is_private_is_nobody_elses(tmp_path: Path) -> None:
-    """Before it has its name as well."""
+def test_private_files(tmp_path: Path) -> None:
+    """The temporary file is private, too."""
     path = tmp_path / "own" / "a.json"
     write_atomically(path, "secret", private=True)
     with replacing(tmp_path / "b.json", private=True) as partial:
@@ -121,7 +118,7 @@ def test_what_is_private_is_nobody_elses(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"abc")
     os.mkfifo(tmp_path / "pipe")
     assert read_file(tmp_path / "text") == b"abc"
@@ -138,7 +135,7 @@ def test_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:
         read_file(tmp_path / "text", most=2)
 
 
-def test_what_a_shell_hands_over_is_read() -> None:
+def test_shell_pipes_are_read_as_streams() -> None:
     reads, writes = os.pipe()
     os.write(writes, b"abc")
     os.close(writes)
@@ -153,7 +150,7 @@ def test_what_a_shell_hands_over_is_read() -> None:
 # What a stored figure is known by.
 
 
-def test_files_are_known_by_name_size_and_time(tmp_path: Path) -> None:
+def test_identity_is_name_size_and_time(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(b"1234")
     first = file_identity(path)
@@ -167,17 +164,17 @@ def test_files_are_known_by_name_size_and_time(tmp_path: Path) -> None:
     assert file_identity(path) != first
 
 
-def test_a_file_that_is_gone_has_no_identity(tmp_path: Path) -> None:
+def test_missing_file_has_no_identity(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         file_identity(tmp_path / "a.gguf")
 
 
-def test_machine_is_the_same_each_time_and_fits_into_json() -> None:
+def test_machine_facts_are_stable_json() -> None:
     assert machine() == machine()
     assert json.loads(json.dumps(machine())) == machine()
 
 
-def test_order_of_the_facts_does_not_matter() -> None:
+def test_fingerprint_ignores_order() -> None:
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
 
@@ -185,12 +182,12 @@ def test_order_of_the_facts_does_not_matter() -> None:
 # Text from files, and text that a terminal is shown.
 
 
-def test_what_a_terminal_would_obey_is_replaced() -> None:
+def test_control_characters_are_replaced() -> None:
     assert harmless("\x1b[31mred\x07 \x9bé\x7f") == "\ufffd[31mred\ufffd \ufffdé\ufffd"
 
 
 @pytest.mark.parametrize("mark", ["\u202a", "\u202e", "\u2066", "\u2069"])
-def test_what_turns_the_direction_of_text_is_replaced(mark: str) -> None:
+def test_direction_marks_are_replaced(mark: str) -> None:
     assert harmless(f"a{mark}b\u200fc") == "a\ufffdb\u200fc", "but not what Arabic text needs"
 
 
@@ -198,7 +195,7 @@ def test_lines_and_tabs_stay() -> None:
     assert harmless("one\r\n\ttwo\n") == "one\n\ttwo\n"
 
 
-def test_a_byte_order_mark_is_no_text() -> None:
+def test_byte_order_mark_is_removed() -> None:
     assert decoded(b"\xef\xbb\xbfone", "notes.txt") == "one"
 
 
@@ -209,22 +206,22 @@ def test_a_byte_order_mark_is_no_text() -> None:
         (b"one\0two", "notes.txt is not text: it has a NUL at byte 3"),
     ],
 )
-def test_bytes_that_are_no_text_are_named(data: bytes, sentence: str) -> None:
+def test_invalid_bytes_are_located(data: bytes, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         decoded(data, "notes.txt")
 
 
-def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+def test_printable_text() -> None:
     assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
     assert printable("x" * 300, 10) == "x" * 9 + "…"
 
 
-def test_many_names_are_counted() -> None:
+def test_long_lists_are_shortened() -> None:
     assert listed(["a"]) == "a"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(list("abcdef")) == "a, b, c, d and 2 more"
 
 
-def test_sizes_for_people() -> None:
+def test_sizes() -> None:
     assert [gigabytes(n) for n in (7, 1_500, 4_700_000_000)] == ["7 B", "1.5 kB", "4.7 GB"]
     assert [gibibytes(n) for n in (7, 1_536, 5 << 30)] == ["7 bytes", "1.5 KiB", "5.0 GiB"]

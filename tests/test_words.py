@@ -38,7 +38,7 @@ SAMPLES = ("self_draft/draft_trial.py", "drafters/heterogeneous.py", "bench/html
 
 
 def rules() -> list[tuple[re.Pattern[str], str]]:
-    """What not to write, and what instead."""
+    """Patterns of words to avoid, with better words."""
     rows = re.findall(
         r"^\| `(.+?)` \| (.+?) \| .+? \|$", (ROOT / "dev/words.md").read_text("utf-8"), re.MULTILINE
     )
@@ -62,7 +62,7 @@ def prose(page: Path) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Of paragraphs and items of lists; tables and headings have none."""
+    """The sentences of paragraphs and list items, without tables and headings."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", text))
     blocks = re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )|\n(?=[#|])", text.replace("**", ""))
     plain = [" ".join(block.split()) for block in blocks if block[:1] not in "#|"]
@@ -75,7 +75,7 @@ def sentences(text: str) -> list[str]:
 
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:
-    """Strings of a file that look like sentences; docstrings are none of them."""
+    """The strings of a file that look like sentences, without docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     left: set[int] = set()
     for node in ast.walk(tree):
@@ -103,20 +103,20 @@ def test_pages_use_plain_words(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_pages_are_short_and_so_are_their_sentences(page: Path) -> None:
+def test_pages_and_sentences_are_short(page: Path) -> None:
     text = prose(page)
     lengths = [len(sentence.split()) for sentence in sentences(text)]
     assert len(text.split()) <= LENGTHS[page.stem]
     assert sum(lengths) / len(lengths) <= LONGEST
 
 
-def test_readme_fits_its_frame() -> None:
+def test_readme_is_short_and_undated() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 120
     assert not re.search(r"\b[0-9a-f]{7}\b|\b20\d\d\b", text), "no commits and no dates"
 
 
-def test_development_pages_are_linked_from_contributing_alone() -> None:
+def test_only_contributing_links_development_pages() -> None:
     for page in PAGES:
         assert not re.search(r"\]\((\.\./)?dev/", page.read_text(encoding="utf-8")), page.name
 
@@ -158,5 +158,5 @@ def test_messages_use_plain_words() -> None:
         "colors",
     ],
 )
-def test_the_check_sees_what_it_should(bad: str) -> None:
+def test_complaints_find_each_kind(bad: str) -> None:
     assert len(complaints(bad)) == 1

@@ -13,13 +13,13 @@ from localspec.errors import UsageError
 from tests.support.images import png
 
 
-def refused(name: Path | str) -> str:
+def refusal(name: Path | str) -> str:
     with pytest.raises(UsageError) as caught:
         read_attachment(str(name))
     return str(caught.value)
 
 
-def test_a_text_file(tmp_path: Path) -> None:
+def test_text_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("\ufeffGrüße\n", encoding="utf-8")
     assert read_attachment(str(path)) == Attachment("notes.txt", "Grüße\n")
@@ -36,23 +36,22 @@ def test_a_text_file(tmp_path: Path) -> None:
         (b"a\0b", "has a NUL at byte 1"),
     ],
 )
-def test_what_is_no_text_file(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_invalid_text_files(tmp_path: Path, content: bytes | None, why: str) -> None:
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
-    assert why.format(path) in f" {refused(path)}"
+    assert why.format(path) in f" {refusal(path)}"
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
-    """Reading a pipe without a writer would block for ever."""
+def test_pipes_devices_and_folders_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for odd in (path, "/dev/zero"):
-        assert "it is a pipe or a device, and no file" in refused(odd)
-    assert "cannot be read: it is a folder, and no file. Name a text" in refused(tmp_path)
+        assert "it is a pipe or a device, and no file" in refusal(odd)
+    assert "cannot be read: it is a folder, and no file. Name a text" in refusal(tmp_path)
 
 
-def test_an_image(tmp_path: Path) -> None:
+def test_image_file(tmp_path: Path) -> None:
     path = tmp_path / "fox.PNG"
     path.write_bytes(png(1))
     attached = read_attachment(str(path))

@@ -36,22 +36,22 @@ def branched() -> tuple[Conversation, dict[str, str]]:
     return conversation, names
 
 
-def shown(conversation: Conversation) -> list[str]:
+def contents(conversation: Conversation) -> list[str]:
     return [message.content for message in conversation.path()]
 
 
-def test_branches_are_kept_and_chosen() -> None:
+def test_branches_can_be_selected() -> None:
     conversation, names = branched()
-    assert shown(conversation) == ["r1", "s1"]
+    assert contents(conversation) == ["r1", "s1"]
     conversation.select(names["q1"])
-    assert shown(conversation) == ["q1", "b1"]  # the newest below it
+    assert contents(conversation) == ["q1", "b1"]  # the newest below it
     conversation.select(names["a1"])
-    assert shown(conversation) == ["q1", "a1", "q2", "a2"]
+    assert contents(conversation) == ["q1", "a1", "q2", "a2"]
     conversation.select(names["r1"])
-    assert shown(conversation) == ["r1", "s1"]
+    assert contents(conversation) == ["r1", "s1"]
 
 
-def test_a_damaged_tree_can_still_be_shown() -> None:
+def test_damaged_tree_is_shown() -> None:
     messages = [
         Message("a", "c", USER, "a", 1.0),  # a → c → b → a
         Message("b", "a", USER, "b", 2.0),
@@ -61,17 +61,17 @@ def test_a_damaged_tree_can_still_be_shown() -> None:
         Message("f", "d", USER, "f", 6.0),
     ]
     conversation = Conversation(tip="gone", messages={message.id: message for message in messages})
-    assert shown(conversation) == ["d", "f"]
+    assert contents(conversation) == ["d", "f"]
     roots = [message.id for message in conversation.children(None)]
     assert "d" in roots
     assert "e" in roots
     below = {conversation.latest_leaf(root) for root in roots}
     assert len(below) == 3
     conversation.select("a")
-    assert sorted(shown(conversation)) == ["a", "b", "c"]
+    assert sorted(contents(conversation)) == ["a", "b", "c"]
 
 
-def test_the_first_message_gives_the_title_once() -> None:
+def test_first_message_sets_the_title() -> None:
     conversation = Conversation()
     conversation.add(USER, "# What is *this*?\nMore.")
     conversation.add(USER, "Another")
@@ -84,7 +84,7 @@ def test_the_first_message_gives_the_title_once() -> None:
     assert attached.title == "report.txt"
 
 
-def test_the_model_is_told_the_branch() -> None:
+def test_messages_for_the_model_follow_the_branch() -> None:
     conversation, names = branched()
     conversation.system = "Be brief."
     assert conversation.for_model() == [
@@ -95,7 +95,7 @@ def test_the_model_is_told_the_branch() -> None:
     conversation.system = "  \n"
     told = conversation.for_model(upto=names["q2"])
     assert [message["content"] for message in told] == ["q1", "a1", "q2"]
-    assert shown(conversation) == ["r1", "s1"]
+    assert contents(conversation) == ["r1", "s1"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from localspec.policy.reasons import CONFIRMING, RESTING
 
 
 def first() -> Step:
-    """The prompt's own pass: 0.5 s, one token."""
+    """The prompt's pass: 0.5 s, one token."""
     return Step([7], [TARGET], PROMPT, Draft(TokenTree()), [], [], 10, 0.5, 0.4, 0.0)
 
 
@@ -38,7 +38,7 @@ def drafted(tokens: Sequence[int], accepted: int, *, by: str = "ngram") -> Step:
     return Step(got, sources, plan, Draft(tree), path, tests, 11, 0.2, 0.15, 0.03)
 
 
-def metered(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:
+def figures_of(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:
     stats = GenerationStats(prompt_tokens=10, cached_tokens=4)
     meter = Meter(stats, lambda _: cost, 512)
     for step in steps:
@@ -47,17 +47,17 @@ def metered(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:
     return meter.figures()
 
 
-def test_the_prompts_pass_is_no_decoding() -> None:
-    figures = metered([first()])
+def test_prompt_pass_is_not_decoding() -> None:
+    figures = figures_of([first()])
     assert figures.prompt_seconds == 0.5
     assert figures.decode_seconds == 0.0
     assert figures.plain_seconds is None
     assert figures.context_used == 11
 
 
-def test_speed_up_is_plain_cost_by_time() -> None:
+def test_speed_up_is_plain_cost_divided_by_time() -> None:
     # 3 tokens in 0.2 s that cost 0.1 s each plainly.
-    figures = metered([first(), drafted([1, 2, 3], 2)])
+    figures = figures_of([first(), drafted([1, 2, 3], 2)])
     assert figures.tokens == 4
     assert figures.plain_seconds == pytest.approx(0.3)
     assert figures.speed_up == pytest.approx(1.5)
@@ -66,7 +66,7 @@ def test_speed_up_is_plain_cost_by_time() -> None:
     assert figures.tokens_per_pass == 2.0
 
 
-def test_the_account_of_the_pair_is_shown_as_it_stands() -> None:
+def test_loss_limit_of_the_pair() -> None:
     stats = GenerationStats()
     meter = Meter(stats, lambda _: 0.1, 512)
     assert meter.figures().may_risk is None
@@ -78,45 +78,45 @@ def test_the_account_of_the_pair_is_shown_as_it_stands() -> None:
     assert Figures.from_dict(json.loads(json.dumps(figures.as_dict()))) == figures
 
 
-def test_asking_the_draft_model_in_vain_is_lost_time() -> None:
-    figures = metered([first(), plain(seconds=0.3, draft_seconds=0.1)])
+def test_rejected_drafting_time_is_lost() -> None:
+    figures = figures_of([first(), plain(seconds=0.3, draft_seconds=0.1)])
     assert figures.plain_seconds == pytest.approx(0.2)
     assert figures.speed_up == pytest.approx(2 / 3)
 
 
-def test_without_a_measured_cost_there_is_nothing_to_compare_with() -> None:
-    figures = metered([first(), drafted([1, 2], 2), plain()], cost=None)
+def test_no_speed_up_without_a_measured_cost() -> None:
+    figures = figures_of([first(), drafted([1, 2], 2), plain()], cost=None)
     assert figures.plain_seconds is None
     assert figures.speed_up is None
 
 
 def test_acceptance_by_drafter_and_position() -> None:
-    figures = metered([first(), drafted([1, 2, 3], 1), drafted([4, 5], 2, by="model")])
+    figures = figures_of([first(), drafted([1, 2, 3], 1), drafted([4, 5], 2, by="model")])
     # Behind the first rejected token nothing is tested.
     assert (figures.drafted, figures.tested, figures.accepted) == (5, 4, 3)
     assert figures.by_drafter == {"ngram": (1, 2), "model": (2, 2)}
     assert figures.by_position == ((2, 2), (1, 2))
 
 
-def test_now_looks_back_on_the_last_moments() -> None:
+def test_current_speed_covers_recent_steps() -> None:
     slow = [plain(seconds=1.0)] * 3
     fast = [plain(seconds=0.01)] * (round(RECENT * BUCKET / 0.01) + 2)
-    figures = metered([first(), *slow, *fast])
+    figures = figures_of([first(), *slow, *fast])
     assert figures.speed_now == pytest.approx(100, rel=0.05)
     assert figures.speed < 40
 
 
-def test_off_is_told_after_some_steps_and_taken_back_with_the_next_draft() -> None:
+def test_drafting_counts_as_off_after_some_steps() -> None:
     steps = [plain(reason="no use")] * OFF_AFTER
-    assert metered([first(), *steps[1:]]).off is None
+    assert figures_of([first(), *steps[1:]]).off is None
     passing = [plain(reason=CONFIRMING), plain(reason=RESTING)]
-    assert metered([first(), *steps, *passing]).off == "no use"
-    assert metered([first(), *steps, drafted([1], 1)]).off is None
-    assert metered([first(), *steps]).reasons == {"no use": OFF_AFTER}
+    assert figures_of([first(), *steps, *passing]).off == "no use"
+    assert figures_of([first(), *steps, drafted([1], 1)]).off is None
+    assert figures_of([first(), *steps]).reasons == {"no use": OFF_AFTER}
 
 
-def test_as_json_and_back() -> None:
-    figures = metered([first(), drafted([1, 2, 3], 1), *[plain(seconds=BUCKET)] * OFF_AFTER])
+def test_figures_round_trip() -> None:
+    figures = figures_of([first(), drafted([1, 2, 3], 1), *[plain(seconds=BUCKET)] * OFF_AFTER])
     stored = json.loads(json.dumps(figures.as_dict()))
     assert Figures.from_dict(stored) == figures
 
@@ -134,13 +134,13 @@ def test_as_json_and_back() -> None:
         {"from a later version": 1},
     ],
 )
-def test_what_a_record_lacks_keeps_its_default(stored: dict[str, object] | None) -> None:
+def test_invalid_records_give_defaults(stored: dict[str, object] | None) -> None:
     assert Figures.from_dict(stored) == Figures()
 
 
 def test_totals_of_a_conversation() -> None:
-    fast = metered([first(), drafted([1, 2, 3], 2)])
-    unmeasured = metered([first(), plain()], cost=None)
+    fast = figures_of([first(), drafted([1, 2, 3], 2)])
+    unmeasured = figures_of([first(), plain()], cost=None)
     by_hand = Totals().plus(fast).plus(unmeasured)
     assert by_hand.tokens == fast.tokens + unmeasured.tokens
     assert by_hand.plain_seconds - by_hand.seconds == pytest.approx(0.1)

@@ -30,41 +30,41 @@ def plain(*tokens: int) -> list[Step]:
     return [step([token], [TARGET], TokenTree(), []) for token in tokens]
 
 
-def followed(*steps: Step) -> Provenance:
+def provenance_of(*steps: Step) -> Provenance:
     provenance = Provenance(PIECES.__getitem__)
     for each in steps:
         provenance.add(each)
     return provenance
 
 
-def test_runs_by_source() -> None:
+def test_spans_by_source() -> None:
     chain = TokenTree.chain([1, 2], "ngram")
-    provenance = followed(step([1, 2, 3], ["ngram", "ngram", TARGET], chain, [0, 1]))
+    provenance = provenance_of(step([1, 2, 3], ["ngram", "ngram", TARGET], chain, [0, 1]))
     assert provenance.spans == [(7, "ngram"), (6, TARGET)]
     assert provenance.rejected == []
 
 
-def test_a_character_belongs_to_the_token_that_completes_it() -> None:
+def test_character_belongs_to_its_last_token() -> None:
     chain = TokenTree.chain([4], "model")
-    provenance = followed(step([4, 5], ["model", TARGET], chain, [0]))
+    provenance = provenance_of(step([4, 5], ["model", TARGET], chain, [0]))
     assert provenance.spans == [(1, TARGET)]
     chain = TokenTree.chain([8], "model")
-    provenance = followed(*plain(1, 7), step([8, 1], ["model", TARGET], chain, [0]))
+    provenance = provenance_of(*plain(1, 7), step([8, 1], ["model", TARGET], chain, [0]))
     assert provenance.spans == [(3, TARGET), (1, "model"), (3, TARGET)]
 
 
-def test_what_was_rejected_stands_where_it_fell() -> None:
+def test_rejected_text_keeps_its_position() -> None:
     chain = TokenTree.chain([1, 2, 3], "model")
-    provenance = followed(*plain(1), step([1, 3], ["model", TARGET], chain, [0]))
+    provenance = provenance_of(*plain(1), step([1, 3], ["model", TARGET], chain, [0]))
     assert provenance.rejected == [Rejected(6, " two three", "model")]
 
 
-def test_of_a_tree_the_first_branch_is_what_fell() -> None:
+def test_first_branch_of_a_tree_counts_as_rejected() -> None:
     tree = TokenTree()
     root = tree.add(1, ROOT, "model")
     tree.add(2, root, "cascade")
     tree.add(3, root, "model")
-    provenance = followed(step([1, 1], ["model", TARGET], tree, [0]))
+    provenance = provenance_of(step([1, 1], ["model", TARGET], tree, [0]))
     assert provenance.rejected == [Rejected(3, " two", "cascade")]
 
 

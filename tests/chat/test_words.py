@@ -10,7 +10,7 @@ from localspec.chat.figures import Figures, Totals
 
 
 def figures(**changed: object) -> Figures:
-    """120 tokens in 2 s, 1.5 times as fast as plainly."""
+    """Figures of 120 tokens in 2 s, 1.5× as fast as plain decoding."""
     values: dict[str, object] = {
         "tokens": 121,
         "passes": 61,
@@ -45,18 +45,18 @@ def figures(**changed: object) -> Figures:
         (-125, "-2 min 5 s"),
     ],
 )
-def test_times(value: float, said: str) -> None:
+def test_durations(value: float, said: str) -> None:
     assert words.seconds(value) == said
 
 
-def test_the_line_below_an_answer() -> None:
+def test_answer_line() -> None:
     line = words.line(figures(beside=STOCK), draft="smollm2")
     assert line == "121 tokens · 60.0 tok/s · 1.50× plain llama.cpp · draft smollm2"
     assert words.line(figures()) == "121 tokens · 60.0 tok/s", "llama.cpp was not measured"
     assert words.line(figures(), now=True).startswith("121 tokens · 75.0 tok/s")
 
 
-def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
+def test_answer_line_leaves_out_unknown_figures() -> None:
     assert words.line(Figures()) == ""
     assert words.line(Figures(prompt_tokens=1200)) == "1,200 tokens read"
     assert words.line(Figures(tokens=1, passes=1)) == "1 token"
@@ -68,19 +68,16 @@ def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
     assert words.line(several, in_full=True) == "121 tokens · 60.0 tok/s · not drafted: mostly"
 
 
-def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:
+def test_lossy_rule_is_reported() -> None:
     lossy = figures(lossless=False, rule="typical")
     assert words.line(lossy).endswith("lossy (rule typical)")
     assert "**Rule typical is lossy**" in words.explain(lossy)
     assert "lossy" not in words.explain(figures())
 
 
-def test_off() -> None:
+def test_drafting_off() -> None:
     assert words.off(figures()) is None
     assert words.off(figures(off="it does not pay")) == "No drafts now: it does not pay."
-
-
-def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None:
     small = figures(
         tokens=100,
         passes=100,
@@ -98,7 +95,7 @@ def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None
     )
 
 
-def test_why() -> None:
+def test_explanation() -> None:
     told = words.explain(
         figures(reasons={"nothing likely": 2, "too short": 3}, notices=("By the way.",)),
         model="big",
@@ -127,7 +124,7 @@ def test_why() -> None:
         (None, "The speed without drafts is not measured yet."),
     ],
 )
-def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
+def test_explanation_without_a_gain(plain_seconds: float | None, said: str) -> None:
     assert said in words.explain(figures(plain_seconds=plain_seconds))
 
 
@@ -139,7 +136,7 @@ def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
         (2.01, "Drafting made no difference in this conversation; loss limit 0.4 s."),
     ],
 )
-def test_what_drafting_brought_is_one_sentence(plain_seconds: float, said: str) -> None:
+def test_balance(plain_seconds: float, said: str) -> None:
     totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
     assert words.balance(figures(may_risk=0.4), totals) == said
     beside_stock = figures(may_risk=0.4, beside="plain llama.cpp")

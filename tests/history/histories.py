@@ -32,16 +32,12 @@ def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(sql, values).fetchall()
 
 
-def save(history: History, conversation: Conversation) -> bool:
-    return history.put(conversation)
-
-
 def put(history: History, conversation: Conversation) -> None:
     assert history.put(conversation, list(conversation.messages.values()))
 
 
 def store(conversations: Iterable[Conversation], path: Path | None = None) -> None:
-    """Put them all into a history, by default the user's."""
+    """Write conversations to a history file, by default the user's."""
     with closing(History(path)) as history:
         for conversation in conversations:
             put(history, conversation)
@@ -54,7 +50,7 @@ def as_on_disk(history: History, conversation: Conversation) -> Conversation:
 
 
 def fill(path: Path, count: int) -> None:
-    """A store of that many conversations with four messages each, ids 0000… and up."""
+    """Write `count` conversations of four messages each, with ids from 0000… up."""
     said = "common words {}", "an answer to {}", "a common word", "another answer"
     store(
         (
@@ -69,7 +65,7 @@ def fill(path: Path, count: int) -> None:
     )
 
 
-def writing(history: History) -> AbstractContextManager[object]:
+def writes_blocked(history: History) -> AbstractContextManager[object]:
     """A context in which all writes are blocked."""
     return history._write_lock
 
@@ -78,35 +74,35 @@ PATIENCE = 0.05
 """Seconds; long enough for what is not locked at all."""
 
 
-def opened(path: Path, *, repair: bool = True) -> History:
-    """A history that does not wait, and always tries again."""
+def open_history(path: Path, *, repair: bool = True) -> History:
+    """A history that does not wait for locks, and retries on every write."""
     return History(path, repair=repair, patience=PATIENCE, retry=0.0)
 
 
-def said(history: History) -> str:
+def notices(history: History) -> str:
     return "\n".join(history.take_notices())
 
 
-def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
-    """Write a conversation; returns whether all of it was stored."""
+def write_conversation(history: History, *texts: str) -> tuple[Conversation, bool]:
+    """Write a conversation; return it, and whether all of it was stored."""
     conversation = conversation_of(*texts)
-    kept = save(history, conversation)
+    kept = history.put(conversation)
     for message in conversation.path():
         kept = history.put(conversation, [message]) and kept
     return conversation, kept
 
 
-def holds(path: Path, *conversations: Conversation) -> None:
-    """Whether they are all in the file."""
-    with closing(opened(path)) as history:
+def assert_holds(path: Path, *conversations: Conversation) -> None:
+    """Assert that the file has exactly these conversations."""
+    with closing(open_history(path)) as history:
         for conversation in conversations:
             assert history.load(conversation.id) == conversation
         assert history.count() == len(conversations)
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
-    """Drop the rights of root, who may write read-only files."""
+def without_root() -> Iterator[None]:
+    """Drop root's rights, which ignore file modes."""
     if os.geteuid() != 0:
         yield
         return
@@ -150,6 +146,6 @@ def damage(path: Path, how: str) -> None:
     path.write_bytes(data)
 
 
-def asides(folder: Path) -> list[Path]:
+def files_set_aside(folder: Path) -> list[Path]:
     found = (file for file in folder.iterdir() if ".corrupt-" in file.name)
     return [file for file in found if not file.name.endswith(("-wal", "-shm"))]

@@ -18,8 +18,8 @@ from tests.history.histories import conversation_of
 from tests.sessions.test_session_file import files_of_at_most
 
 
-def talked() -> Conversation:
-    """With everything that an export may show; 2 branches."""
+def example_conversation() -> Conversation:
+    """A conversation with all that an export may show, in two branches."""
     conversation = Conversation(created=1_700_000_000.0, system="Be brief.", model="a.gguf")
     conversation.add(USER, "What is *this*?", attachments=[Attachment("a.py", "```\nx = 1\n```")])
     answer = conversation.add(ASSISTANT, "An example.", model="tale-13m", draft="tale-3m")
@@ -41,7 +41,7 @@ def talked() -> Conversation:
 
 
 def test_markdown() -> None:
-    lines = to_markdown(talked()).splitlines()
+    lines = to_markdown(example_conversation()).splitlines()
     assert lines[0] == "# What is this?"
     assert lines[2].startswith("*2023-11-1")
     assert lines[2].endswith(" · model a.gguf*")
@@ -55,8 +55,8 @@ def test_markdown() -> None:
     )
 
 
-def test_json_has_everything() -> None:
-    conversation = talked()
+def test_json_is_complete() -> None:
+    conversation = example_conversation()
     found = json.loads(to_json(conversation))
     assert (found["format"], found["version"]) == ("localspec-conversation", 1)
     assert len(found["messages"]) == 5
@@ -72,7 +72,7 @@ texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(texts, st.sampled_from(STATES), st.integers(0, 5)), max_size=8), texts)
-def test_any_conversation_is_exported(turns: list[tuple[str, str, int]], system: str) -> None:
+def test_any_conversation_can_be_exported(turns: list[tuple[str, str, int]], system: str) -> None:
     conversation = Conversation(system=system, sampling={"temperature": 0.5, "seed": 1})
     ids: list[str | None] = [None]
     for text, state, back in turns:
@@ -86,10 +86,10 @@ def test_any_conversation_is_exported(turns: list[tuple[str, str, int]], system:
     to_markdown(conversation)
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     mine = tmp_path / "notes.json"
     mine.write_text("mine")
-    written = write_export(talked(), mine)
+    written = write_export(example_conversation(), mine)
     assert written == tmp_path / "notes-2.json"
     assert json.loads(written.read_text())["title"] == "What is this?"
     assert mine.read_text() == "mine"
@@ -105,13 +105,13 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         ("a.md", "json", "json"),
     ],
 )
-def test_the_ending_decides(tmp_path: Path, name: str, form: str | None, kind: str) -> None:
-    conversation = talked()
+def test_suffix_selects_the_format(tmp_path: Path, name: str, form: str | None, kind: str) -> None:
+    conversation = example_conversation()
     written = write_export(conversation, tmp_path / name, form=form)
     assert written.read_text() == FORMATS[kind](conversation)
 
 
-def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_paths(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     for where, why in (
         (tmp_path / "file" / "a.md", "cannot be written: Not a directory"),
@@ -119,11 +119,11 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
         (tmp_path / "a\0b", "is not a name of a file"),
     ):
         with pytest.raises(LocalspecError, match=why):
-            write_export(talked(), where)
+            write_export(example_conversation(), where)
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_no_room(tmp_path: Path) -> None:
+def test_full_disk(tmp_path: Path) -> None:
     with (
         files_of_at_most(1000),
         pytest.raises(LocalspecError, match="cannot be written: File too large"),

@@ -27,7 +27,7 @@ from localspec.chat.conversation import (
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
-from tests.history.histories import as_on_disk, conversation_of, rows, save
+from tests.history.histories import as_on_disk, conversation_of, rows
 
 
 @pytest.fixture
@@ -37,15 +37,15 @@ def history(tmp_path: Path) -> Iterator[History]:
     history.close()
 
 
-def kept(history: History, conversation: Conversation) -> Conversation:
+def store_and_reload(history: History, conversation: Conversation) -> Conversation:
     """Write a conversation, and read it as another process would."""
-    assert save(history, conversation)
+    assert history.put(conversation)
     for message in conversation.messages.values():
         assert history.put(conversation, [message])
     return as_on_disk(history, conversation)
 
 
-def test_everything_comes_back(history: History) -> None:
+def test_conversation_round_trip(history: History) -> None:
     conversation = Conversation(
         title="Título \U0001f98a",
         titled_by=BY_MODEL,
@@ -63,12 +63,12 @@ def test_everything_comes_back(history: History) -> None:
     conversation.add(USER, "edited", parent=None)
     conversation.add(ASSISTANT, "", state=FAILED)
     conversation.select(answer.id)
-    assert kept(history, conversation) == conversation
+    assert store_and_reload(history, conversation) == conversation
 
 
-def test_the_newest_comes_first(history: History) -> None:
+def test_list_is_newest_first(history: History) -> None:
     for number in range(7):
-        kept(history, conversation_of(f"text {number}", created=100.0 + number))
+        store_and_reload(history, conversation_of(f"text {number}", created=100.0 + number))
     assert [each.title for each in history.list(limit=3)] == ["text 6", "text 5", "text 4"]
     assert [each.title for each in history.list(limit=3, offset=5)] == ["text 1", "text 0"]
     assert history.count() == 7
@@ -80,20 +80,20 @@ def test_the_newest_comes_first(history: History) -> None:
     assert (first.title, first.messages, first.updated) == ("text 0", 2, 999.0)
 
 
-def test_a_title_outlives_a_chat_that_does_not_know_it(history: History) -> None:
+def test_renamed_title_is_kept(history: History) -> None:
     conversation = conversation_of("Where do foxes sleep")
-    renamed = kept(history, conversation)
+    renamed = store_and_reload(history, conversation)
     renamed.title, renamed.titled_by = "Dens", BY_USER
-    assert save(history, renamed)
+    assert history.put(renamed)
     assert history.put(conversation, [conversation.add(ASSISTANT, "In a den.")])
     assert history.load(conversation.id).title == "Dens"
     assert [hit.message for hit in history.search("dens")] == [None]
 
 
-def test_deleting_leaves_nothing(history: History) -> None:
+def test_delete_removes_all_rows(history: History) -> None:
     gone, stays = conversation_of("secret walrus", "answer"), conversation_of("walrus")
-    kept(history, gone)
-    kept(history, stays)
+    store_and_reload(history, gone)
+    store_and_reload(history, stays)
     growing = gone.add(ASSISTANT, "growing walrus", state=STREAMING)
     assert history.put(gone, [growing])
     assert history.delete([gone.id, "nobody"]) == 1
@@ -105,11 +105,11 @@ def test_deleting_leaves_nothing(history: History) -> None:
         assert rows(history.path, f"SELECT count(*) FROM {table}") == [(1,)]
 
 
-def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
+def test_deleted_text_is_gone_from_the_file(tmp_path: Path) -> None:
     history = History(tmp_path / "history.db")
     gone, stays = conversation_of("qwertzuiop " * 500), conversation_of("asdfghjkl")
-    kept(history, stays)
-    kept(history, gone)
+    store_and_reload(history, stays)
+    store_and_reload(history, gone)
     history.close()
     before = history.path.read_bytes()
     assert b"qwertz" in before
@@ -123,8 +123,8 @@ def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
 
 
-def test_a_file_of_the_first_version(tmp_path: Path) -> None:
-    """It has answers that were growing in pieces."""
+def test_migration_from_version_1(tmp_path: Path) -> None:
+    """Version 1 stored streaming answers in pieces."""
     path = tmp_path / "history.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         for statement in MIGRATIONS[0]:
@@ -154,11 +154,9 @@ def test_a_file_of_the_first_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "writer", [None, "", "nonsense", "1@0.0", "999999999@1.0", "99999999999999999999@1", "-1@2"]
 )
-def test_an_answer_whose_writer_is_gone_is_interrupted(
-    history: History, writer: str | None
-) -> None:
+def test_answer_of_a_dead_writer_is_interrupted(history: History, writer: str | None) -> None:
     conversation = conversation_of("question")
-    save(history, conversation)
+    history.put(conversation)
     answer = conversation.add(ASSISTANT, "half an ans", state=STREAMING)
     answer.spans = [(4, "target"), (7, "n-gram")]
     for message in conversation.path():
@@ -173,7 +171,7 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     assert [hit.message for hit in history.search("half")] == [answer.id]
 
 
-def test_an_answer_that_another_process_writes_now_is_left_alone(history: History) -> None:
+def test_answer_of_a_live_writer_is_left_alone(history: History) -> None:
     conversation = Conversation()
     answer = conversation.add(ASSISTANT, "one two", state=STREAMING)
     history.put(conversation, [answer])
@@ -185,7 +183,7 @@ def test_an_answer_that_another_process_writes_now_is_left_alone(history: Histor
         assert other.load(conversation.id).messages[answer.id] == answer
 
 
-def test_opening_settles_what_a_dead_process_left(history: History) -> None:
+def test_opening_settles_unfinished_answers(history: History) -> None:
     conversation = conversation_of("question")
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
     history.put(conversation, [answer])
@@ -206,10 +204,10 @@ def test_opening_settles_what_a_dead_process_left(history: History) -> None:
 # Finding by what people type
 
 
-def test_find(history: History) -> None:
+def test_find_by_number_and_id(history: History) -> None:
     ids = ["abc0" + "0" * 28, "abc1" + "0" * 28, "12" + "f" * 30, "9" * 32]
     for number, id in enumerate(ids):
-        kept(history, conversation_of("text", id=id, created=float(number)))
+        store_and_reload(history, conversation_of("text", id=id, created=float(number)))
     assert history.find("1") == ids[3]
     assert history.find(" 4 ") == ids[0]
     assert history.find("12") == ids[2]  # there are not that many: the beginning of an id
@@ -225,13 +223,13 @@ def test_find(history: History) -> None:
 # Threads, and other processes' view of the file
 
 
-def test_threads_may_call_it_at_once(history: History) -> None:
+def test_concurrent_threads(history: History) -> None:
     failures: list[BaseException] = []
 
     def talk(number: int) -> None:
         try:
             conversation = conversation_of()
-            save(history, conversation)
+            history.put(conversation)
             for _ in range(15):
                 message = conversation.add(USER, f"thread {number}")
                 assert history.put(conversation, [message])
@@ -251,12 +249,12 @@ def test_threads_may_call_it_at_once(history: History) -> None:
     assert history.take_notices() == []
 
 
-def test_reading_does_not_wait_for_a_writer(history: History) -> None:
+def test_readers_do_not_wait_for_writers(history: History) -> None:
     conversation = conversation_of("question")
-    kept(history, conversation)
+    store_and_reload(history, conversation)
     other = sqlite3.connect(history.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    writing = threading.Thread(target=save, args=(history, conversation))
+    writing = threading.Thread(target=history.put, args=(conversation,))
     writing.start()
     try:
         # That one waits for `other`, which goes on only after this:
@@ -270,7 +268,7 @@ def test_reading_does_not_wait_for_a_writer(history: History) -> None:
     assert history.trouble is None
 
 
-def test_the_file_is_durable_and_private(history: History) -> None:
+def test_file_is_durable_and_private(history: History) -> None:
     writer = connect(history.path, "rw", 1.0)
     prepare(writer, 1.0)
 
@@ -285,11 +283,11 @@ def test_the_file_is_durable_and_private(history: History) -> None:
     assert stat.S_IMODE(history.path.parent.stat().st_mode) == 0o700
 
 
-def test_closed_it_takes_nothing(history: History) -> None:
+def test_closed_history_refuses_writes(history: History) -> None:
     conversation = conversation_of("question")
     history.close()
     history.close()
-    assert not save(history, conversation)
+    assert not history.put(conversation)
     assert history.list() == []
     with pytest.raises(HistoryError, match="closed"):
         history.load(conversation.id)

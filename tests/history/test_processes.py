@@ -15,12 +15,12 @@ from tests.history.histories import rows
 
 pytestmark = pytest.mark.nightly
 
-TALK = """
+PROGRAM = """
 import sys
 from pathlib import Path
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
-from tests.history.histories import save
+
 
 # Messages of its own and in a conversation that all share, as fast as it can.
 name, path, shared, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -30,7 +30,7 @@ common = Conversation(id=shared, title="shared")
 for number in range(count):
     for conversation in (own, common):
         message = conversation.add(USER, f"{name} says {number}")
-        assert save(history, conversation), history.trouble
+        assert history.put(conversation), history.trouble
         assert history.put(conversation, [message]), history.trouble
     answer = own.add(ASSISTANT, "", state=STREAMING)
     for word in range(3):
@@ -44,20 +44,19 @@ print("done")
 """
 
 
-def talking(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
-    return running(*map(str, arguments), command=(sys.executable, "-c", TALK))
+def run_writer(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running(*map(str, arguments), command=(sys.executable, "-c", PROGRAM))
 
 
-def test_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
-    """They also make the file at the same moment."""
+def test_concurrent_processes(tmp_path: Path) -> None:
     path, shared, count = tmp_path / "history.db", "f" * 32, 25
     with (
-        talking("ann", path, shared, count) as first,
-        talking("bob", path, shared, count) as second,
-        talking("cid", path, shared, count) as third,
+        run_writer("ann", path, shared, count) as first,
+        run_writer("bob", path, shared, count) as second,
+        run_writer("cid", path, shared, count) as third,
     ):
-        talkers = [first, second, third]
-        assert [line(each.stdout) for each in talkers] == ["done\n"] * 3
+        writers = [first, second, third]
+        assert [line(each.stdout) for each in writers] == ["done\n"] * 3
     history = History(path)
     summaries = {each.title: each for each in history.list()}
     assert {title: each.messages for title, each in summaries.items()} == {

@@ -36,8 +36,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     history.close()
 
 
-def found(history: History, query: str) -> set[int]:
-    """Numbers of the texts."""
+def hits(history: History, query: str) -> set[int]:
+    """The numbers of the texts found."""
     return {int(hit.conversation[0]) for hit in history.search(query)}
 
 
@@ -89,32 +89,32 @@ def found(history: History, query: str) -> set[int]:
         ("fox\0dog", {0}),
     ],
 )
-def test_searches(history: History, query: str, numbers: set[int]) -> None:
-    assert found(history, query) == numbers
+def test_search_queries(history: History, query: str, numbers: set[int]) -> None:
+    assert hits(history, query) == numbers
 
 
 @settings(deadline=None)
 @given(st.text(alphabet='"*+-^(){}:AND OR NEAR\0\\;%_\x02\x03aé编', max_size=30))
-def test_no_syntax_is_an_error(history: History, query: str) -> None:
+def test_any_query_is_valid(history: History, query: str) -> None:
     history.search(query)
     assert history.trouble is None
 
 
-def test_snippets_mark_what_was_found(history: History) -> None:
+def test_snippets_mark_hits(history: History) -> None:
     (hit,) = history.search("brown fo")
     assert (hit.role, hit.title, hit.message is not None) == (USER, "Number 0", True)
     assert [text for text, marked in hit.parts if marked] == ["brown", "fox"]
     assert "".join(text for text, _ in hit.parts).startswith("The quick brown fox jumps")
 
 
-def test_snippets_have_no_control_characters_but_their_marks(history: History) -> None:
+def test_snippets_have_no_other_control_characters(history: History) -> None:
     (hit,) = history.search("characters")
     text = "".join(text for text, _ in hit.parts)
     assert text == "control characters [31m and lines file5.txt"
     assert hit.parts == [("control ", False), ("characters", True), (text[18:], False)]
 
 
-def test_titles_come_first_and_the_newest_before_the_old(tmp_path: Path) -> None:
+def test_search_order(tmp_path: Path) -> None:
     history = History(tmp_path / "history.db")
     for number in range(3):
         conversation = Conversation(title="walrus" if number == 0 else "x", titled_by="user")
@@ -133,7 +133,7 @@ def test_titles_come_first_and_the_newest_before_the_old(tmp_path: Path) -> None
     history.close()
 
 
-def test_a_long_conversation_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_hits_per_conversation_are_limited(tmp_path: Path) -> None:
     history = History(tmp_path / "history.db")
     for words, title in ((1, "old"), (200, "long")):
         conversation = Conversation(title=title, titled_by="user")

@@ -14,7 +14,7 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
-from tests.history.histories import as_on_disk, conversation_of, locked, rows, writing
+from tests.history.histories import as_on_disk, conversation_of, locked, rows, writes_blocked
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
@@ -28,24 +28,21 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def troubles() -> list[str]:
     return []
 
 
 @pytest.fixture
-def writer(history: History, told: list[str]) -> Iterator[HistoryWriter]:
-    writer = HistoryWriter(lambda: history, on_trouble=told.append)
+def writer(history: History, troubles: list[str]) -> Iterator[HistoryWriter]:
+    writer = HistoryWriter(lambda: history, on_trouble=troubles.append)
     yield writer
     writer.close()
 
 
-def test_what_is_told_is_what_it_was_when_it_was_told(
-    history: History, writer: HistoryWriter
-) -> None:
-    """Block the writer, so that everything changes before it is written."""
+def test_queued_state_is_a_snapshot(history: History, writer: HistoryWriter) -> None:
     release = threading.Event()
     conversation = conversation_of("one")
-    with writing(history):
+    with writes_blocked(history):
         holding = threading.Thread(target=release.wait)
         holding.start()
         answer = conversation.add(ASSISTANT, "half", state="stopped")
@@ -66,26 +63,23 @@ def test_what_is_told_is_what_it_was_when_it_was_told(
     assert (last.content, last.stats, last.spans) == ("half", {"by": {"ngram": 1}}, [(4, "target")])
 
 
-def test_of_a_growing_answer_the_newest_state_is_written(
-    history: History, writer: HistoryWriter
-) -> None:
-    """On a slow disk, of the states that arrive during a write only the last is written."""
+def test_streaming_states_are_coalesced(history: History, writer: HistoryWriter) -> None:
     conversation = conversation_of("one")
     assert writer.put(conversation, conversation.path()[0]).result(SOON)
     answer = conversation.add(ASSISTANT, "", state=STREAMING)
-    with writing(history):
+    with writes_blocked(history):
         for number in range(500):
             answer.content += f"{number} "
             writer.streaming(conversation, answer)
     assert writer.flush(SOON)
-    assert growing(history) == [(answer.content,)]
+    assert streaming_contents(history) == [(answer.content,)]
     answer.content += "more"
     writer.streaming(conversation, answer)
     writer.close()
-    assert growing(history) == [(answer.content,)]
+    assert streaming_contents(history) == [(answer.content,)]
 
 
-def test_what_another_program_deletes_while_it_is_answered_is_kept_whole(
+def test_conversation_deleted_elsewhere_is_restored(
     history: History, writer: HistoryWriter
 ) -> None:
     conversation = conversation_of("one", "two", "three")
@@ -105,11 +99,11 @@ def test_what_another_program_deletes_while_it_is_answered_is_kept_whole(
     assert as_on_disk(history, conversation) == conversation
 
 
-def growing(history: History) -> list[tuple[object, ...]]:
+def streaming_contents(history: History) -> list[tuple[object, ...]]:
     return rows(history.path, "SELECT content FROM messages WHERE state = 'streaming'")
 
 
-def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
+def test_failing_listener_does_not_stop_the_writer(history: History) -> None:
     def fail(text: str) -> None:
         raise RuntimeError(text)
 
@@ -121,21 +115,21 @@ def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
     assert as_on_disk(history, conversation) == conversation
 
 
-def test_what_cannot_be_written_at_all_does_not_stop_it(
-    history: History, writer: HistoryWriter, told: list[str]
+def test_unwritable_message_does_not_stop_the_writer(
+    history: History, writer: HistoryWriter, troubles: list[str]
 ) -> None:
     conversation = conversation_of("one")
     broken = conversation.add(USER, "two")
     broken.created = object()  # type: ignore[assignment]
     assert writer.put(conversation, broken).result(SOON) is False
-    assert told
+    assert troubles
     broken.created = 1.0
     assert writer.put(conversation, broken).result(SOON)
     assert as_on_disk(history, conversation) == conversation
 
 
 @pytest.mark.nightly
-def test_a_program_that_forgets_to_close_it_loses_nothing(tmp_path: Path) -> None:
+def test_exit_without_close_loses_nothing(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path

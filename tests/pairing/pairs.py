@@ -30,7 +30,7 @@ def model(
     architecture: str = "llama",
     experts: tuple[int, int] | None = None,
 ) -> Path:
-    """Write one: by default all agree, but for width and layers."""
+    """Write a model; by default, models differ only in width and layers."""
     special = {"bos": 0, "eos": 1} if special is None else special
     if types is None:
         types = [3 if i in controls else 1 for i in range(len(tokens))]

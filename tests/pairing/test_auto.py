@@ -38,59 +38,57 @@ def target(here: Path) -> Path:
     return model(here / "target.gguf", width=512, layers=8)
 
 
-def decided(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
+def decide_draft(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
     models = [one for one in local_models() if one.source != "built-in"]
     return decide(read_gguf(target), models, known or {}, Options(**options), accelerated=False)
 
 
-def test_the_most_promising_draft_is_taken(here: Path, target: Path) -> None:
+def test_draft_with_the_largest_gain_is_chosen(here: Path, target: Path) -> None:
     model(here / "large.gguf", width=448, layers=8)
     good = model(here / "good.gguf", width=128)
     model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
     model(here / "stranger.gguf", width=128, add_bos=False)
-    choice = decided(target)
+    choice = decide_draft(target)
     assert choice.draft == good
     assert choice.why.startswith("using good.gguf as draft model (expected")
     good.unlink()
-    assert decided(target).draft == here / "stranger.gguf"
+    assert decide_draft(target).draft == here / "stranger.gguf"
 
 
-def test_what_would_not_pay_is_not_taken(here: Path, target: Path) -> None:
+def test_no_fitting_draft(here: Path, target: Path) -> None:
+    assert "no smaller model here fits" in decide_draft(target).why
     model(here / "half.gguf", width=512, layers=5)
-    choice = decided(target)
+    choice = decide_draft(target)
     assert choice.draft is None
     assert "half.gguf fits best, and would not make it faster" in choice.why
-
-
-def test_nothing_fits(here: Path, target: Path) -> None:
-    assert "no smaller model here fits" in decided(target).why
+    (here / "half.gguf").unlink()
     model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
-    choice = decided(target, cross_vocabulary="off")
+    choice = decide_draft(target, cross_vocabulary="off")
     assert choice.draft is None
     assert "other.gguf: the vocabularies differ: token 5 is 'c' in the target" in choice.why
 
 
-def test_another_vocabulary_will_do_if_nothing_better_is_here(here: Path, target: Path) -> None:
+def test_other_vocabulary_is_the_last_choice(here: Path, target: Path) -> None:
     tokens = (*TOKENS[:5], "x", *TOKENS[6:])
     model(here / "crow.gguf", width=128, name="Crow", tokens=tokens)
-    assert decided(target).draft is None, "it is a stranger as well"
+    assert decide_draft(target).draft is None, "it is a stranger as well"
     other = model(here / "other.gguf", width=128, tokens=tokens)
-    assert decided(target).draft == other
+    assert decide_draft(target).draft == other
     good = model(here / "good.gguf", width=128)
-    assert decided(target).draft == good
+    assert decide_draft(target).draft == good
 
 
-def test_what_would_not_fit_into_memory_is_not_taken(
+def test_draft_must_fit_into_memory(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = model(here / "good.gguf", width=128)
     need = sum(memory_of_pair(read_gguf(target), read_gguf(good), PairUse()), MemoryNeed())
     with monkeypatch.context() as patch:
         patch.setattr("localspec.pairing.rules.available", lambda: (need.least - 1, 1 << 40))
-        assert decided(target).draft is None
-        assert decided(target, kv_type_k="q8_0", kv_type_v="q8_0").draft == good
+        assert decide_draft(target).draft is None
+        assert decide_draft(target, kv_type_k="q8_0", kv_type_v="q8_0").draft == good
         patch.setattr("localspec.pairing.rules.available", lambda: (1 << 20, 1 << 40))
-        choice = decided(target)
+        choice = decide_draft(target)
         assert (choice.draft, choice.temporary) == (None, True)
         assert "not enough memory for good.gguf" in choice.why
         assert choose(target, OPTIONS).temporary
@@ -98,18 +96,18 @@ def test_what_would_not_fit_into_memory_is_not_taken(
     assert choose(target, OPTIONS).draft == good
 
 
-def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:
+def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
     good, other = model(here / "good.gguf", width=128), model(here / "other.gguf", width=192)
-    assert decided(target).draft == good
-    choice = decided(target, {other: 2.5})
+    assert decide_draft(target).draft == good
+    choice = decide_draft(target, {other: 2.5})
     assert choice.draft == other
     assert "doctor measured 2.50×" in choice.why
-    choice = decided(target, {good: 0.9, other: 0.8})
+    choice = decide_draft(target, {good: 0.9, other: 0.8})
     assert choice.draft is None
     assert "good.gguf fits best, and was measured not to make it faster" in choice.why
 
 
-def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target: Path) -> None:
+def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
     draft = model(here / "draft.gguf")
     other = model(here / "other.gguf")
     store(target, draft, 1.5, OPTIONS)
@@ -124,7 +122,7 @@ def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target
     assert of_target(here / "missing.gguf", OPTIONS) == {}
 
 
-def test_a_choice_is_remembered_until_files_come_or_go(
+def test_choice_is_cached_until_files_change(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = model(here / "good.gguf", width=128)
@@ -169,7 +167,7 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     assert speed() > speed(template=None)
 
 
-def test_forecasts_know_the_processor_and_the_experts(
+def test_forecasts_depend_on_processor_and_experts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels_file, "library_path", lambda: Path(__file__))
@@ -206,7 +204,7 @@ def large(here: Path) -> Path:
     return sized_llama(here / "large.gguf", layers=3)
 
 
-def test_load_takes_it_and_says_so(large: Path) -> None:
+def test_load_opens_and_reports_the_choice(large: Path) -> None:
     options = ModelOptions(context=256, threads=1)
     with localspec.load(large, options=options) as engine:
         assert engine.draft is not None
@@ -219,8 +217,8 @@ def test_load_takes_it_and_says_so(large: Path) -> None:
         assert engine.why_no_draft is None
 
 
-def test_a_draft_that_fails_to_open_is_done_without(here: Path, large: Path) -> None:
-    """Its metadata are fine, but tensors that the architecture needs are missing."""
+def test_draft_that_fails_to_open_is_left_out(here: Path, large: Path) -> None:
+    """Its metadata are valid, but tensors are missing."""
     vocabulary = read_gguf(large).array("tokenizer.ggml.tokens")
     assert vocabulary is not None
     name = "llama-1024x3"  # as the target calls itself
@@ -234,9 +232,7 @@ def test_a_draft_that_fails_to_open_is_done_without(here: Path, large: Path) -> 
         localspec.load(large, draft=here / "hollow.gguf", options=ModelOptions(context=256))
 
 
-def test_the_embedded_target_keeps_its_own_without_looking_around(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_embedded_target_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object, **__: object) -> Iterator[LocalModel]:
         raise AssertionError("looked around")
 
@@ -246,11 +242,11 @@ def test_the_embedded_target_keeps_its_own_without_looking_around(
         assert (engine.why_draft, engine.why_no_draft) == (None, None)
 
 
-def test_the_draft_to_download_is_named(here: Path) -> None:
+def test_draft_to_download_is_named(here: Path) -> None:
     for name, get in (
         ("Qwen3-8B-Q4_K_M", "get one with: localspec pull qwen3-0.6b"),
         ("my-own-model", "name one with --draft"),
     ):
         target = model(here / f"{name}.gguf")
-        assert decided(target).why.endswith(get)
+        assert decide_draft(target).why.endswith(get)
         target.unlink()

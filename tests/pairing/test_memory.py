@@ -17,7 +17,6 @@ import pytest
 import localspec
 from localspec import ModelOptions
 from localspec.gguf.dimensions import Dimensions, n_layers
-from localspec.gguf.file import GGUFFile
 from localspec.gguf.projectors import image_compute, image_overhead
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
@@ -66,8 +65,8 @@ def files(
     return found
 
 
-def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
-    """Bytes that a process of its own takes for opening and using them."""
+def measure_memory(*wanted: tuple[Path, dict[str, Any]]) -> int:
+    """Measure the bytes that a separate process takes to open and use models."""
     told = json.dumps([[str(path), options] for path, options in wanted])
     done = subprocess.run(
         [sys.executable, "-m", "tests.pairing.resident", told],
@@ -80,7 +79,7 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
     return int(done.stdout)
 
 
-def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
+def predict_memory(path: Path, options: dict[str, Any]) -> MemoryNeed:
     how = options | ({} if status().in_use else {"kernels": "off"})
     return place(read_gguf(path), ModelOptions(**how), 0).host
 
@@ -104,21 +103,23 @@ def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
-def test_resident_memory_is_foretold_within_a_tenth(
+def test_predicted_resident_memory_is_within_ten_percent(
     files: dict[str, Path], name: str, options: dict[str, Any]
 ) -> None:
-    need = foretold(files[name], options)
-    measured = resident((files[name], options))
+    need = predict_memory(files[name], options)
+    measured = measure_memory((files[name], options))
     assert need.total == pytest.approx(measured, rel=TOLERANCE), (
-        f"foretold {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
+        f"predicted {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
     )
 
 
-def _set_aside(path: Path, caplog: pytest.LogCaptureFixture, **options: Any) -> dict[str, float]:
-    """MiB by kind, as llama.cpp's log has them."""
-    said = ModelOptions(threads=1, gpu_layers=0, **options)
-    with caplog.at_level(logging.INFO, "localspec.llama"), Model(path, said) as one:
-        Context(one, said).close()
+def logged_buffers(
+    path: Path, caplog: pytest.LogCaptureFixture, **options: Any
+) -> dict[str, float]:
+    """The buffers in llama.cpp's log: MiB by kind."""
+    used = ModelOptions(threads=1, gpu_layers=0, **options)
+    with caplog.at_level(logging.INFO, "localspec.llama"), Model(path, used) as one:
+        Context(one, used).close()
     found: dict[str, float] = {}
     pattern = re.compile(r"(KV|RS|compute|output|model) buffer size = +([\d.]+) MiB")
     for record in caplog.records:
@@ -140,15 +141,15 @@ def _set_aside(path: Path, caplog: pytest.LogCaptureFixture, **options: Any) -> 
         (tiny_hybrid, {"context": 2048}),
     ],
 )
-def test_caches_and_states_are_foretold_exactly(
+def test_predicted_caches_are_exact(
     write: Callable[[Path], Path],
     options: dict[str, Any],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = write(tmp_path / "a.gguf")
-    found = _set_aside(path, caplog, **options)
-    need = foretold(path, options)
+    found = logged_buffers(path, caplog, **options)
+    need = predict_memory(path, options)
     assert need.kv / MIB == pytest.approx(found.get("KV", 0.0) + found.get("RS", 0.0), abs=0.011)
 
 
@@ -163,21 +164,18 @@ def test_caches_and_states_are_foretold_exactly(
         ({"heads": 8}, {"context": 4096, "flash_attention": "off"}),
     ],
 )
-def test_the_buffers_of_a_pass_are_foretold_roughly(
-    shape: dict[str, int],
-    options: dict[str, Any],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+def test_predicted_compute_buffers(
+    shape: dict[str, int], options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     defaults: dict[str, Any] = {"dim": 256, "heads": 4, "ff": 1024, "layers": 2}
     path = tiny_llama(tmp_path / "a.gguf", **defaults | shape)
-    found = _set_aside(path, caplog, **options)
+    found = logged_buffers(path, caplog, **options)
     need = Dimensions(read_gguf(path), ModelOptions(**options)).compute()
     assert need / MIB == pytest.approx(found["compute"], rel=0.15)
 
 
 @pytest.mark.nightly
-def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: Path) -> None:
+def test_tied_output_is_counted_twice_on_a_device(draft_path: Path) -> None:
     file, use = read_gguf(draft_path), ModelOptions(context=512)
     assert place(file, use, 0).device == MemoryNeed()
     everything = place(file, use, -1)
@@ -188,7 +186,7 @@ def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: 
 
 
 @pytest.mark.nightly
-def test_as_many_layers_as_fit(target_path: Path) -> None:
+def test_most_layers_that_fit(target_path: Path) -> None:
     file, use = read_gguf(target_path), ModelOptions(context=512)
     whole = place(file, use, -1).device.total
     assert most_layers(file, use, 2 * whole).layers == n_layers(file) + 1
@@ -199,7 +197,8 @@ def test_as_many_layers_as_fit(target_path: Path) -> None:
     assert place(file, use, some.layers + 1).device.total > 0.9 * int(whole * 0.8)
 
 
-def _latent(path: Path) -> GGUFFile:
+@pytest.mark.nightly
+def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     own = {
         "block_count": 2,
         "embedding_length": 64,
@@ -211,21 +210,13 @@ def _latent(path: Path) -> GGUFFile:
         "attention.value_length_mla": 128,
     }
     tensors = [Tensor(f"blk.{n}.attn_kv_a_mqa.weight", (64, 4), offset=n * 1024) for n in range(2)]
-    return read_gguf(
-        write_model(path, architecture="deepseek2", own=own, tensors=tensors, data=2048)
-    )
+    path = tmp_path / "a.gguf"
+    write_model(path, architecture="deepseek2", own=own, tensors=tensors, data=2048)
+    assert place(read_gguf(path), ModelOptions(context=256), 0).host.kv == 2 * 256 * 576 * 2
 
 
 @pytest.mark.nightly
-def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
-    assert (
-        place(_latent(tmp_path / "a.gguf"), ModelOptions(context=256), 0).host.kv
-        == 2 * 256 * 576 * 2
-    )
-
-
-@pytest.mark.nightly
-def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
+def test_absurd_metadata_give_a_number(tmp_path: Path) -> None:
     path = model(tmp_path / "a.gguf", context=1 << 31, layers=2)
     data = path.read_bytes()
     for name in ("block_count", "attention.head_count", "embedding_length"):
@@ -237,9 +228,7 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_draft_model_holds_the_latest_of_a_long_text(
-    tmp_path: Path, target_path: Path, draft_path: Path
-) -> None:
+def test_draft_cache_is_limited(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
     use, target = PairUse(options=ModelOptions(context=8192)), read_gguf(target_path)
     with localspec.load(target_path, draft=draft_path, context=8192) as engine:
         held = inside.contexts(engine)[1].capacity
@@ -253,7 +242,7 @@ def test_a_draft_model_holds_the_latest_of_a_long_text(
 
 
 @pytest.mark.nightly
-def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:
+def test_remote_target_needs_little_memory(target_path: Path, draft_path: Path) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
     here, other = memory_of_pair(target, draft, PairUse(options=ModelOptions(context=1024)))
     rest, same = memory_of_pair(
@@ -270,19 +259,21 @@ def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_pat
 
 @pytest.fixture
 def options(tmp_path: Path, target_path: Path) -> ModelOptions:
-    """Those of the embedded target with both, 16 and 33 MiB."""
+    """Options with an adapter of 16 MiB and a projector of 33 MiB for the embedded target."""
     adapter = lora(tmp_path / "lora.gguf", target_path, ending="ffn_down.weight", rank=512)
     eye = projector(tmp_path / "eye.gguf", 384, dim=512, hidden=2048, side=336, patch=14)
     return ModelOptions(context=512, lora=str(adapter), mmproj=eye)
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
-def test_resident_memory_is_foretold_with_both(options: ModelOptions, target_path: Path) -> None:
+def test_predicted_memory_with_adapter_and_projector(
+    options: ModelOptions, target_path: Path
+) -> None:
     need = place(read_gguf(target_path), options, 0).host
     said = {"context": 512, "lora": str(options.adapters[0].path), "mmproj": str(options.mmproj)}
-    measured = resident((target_path, said))
+    measured = measure_memory((target_path, said))
     assert need.total == pytest.approx(measured, rel=TOLERANCE), (
-        f"foretold {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
+        f"predicted {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
     )
 
 
@@ -295,17 +286,17 @@ def test_resident_memory_is_foretold_with_both(options: ModelOptions, target_pat
     ],
     ids=["feed-forward", "attention", "pixels"],
 )
-def test_what_an_image_takes_is_foretold_as_llama_cpp_reports_it(
+def test_predicted_image_buffers(
     shape: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = projector(tmp_path / "eye.gguf", 64, **shape)
-    said = ModelOptions(context=512, threads=1, gpu_layers=0)
+    options = ModelOptions(context=512, threads=1, gpu_layers=0)
     with (
         caplog.at_level(logging.INFO, "localspec.llama"),
-        Model(tiny_llama(tmp_path / "a.gguf"), said) as one,
+        Model(tiny_llama(tmp_path / "a.gguf"), options) as one,
     ):
         caplog.clear()
-        eye = Projector(path, one, said)
+        eye = Projector(path, one, options)
         rows = [part.rows() for part in eye.parts("key", png(0)) if isinstance(part, PicturePart)]
         eye.close()
     found = re.findall(r"compute buffer size = +([\d.]+) MiB", caplog.text)
@@ -313,7 +304,7 @@ def test_what_an_image_takes_is_foretold_as_llama_cpp_reports_it(
     assert image_compute(read_gguf(path)) / MIB == pytest.approx(measured, rel=0.15)
 
 
-def test_they_lie_where_the_layers_do(options: ModelOptions, target_path: Path) -> None:
+def test_adapter_and_projector_placement(options: ModelOptions, target_path: Path) -> None:
     file, without = read_gguf(target_path), ModelOptions(context=512)
     (adapter,), projector = adapters_and_projector(options)
     assert projector is not None
@@ -331,7 +322,7 @@ def test_they_lie_where_the_layers_do(options: ModelOptions, target_path: Path) 
     assert fit.layers <= n_layers(file), "with them the device is too small"
 
 
-def test_each_of_a_pair_has_its_own(
+def test_target_and_draft_have_separate_adapters(
     options: ModelOptions, tmp_path: Path, target_path: Path, draft_path: Path
 ) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
@@ -350,9 +341,7 @@ def test_each_of_a_pair_has_its_own(
     assert kept[0] == kept[1], "none stays here"
 
 
-def test_auto_sees_that_a_projector_leaves_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_counts_the_projector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = move_to(tmp_path, monkeypatch)
     target = model(here / "target.gguf", width=512, layers=8)
     draft = model(here / "good.gguf", width=128)

@@ -52,21 +52,22 @@ def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
     return judged
 
 
-def not_ok(report: PairVerdict) -> list[str]:
+def failed_rules(report: PairVerdict) -> list[str]:
     return [check.rule for check in report.checks if check.verdict != "ok"]
 
 
-def the(report: PairVerdict, rule: str) -> Check:
+def check_of(report: PairVerdict, rule: str) -> Check:
     (found,) = [check for check in report.checks if check.rule == rule]
     return found
 
 
-def test_a_good_pair_passes_every_rule(pair: Callable[..., PairVerdict]) -> None:
+def test_good_pair_passes_every_rule(pair: Callable[..., PairVerdict]) -> None:
     report = pair()
     assert tuple(check.rule for check in report.checks) == RULES
     assert {check.verdict for check in report.checks} == {"ok"}
     assert all(check.next_step is None for check in report.checks)
     assert (report.usable, report.why_not) == (True, None)
+    assert failed_rules(pair(context=1024, judged_with=1024)) == []
 
 
 SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
@@ -117,13 +118,13 @@ SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
         ({"template": None}, "chat template", "warn", "Only the target has one"),
     ],
 )
-def test_one_rule_violated(
+def test_each_rule_can_fail(
     pair: Callable[..., PairVerdict], draft: dict[str, Any], rule: str, verdict: str, evidence: str
 ) -> None:
     report = pair(**draft)
     others = {"special tokens"} if rule == "token ids" else set()
-    assert set(not_ok(report)) - others == {rule}
-    check = the(report, rule)
+    assert set(failed_rules(report)) - others == {rule}
+    check = check_of(report, rule)
     assert check.verdict == verdict
     assert evidence in check.evidence
     assert (check.next_step is not None) == (verdict != "unknown")
@@ -131,26 +132,25 @@ def test_one_rule_violated(
     assert report.why_not == (check.evidence if verdict == "fail" else None)
 
 
-def test_memory(pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch) -> None:
-    def has(available: int, total: int) -> None:
+def test_memory_rule(pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_memory(available: int, total: int) -> None:
         monkeypatch.setattr(rules, "available", lambda: (available, total))
 
-    assert the(pair(), "memory").verdict == "ok"
-    assert "f16 caches for 2048 tokens" in the(pair(), "memory").evidence
-    has(1 << 20, 1 << 40)
-    assert the(pair(), "memory").verdict == "warn"
-    has(1 << 20, 1 << 20)
+    assert check_of(pair(), "memory").verdict == "ok"
+    assert "f16 caches for 2048 tokens" in check_of(pair(), "memory").evidence
+    set_memory(1 << 20, 1 << 40)
+    assert check_of(pair(), "memory").verdict == "warn"
+    set_memory(1 << 20, 1 << 20)
     report = pair()
-    assert the(report, "memory").verdict == "fail"
+    assert check_of(report, "memory").verdict == "fail"
     assert "They do not fit" in (report.why_not or "")
-    has(*(psutil.virtual_memory().total,) * 2)
-    assert the(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
+    set_memory(*(psutil.virtual_memory().total,) * 2)
+    assert (
+        check_of(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
+    )
 
 
-def test_what_a_device_holds_takes_no_main_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Machines with a large GPU and little main memory are common."""
+def test_device_memory_is_not_main_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = read_gguf(model(tmp_path / "target.gguf", width=512, layers=8))
     draft = read_gguf(model(tmp_path / "draft.gguf", width=128))
     alone, none = memory_of_pair(target, draft, PairUse())
@@ -158,7 +158,9 @@ def test_what_a_device_holds_takes_no_main_memory(
     monkeypatch.setattr(rules, "available", lambda: (room, room))
 
     def verdict(device_free: int) -> str:
-        return the(judge_files(target, draft, PairUse(device_free=device_free)), "memory").verdict
+        return check_of(
+            judge_files(target, draft, PairUse(device_free=device_free)), "memory"
+        ).verdict
 
     assert none.total < room
     assert verdict(0) == "fail"
@@ -166,32 +168,27 @@ def test_what_a_device_holds_takes_no_main_memory(
     assert verdict(alone.total // 10) == "fail", "most of it stays in main memory"
 
 
-def test_a_context_that_is_asked_for_is_what_counts(pair: Callable[..., PairVerdict]) -> None:
-    assert the(pair(context=1024, judged_with=1024), "context").verdict == "ok"
-
-
 @pytest.mark.parametrize("which", ["target", "draft"])
-def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], which: str) -> None:
+def test_extra_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], which: str) -> None:
     more: dict[str, Any] = {"tokens": (*TOKENS, "[PAD1]", "[PAD2]")}
     report = pair(target=more) if which == "target" else pair(**more)
-    assert not_ok(report) == []
-    assert "the first 14 tokens" in the(report, "token ids").evidence
+    assert failed_rules(report) == []
+    assert "the first 14 tokens" in check_of(report, "token ids").evidence
 
 
-def test_tokens_that_only_the_target_has_are_too_many_for_a_draft_that_reads_text(
-    pair: Callable[..., PairVerdict],
-) -> None:
+def test_target_only_tokens_through_text(pair: Callable[..., PairVerdict]) -> None:
     more = (*TOKENS, "<unused1>", "new")
     report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)}, through_text=True)
     assert (
-        "token 15 is 'new' in the target and none in the draft" in the(report, "token ids").evidence
+        "token 15 is 'new' in the target and none in the draft"
+        in check_of(report, "token ids").evidence
     )
     fewer = {"tokens": more[:-1], "controls": (*CONTROLS, 14)}
-    assert not_ok(pair(target=fewer, through_text=True)) == []
-    assert not_ok(pair(tokens=more, through_text=True)) == []
+    assert failed_rules(pair(target=fewer, through_text=True)) == []
+    assert failed_rules(pair(tokens=more, through_text=True)) == []
 
 
-def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
+def test_mixture_counts_active_experts(tmp_path: Path) -> None:
     dense = read_gguf(model(tmp_path / "a.gguf"))
     mixture = read_gguf(model(tmp_path / "b.gguf", experts=(8, 2)))
     assert mixture.n_parameters - dense.n_parameters == 4 * 64 * 64 * 8
@@ -208,13 +205,13 @@ def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
         ("7B", "1B", "ok"),
     ],
 )
-def test_families_by_their_names(
+def test_families_by_name(
     pair: Callable[..., PairVerdict], name: str, other: str, verdict: str
 ) -> None:
-    assert the(pair(target={"name": name}, name=other), "family").verdict == verdict
+    assert check_of(pair(target={"name": name}, name=other), "family").verdict == verdict
 
 
-def test_what_is_no_model_is_the_whole_verdict(tmp_path: Path, draft_path: Path) -> None:
+def test_unusable_file_is_the_only_check(tmp_path: Path, draft_path: Path) -> None:
     bert = tiny_bert(tmp_path / "bert.gguf")
     missing = tmp_path / "missing.gguf"
     for target, draft, rule, words in (
@@ -229,14 +226,14 @@ def test_what_is_no_model_is_the_whole_verdict(tmp_path: Path, draft_path: Path)
         assert check.next_step
 
 
-def test_a_recurrent_target_is_decoded_plainly(tmp_path: Path) -> None:
+def test_recurrent_target_warns(tmp_path: Path) -> None:
     mamba = tiny_mamba(tmp_path / "mamba.gguf")
     report = judge(mamba, mamba)
-    assert the(report, "rollback").verdict == "warn"
+    assert check_of(report, "rollback").verdict == "warn"
 
 
-def test_hostile_metadata_do_not_break_the_judge(tmp_path: Path) -> None:
-    """Every key once with a value of another type."""
+def test_hostile_metadata(tmp_path: Path) -> None:
+    """Each key in turn has a value of another type."""
     good = model(tmp_path / "good.gguf")
     names = list(read_gguf(good).metadata)
     for name in names:
@@ -257,7 +254,6 @@ def _is_control(vocabulary: Vocabulary, token: int) -> bool:
 
 
 def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> None:
-    """What is said from the files is what llama.cpp says of open models' tokens."""
     embedded = tiny_llama(tmp_path / "a.gguf")
     files = [
         embedded,
@@ -307,8 +303,8 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
         ["<｜end▁of▁sentence｜>", "[EOT]", "_<EOT>", "▁<PRE>"],
     ],
 )
-def test_control_tokens_are_those_of_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
-    """Also those that it recognises by their texts, and those that it takes back."""
+def test_control_tokens_match_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
+    """Also tokens that llama.cpp marks or unmarks by their texts."""
     import llama_cpp
 
     from localspec.llama import library

@@ -34,28 +34,37 @@ def item(tmp_path: Path, suite: str, *found: dict[str, Any]) -> SuiteItem:
 
 
 @pytest.mark.parametrize(
-    ("said", "right"),
-    [("The answer is 1005.", True), ("1,005", True), ("First 1005, then 7.", False), ("", False)],
+    ("suite", "question", "answer", "right"),
+    [
+        ("gsm8k", SUM, "The answer is 1005.", True),
+        ("gsm8k", SUM, "1,005", True),
+        ("gsm8k", SUM, "First 1005, then 7.", False),
+        ("gsm8k", SUM, "", False),
+        ("mmlu", CHOICE, "B", True),
+        ("mmlu", CHOICE, "The answer is B.", True),
+        ("mmlu", CHOICE, "C, not B", False),
+        ("mmlu", CHOICE, "4", False),
+        ("humaneval", CODE, "    return 2 * x\n", True),
+        ("humaneval", CODE, "```python\ndef twice(x):\n    return x + x\n```\nIt adds.", True),
+        ("humaneval", CODE, "```python\ndef twice(x):\n    return x\n```", False),
+        ("humaneval", CODE, "Doubling is easy.", False),
+    ],
 )
-def test_the_last_number_counts(tmp_path: Path, said: str, right: bool) -> None:
-    assert item(tmp_path, "gsm8k", SUM).right(said) == right
+def test_answers_are_judged(
+    tmp_path: Path, suite: str, question: dict[str, Any], answer: str, right: bool
+) -> None:
+    """By the last number, by the first letter, or by tests of the code."""
+    assert item(tmp_path, suite, question).right(answer) == right
 
 
-@pytest.mark.parametrize(
-    ("said", "right"), [("B", True), ("The answer is B.", True), ("C, not B", False), ("4", False)]
-)
-def test_the_first_letter_counts(tmp_path: Path, said: str, right: bool) -> None:
-    found = item(tmp_path, "mmlu", CHOICE)
-    assert found.right(said) == right
+def test_header_row_is_skipped(tmp_path: Path) -> None:
+    header = {"subject": "s", "question": "question", "choices": ["a"], "answer": "answer"}
+    found = item(tmp_path, "mmlu", header, CHOICE)
+    assert found.id == "sums/2"
     assert "B. 4\n" in found.prompt
 
 
-def test_names_of_columns_are_no_question(tmp_path: Path) -> None:
-    header = {"subject": "s", "question": "question", "choices": ["a"], "answer": "answer"}
-    assert item(tmp_path, "mmlu", header, CHOICE).id == "sums/2"
-
-
-def test_choices_are_shuffled_the_same_way_every_time(tmp_path: Path) -> None:
+def test_choices_are_shuffled_reproducibly(tmp_path: Path) -> None:
     one, two = item(tmp_path, "truthfulqa", TRUTH), item(tmp_path, "truthfulqa", TRUTH)
     assert one.prompt == two.prompt
     (letter,) = [line[0] for line in one.prompt.splitlines() if line.endswith(". Salt")]
@@ -63,20 +72,7 @@ def test_choices_are_shuffled_the_same_way_every_time(tmp_path: Path) -> None:
     assert "Water" not in one.prompt
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [
-        ("    return 2 * x\n", True),
-        ("```python\ndef twice(x):\n    return x + x\n```\nIt adds.", True),
-        ("```python\ndef twice(x):\n    return x\n```", False),
-        ("Doubling is easy.", False),
-    ],
-)
-def test_code_is_right_that_passes_its_tests(tmp_path: Path, said: str, right: bool) -> None:
-    assert item(tmp_path, "humaneval", CODE).right(said) == right
-
-
-def test_a_limit_spreads_over_the_file(tmp_path: Path) -> None:
+def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(f"{json.dumps(SUM)}\n" * 10)
     assert [one.id for one in load("gsm8k", path, 3)] == ["1", "4", "7"]
@@ -86,14 +82,14 @@ def test_a_limit_spreads_over_the_file(tmp_path: Path) -> None:
     ("content", "why"),
     [("", "no questions"), ("{}\n", "Line 1"), ("[1]\n", "Line 1"), ('{"answer": 1\n', "Line 1")],
 )
-def test_what_a_file_lacks_is_told(tmp_path: Path, content: str, why: str) -> None:
+def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(content)
     with pytest.raises(UsageError, match=why):
         load("gsm8k", path, None)
 
 
-def test_suites_and_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_suites_and_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="humaneval, mmlu"):
         load("drop", tmp_path, None)
     with pytest.raises(UsageError, match="--file"):

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.skipif("sys.platform == 'win32'")
         ("import math\nassert math.isqrt(9) == 3\nprint('said')", True),
     ],
 )
-def test_a_program_passes_that_runs_to_its_end(program: str, right: bool) -> None:
+def test_program_that_ends_passes(program: str, right: bool) -> None:
     assert programs.passes(program) == right
 
 
@@ -34,16 +34,16 @@ def test_a_program_passes_that_runs_to_its_end(program: str, right: bool) -> Non
     ],
     ids=["memory", "disk", "files", "more time"],
 )
-def test_limits_end_what_goes_beyond(harm: str) -> None:
+def test_resource_limits(harm: str) -> None:
     assert not programs.passes(harm)
 
 
-def test_endless_programs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_programs_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "SECONDS", 0.5)
     assert not programs.passes("import time\nwhile True: time.sleep(0.1)")
 
 
-def test_there_is_no_network() -> None:
+def test_no_network() -> None:
     if not programs.network_is_off():
         pytest.skip("this system does not let users have namespaces")
     assert programs.passes(

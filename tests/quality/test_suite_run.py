@@ -29,14 +29,16 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> SuiteOutcome:
+def run_items(
+    engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY
+) -> SuiteOutcome:
     outcome = SuiteOutcome({"plain": Way(PLAIN), "here": Way(drafting)})
     run_suite(Subject(engine, lambda text: None), ITEMS, sampling, outcome)
     return outcome
 
 
-def test_exact_answers_score_and_read_the_same(engine: Engine) -> None:
-    outcome = asked(engine, Drafting(drafter="model", depth=3))
+def test_exact_answers_are_equal(engine: Engine) -> None:
+    outcome = run_items(engine, Drafting(drafter="model", depth=3))
     assert outcome.complete
     assert outcome.items == 2
     assert outcome.ways["here"].right == outcome.ways["plain"].right
@@ -46,9 +48,7 @@ def test_exact_answers_score_and_read_the_same(engine: Engine) -> None:
     assert outcome.noise == 0.0
 
 
-def test_a_target_that_says_something_else_is_a_fault(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Subject.answer
 
     def wrong(self: Subject, *args: object, **named: object) -> object:
@@ -58,20 +58,20 @@ def test_a_target_that_says_something_else_is_a_fault(
         return said
 
     monkeypatch.setattr(Subject, "answer", wrong)
-    outcome = asked(engine, Drafting())
+    outcome = run_items(engine, Drafting())
     assert [one.position for one in outcome.ways["here"].differences] == [5, 5]
     assert len(outcome.faults) == 2
     assert "here differs from plain decoding at token 5 of fox" in outcome.faults[0]
     assert "here differs" in text("tales", outcome.as_dict())
 
 
-def test_sampled_answers_are_scored_and_not_compared(engine: Engine) -> None:
-    outcome = asked(engine, Drafting(), SamplingParams(temperature=0.8, seed=3))
+def test_sampled_answers_are_only_scored(engine: Engine) -> None:
+    outcome = run_items(engine, Drafting(), SamplingParams(temperature=0.8, seed=3))
     assert len(outcome.ways["here"].right) == 2
     assert outcome.as_dict()["ways"]["here"]["differences"] == []
 
 
-def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
+def test_lossy_rules_and_rounding_are_no_faults() -> None:
     far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
     ways = {
         "plain": Way(PLAIN),
@@ -86,13 +86,13 @@ def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
     assert len(outcome.faults) == 1
 
 
-def test_intervals_are_wilsons() -> None:
+def test_wilson_intervals() -> None:
     assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 6)[0] == 0.0
 
 
-def test_the_command_says_what_came_out(cli: Cli, tmp_path: Path) -> None:
+def test_eval_command(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({"question": "Two and two?", "answer": "#### 4"}) + "\n")
     cli("eval", "mmlu", "--file", str(path)).refused("Line 1")

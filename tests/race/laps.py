@@ -6,7 +6,7 @@ from localspec.race import LOCALSPEC, PLAIN, Lap
 
 
 def sample() -> list[Lap]:
-    """Five tokens each, in five passes and in two."""
+    """Two lanes of five tokens, in five passes and in two."""
     words = ["One ", "two ", "three\n", "four ", "five."]
     plain = [Lap(PLAIN, word, (number,), 1.0 + number) for number, word in enumerate(words)]
     ours = [

@@ -25,7 +25,7 @@ from tests.race.laps import sample
 from tests.support.clock import Clock
 
 
-class MadeUp:
+class ScriptedAnswer:
     """An answer whose steps take so many seconds and bring so many tokens. `measuring`: seconds of
     its first step that are spent measuring passes."""
 
@@ -39,7 +39,7 @@ class MadeUp:
         self.text = ""
         self._clock, self._steps, self._measuring = clock, iter(steps), measuring
 
-    def __iter__(self) -> MadeUp:
+    def __iter__(self) -> ScriptedAnswer:
         return self
 
     def __next__(self) -> Chunk:
@@ -51,29 +51,31 @@ class MadeUp:
         return Chunk(text, tuple(range(tokens)), ("target",) * tokens, None)
 
 
-def laps_of(answers: Sequence[MadeUp], clock: Clock) -> list[Lap]:
-    """The turns of these answers to one question."""
+def run_turns(answers: Sequence[ScriptedAnswer], clock: Clock) -> list[Lap]:
     return list(take_turns([RaceLane(answer) for answer in answers], clock))  # type: ignore[arg-type]
 
 
-def test_the_one_that_is_behind_goes_next() -> None:
+def test_slower_lane_goes_next() -> None:
     clock = Clock()
-    plain = MadeUp(clock, [(1.0, "p", 1)] * 6)
-    ours = MadeUp(clock, [(2.5, "l", 3)] * 2)
-    laps = laps_of([plain, ours], clock)
+    plain = ScriptedAnswer(clock, [(1.0, "p", 1)] * 6)
+    ours = ScriptedAnswer(clock, [(2.5, "l", 3)] * 2)
+    laps = run_turns([plain, ours], clock)
     # At 0 : 0, 1 : 0, 1 : 2.5, 2 : 2.5, 3 : 2.5, 3 : 5, 4 : 5 and 5 : 5.
     assert "".join(lap.text for lap in laps) == "plpplppp"
     assert [lap.seconds for lap in laps] == [1.0, 2.5, 2.0, 3.0, 5.0, 4.0, 5.0, 6.0]
 
 
-def test_measuring_is_no_part_of_a_race() -> None:
+def test_calibration_time_is_excluded() -> None:
     clock = Clock()
-    answers = [MadeUp(clock, [(1.0, "p", 1)]), MadeUp(clock, [(1.0, "l", 1)], measuring=2.0)]
-    laps = laps_of(answers, clock)
+    answers = [
+        ScriptedAnswer(clock, [(1.0, "p", 1)]),
+        ScriptedAnswer(clock, [(1.0, "l", 1)], measuring=2.0),
+    ]
+    laps = run_turns(answers, clock)
     assert [lap.seconds for lap in laps] == [1.0, 1.0]
 
 
-def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
+def test_lead_at_the_last_common_token() -> None:
     ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
     leads = []
     for lap in sample():
@@ -85,9 +87,9 @@ def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
 
 
 def lane(tokens: int, seconds: float, finish: str = "length", **stats: object) -> RaceLane:
-    """An answer of so many tokens, in one pass."""
+    """A lane with an answer of `tokens` tokens, in one pass."""
     clock = Clock()
-    answer = MadeUp(clock, [(seconds, "word " * tokens, tokens)] if tokens else [])
+    answer = ScriptedAnswer(clock, [(seconds, "word " * tokens, tokens)] if tokens else [])
     answer.finish_reason = finish
     found = RaceLane(answer)  # type: ignore[arg-type]
     list(take_turns([found], clock))
@@ -96,7 +98,7 @@ def lane(tokens: int, seconds: float, finish: str = "length", **stats: object) -
 
 
 def outcome(**other: object) -> RaceOutcome:
-    """A race that localspec won, but for what is said."""
+    """A race that localspec won; `other` replaces fields."""
     kept = {
         "plain": lane(100, 4.0, target_passes=100),
         "localspec": lane(100, 2.0, target_passes=40),
@@ -161,12 +163,11 @@ PARTED = TextDifference(7, " a", " the")
         ),
     ],
 )
-def test_the_line_of_figures(other: dict[str, object], told: str) -> None:
+def test_line_of_figures(other: dict[str, object], told: str) -> None:
     assert told in figures(outcome(**other))
 
 
-def test_several_questions_have_a_line_each_and_one_of_all() -> None:
-    """100 tokens in 4 and in 2 seconds, then 100 in 8 and in 1."""
+def test_summary_of_several_questions() -> None:
     second = outcome(plain=lane(100, 8.0, target_passes=100), localspec=lane(100, 1.0))
     first, other, every = summary([outcome(), second], 1.44).splitlines()
     assert first == f"1: {figures(outcome())}"
