@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (149, 10),
     "gguf": (1_899, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_774, 66),
+    "history": (1_770, 63),
     "hub": (1_852, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
