@@ -49,7 +49,7 @@ LAYERS = (
 """From the bottom up; rooms that stand side by side do not rest on one another."""
 INSIDE_TUI = (
     ("rendering", "session"),
-    ("widgets", "preferences", "pasting"),
+    ("widgets", "preferences"),
     ("screens",),
     ("control",),
     ("terminal", "app"),
