@@ -15,7 +15,7 @@ namespace localspec::LOCALSPEC_ISA {
 
 constexpr int PREFETCH_BYTES = 4096;
 
-INLINE void prefetch_ahead(const uint8_t * p) { _mm_prefetch((const char *) p + PREFETCH_BYTES, _MM_HINT_T0); }
+INLINE void prefetch_ahead(const uint8_t * p) { _mm_prefetch((const char *) p + PREFETCH_BYTES, _MM_HINT_NTA); }
 
 INLINE __m256i bytes_at(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
 INLINE __m256 halves_at(const void * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }

@@ -11,15 +11,12 @@ namespace localspec::LOCALSPEC_ISA {
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-// A walk for N tokens. In the middle, computing takes about as long as reading: weights come into L2
-// far ahead, as L1 has few misses outstanding, and from there into L1 shortly before.
-template <int N> INLINE void prefetch_ahead(const uint8_t * p) {
-    if constexpr (N == 1 || N > 8) {
-        _mm_prefetch((const char *) p + 4096, _MM_HINT_T0);
-    } else {
-        _mm_prefetch((const char *) p + 8192, _MM_HINT_T1);
-        _mm_prefetch((const char *) p + 2048, _MM_HINT_T0);
-    }
+// Weights are read once in a pass. The non-temporal hint keeps them from displacing what is used again
+// in L2 and L3, and saves writing them to L3. L1 has few misses outstanding, so that hints may be
+// dropped: each line gets a second one halfway.
+INLINE void prefetch_ahead(const uint8_t * p) {
+    _mm_prefetch((const char *) p + 8192, _MM_HINT_NTA);
+    _mm_prefetch((const char *) p + 4096, _MM_HINT_T0);
 }
 
 INLINE __m512i bytes_at(const void * p) { return _mm512_loadu_si512(p); }
@@ -206,14 +203,14 @@ static void integer_tile(const uint8_t * p, const uint8_t * activations, int blo
     for (int i = 0; i < blocks; i += L::blocks) {
         if constexpr (L::blocks > 1) {
 #pragma GCC unroll 8
-            for (int j = 0; j < L::header; j += 64) prefetch_ahead<N>(p + j);
+            for (int j = 0; j < L::header; j += 64) prefetch_ahead(p + j);
             read_header<T>(p, header);
         }
         const uint8_t * h = p;
         p += L::header;
         for (int j = 0; j < L::blocks; j++) {
 #pragma GCC unroll 9
-            for (int g = 0; g < L::quants + (L::blocks == 1 ? L::header : 0); g += 64) prefetch_ahead<N>(p + g);
+            for (int g = 0; g < L::quants + (L::blocks == 1 ? L::header : 0); g += 64) prefetch_ahead(p + g);
             __m512i w[8];
             __m512 scale[2], minimum[2];
             unpack<T>(p, w);
