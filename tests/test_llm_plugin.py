@@ -23,13 +23,13 @@ def model() -> LlmModel:
     return LlmModel("demo")
 
 
-def test_every_model_here_is_registered() -> None:
+def test_local_models_are_registered() -> None:
     found: list[LlmModel] = []
     llm_plugin.register_models(found.append)
     assert "localspec/demo" in [one.model_id for one in found]
 
 
-def test_an_answer_and_its_figures(model: LlmModel) -> None:
+def test_answer_and_usage(model: LlmModel) -> None:
     response = model.prompt("Tell me a story.", max_tokens=12, temperature=0)
     text = "".join(response)
     assert len(text) > 10
@@ -39,7 +39,7 @@ def test_an_answer_and_its_figures(model: LlmModel) -> None:
     assert again.text() == text
 
 
-def test_a_conversation_remembers(model: LlmModel) -> None:
+def test_conversation_is_continued(model: LlmModel) -> None:
     conversation = llm.Conversation(model=model)
     first = conversation.prompt("Tell me a story.", max_tokens=8, temperature=0)
     first.text()
@@ -48,14 +48,14 @@ def test_a_conversation_remembers(model: LlmModel) -> None:
     assert (second.usage().input or 0) > (first.usage().input or 0) + 8
 
 
-def test_a_schema(model: LlmModel) -> None:
+def test_schema(model: LlmModel) -> None:
     schema = {"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]}
     response = model.prompt("Is it good?", schema=schema, max_tokens=60)
     assert isinstance(json.loads(response.text())["good"], bool)
 
 
-def test_the_command(tmp_path: Path) -> None:
-    """With the entry point that is declared, however this copy of localspec was installed."""
+def test_llm_command(tmp_path: Path) -> None:
+    """Uses the declared entry point, however localspec was installed."""
     root = Path(__file__).parents[1]
     project = (root / "pyproject.toml").read_text(encoding="utf-8")
     (declared,) = re.findall(r"^\[project.entry-points.llm\]\n(\w+) = \"([\w.]+)\"", project, re.M)

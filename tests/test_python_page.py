@@ -21,13 +21,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 PATIENCE = 60.0
 
 
-def test_there_are_examples() -> None:
+def test_page_has_examples() -> None:
     assert len(BLOCKS) >= 5
     assert "](desktop_tool.py)" in PAGE
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_the_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(BLOCKS[number], f"python.md, block {number + 1}", "exec"), {})
     shown = capsys.readouterr().out
     assert len(shown) > 20 or "print" not in BLOCKS[number]
@@ -74,7 +74,7 @@ def assistant(tool: ModuleType) -> Iterator[Any]:
 
 
 def look_until(assistant: Any, condition: Callable[[], bool]) -> None:
-    """What the window's timer does, until something is so."""
+    """Poll as the window's timer does, until a condition holds."""
     began = monotonic()
     while not condition():
         assert monotonic() - began < PATIENCE
@@ -82,7 +82,7 @@ def look_until(assistant: Any, condition: Callable[[], bool]) -> None:
         sleep(0.002)
 
 
-def test_two_answers_come_while_the_window_goes_on(assistant: Any) -> None:
+def test_two_answers_do_not_block_the_window(assistant: Any) -> None:
     fox, bear = TextPane(), TextPane()
     assistant.ask("Tell me a story about a fox.", fox)
     assistant.ask("And about a bear.", bear)
@@ -96,7 +96,7 @@ def test_two_answers_come_while_the_window_goes_on(assistant: Any) -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["in the middle", "while the model loads"])
-def test_one_is_stopped_and_the_other_goes_on(assistant: Any, begun: bool) -> None:
+def test_one_answer_can_be_stopped(assistant: Any, begun: bool) -> None:
     fox, bear = TextPane(), TextPane()
     stop = assistant.ask("Tell me a story about a fox.", fox)
     assistant.ask("And about a bear.", bear)
@@ -107,13 +107,13 @@ def test_one_is_stopped_and_the_other_goes_on(assistant: Any, begun: bool) -> No
     assert "tokens" in (bear.remark or "")
 
 
-def test_closed_in_the_middle(assistant: Any) -> None:
+def test_close_during_an_answer(assistant: Any) -> None:
     pane = TextPane()
     assistant.ask("Tell me a story about a fox.", pane)
     look_until(assistant, lambda: bool(pane.text))
 
 
-def test_a_model_that_is_not_there(tool: ModuleType) -> None:
+def test_missing_model(tool: ModuleType) -> None:
     assistant, pane = tool.Assistant("/nowhere/model.gguf"), TextPane()
     assistant.ask("Tell me a story about a fox.", pane)
     look_until(assistant, lambda: bool(pane.remark))

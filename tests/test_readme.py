@@ -47,7 +47,7 @@ def test_make_targets_exist() -> None:
 
 
 @pytest.mark.parametrize("line", ANSWERS)
-def test_commands_answer(
+def test_run_commands_print_answers(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some make files
@@ -60,19 +60,19 @@ def test_commands_answer(
     assert len(capsys.readouterr().out) > 5
 
 
-def test_several_commands_only_look() -> None:
+def test_read_only_commands_are_found() -> None:
     assert len(LOOKS) >= 7
 
 
 @pytest.mark.parametrize("line", LOOKS)
-def test_commands_that_only_look_succeed(
+def test_read_only_commands_succeed(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     assert main(shlex.split(line)[1:]) == 0
 
 
-def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = [c for kind, c in BLOCKS if kind == "python" and "import localspec" in c]
     greedy = "max_tokens=24, sampling=localspec.SamplingParams(temperature=0.0)"
     exec(compile(code.replace("max_tokens=256", greedy), "README.md", "exec"), {})
@@ -84,7 +84,7 @@ def test_every_drafter_is_listed() -> None:
     assert all(f"`{name}`" in RUN for name in ("auto", "none", "ngram", "model"))
 
 
-def test_the_exit_codes_are_those_of_the_errors() -> None:
+def test_exit_codes_match_the_errors() -> None:
     from localspec import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
@@ -94,7 +94,7 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
     for link in links:
@@ -106,6 +106,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """Of the headings of a page, as forges make them."""
+    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -43,7 +43,6 @@ def executable(path: Path, text: str) -> Path:
 
 
 def read(text: str) -> Report:
-    """What `Report.to_json` wrote."""
     data = json.loads(text)
     assert (data.pop("format"), "Student's t" in data.pop("interval")) == (4, True)
     for pair in data["pairs"]:
@@ -55,7 +54,7 @@ NASTY = 'a|b <i>&"'
 
 
 def a_report() -> Report:
-    """Two suites, two temperatures, a sweep, a failed arm, names with signs."""
+    """A report with two suites, two temperatures, a sweep, a failed arm and special characters."""
     samples = []
     for temperature in (0.0, 0.8):
         for suite in ("story", "copy"):

@@ -128,7 +128,7 @@ def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
 
 @pytest.fixture
 def others() -> list[psutil.Process]:
-    """Children that fixtures of other files keep in this process."""
+    """Child processes of other fixtures."""
     return psutil.Process().children()
 
 
@@ -144,7 +144,7 @@ def children(others: list[psutil.Process]) -> list[psutil.Process]:
         ((), (0, 0, 8)),
     ],
 )
-def test_a_sample_counts_what_follows_the_first_token(
+def test_sample_counts_tokens_after_the_first(
     servers: Servers, flags: tuple[str, ...], counts: tuple[int, int, int | None]
 ) -> None:
     sample = answer(servers(*flags))
@@ -153,7 +153,7 @@ def test_a_sample_counts_what_follows_the_first_token(
     assert (sample.tested, sample.token_ids) == (None, tuple(range(9)))
 
 
-def test_what_the_server_is_asked(
+def test_request_and_arguments(
     servers: Servers, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
@@ -226,7 +226,7 @@ def test_failures(others: list[psutil.Process], servers: Servers, mode: str, mes
     assert not children(others)
 
 
-def test_a_program_that_is_none(servers: Servers, binary: Path) -> None:
+def test_program_that_cannot_run(servers: Servers, binary: Path) -> None:
     no_program = servers()
     binary.chmod(0o600)
     with pytest.raises(UsageError, match="cannot be run: Permission denied"):

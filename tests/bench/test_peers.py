@@ -100,7 +100,7 @@ def llama_token_is_eog(model, token):
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A Python with a package of that name."""
+    """A Python with a stand-in for the package ik_llama_cpp."""
     package = tmp_path / "packages" / "ik_llama_cpp"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -146,7 +146,7 @@ def answer(arm: IkLlama, max_tokens: int = 5, **how: Any) -> Any:
     return arm.generate(PROMPT, **{"temperature": 0.0, "seed": 7} | how, max_tokens=max_tokens)
 
 
-def test_a_sample_counts_what_follows_the_first_token(arms: Arms) -> None:
+def test_sample_counts_tokens_after_the_first(arms: Arms) -> None:
     arm = arms()
     for _ in range(2):
         sample = answer(arm)
@@ -167,7 +167,7 @@ def test_a_sample_counts_what_follows_the_first_token(arms: Arms) -> None:
         ([0.025, 0.9, 0.045 - 1e-6, 0.03], [1]),
     ],
 )
-def test_the_best_few_are_drawn_from(chances: list[float], kept: list[int]) -> None:
+def test_sampling_truncation(chances: list[float], kept: list[int]) -> None:
     row = np.log(np.array(chances, np.float32))
     drawn = [choose(row, 1.0, np.random.default_rng(seed)) for seed in range(2000)]
     shares = np.bincount(drawn, minlength=len(row)) / 2000
@@ -177,7 +177,7 @@ def test_the_best_few_are_drawn_from(chances: list[float], kept: list[int]) -> N
     assert choose(row, 0.0, np.random.default_rng(1)) == 1
 
 
-def test_a_process_that_dies(arms: Arms) -> None:
+def test_process_that_dies(arms: Arms) -> None:
     others = psutil.Process().children()  # of other files' fixtures
     arm = arms(tokens=(12, 13))
     with pytest.raises(NativeError, match=r"before it had answered: GGML_ASSERT.*status 1"):
@@ -188,7 +188,7 @@ def test_a_process_that_dies(arms: Arms) -> None:
         answer(full, 10)
 
 
-def test_what_is_missing(arms: Arms, tmp_path: Path) -> None:
+def test_missing_program_or_module(arms: Arms, tmp_path: Path) -> None:
     others = psutil.Process().children()
     with pytest.raises(UsageError, match="cannot be run: "):
         arms(python=tmp_path / "none")
@@ -206,7 +206,7 @@ NEAR_TIE = 0.1
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)
-def test_llama_cpp_python_says_the_same(draft_path: Path, lookup: int | None) -> None:
+def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
     # One thread: two would spin for each other wherever the tests share a core.
     options = ModelOptions(context=256, threads=1)
     with Model(draft_path, options) as opened:
@@ -256,7 +256,7 @@ def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
 # A pair measured with peers: who takes part, and what is said of who does not.
 
 
-def test_peers_that_do_not_work_are_left_out_with_their_reasons() -> None:
+def test_failing_peers_are_dropped_with_a_reason() -> None:
     python = Path(sys.executable)
     settings = BenchSettings(
         # One thread: two would spin for each other wherever the tests share a core.

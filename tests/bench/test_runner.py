@@ -24,7 +24,7 @@ PROMPTS = [BenchPrompt(f"{s}-{n}", s, "text") for n in range(2) for s in ("story
 
 
 class Scripted(Arm):
-    """Notes what it is asked for; fails or is interrupted at a given answer."""
+    """An arm that logs its calls, and raises `error` at a given answer."""
 
     command = "none"
 
@@ -53,7 +53,7 @@ class Scripted(Arm):
 
 
 class Outcome:
-    """What came of a run of these arms."""
+    """The samples and dropped arms of a run."""
 
     def __init__(
         self, *arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)
@@ -67,7 +67,7 @@ def counts(found: Outcome) -> Counter[str]:
     return Counter(sample.arm for sample in found.samples)
 
 
-def test_suites_one_by_one_and_who_is_first_rotates() -> None:
+def test_suites_in_order_with_rotating_arms() -> None:
     log: list[str] = []
     found = Outcome(*(Scripted(name, log) for name in "abc"))
     assert log[:6] == [f"{name} {what}" for what in ("warms up", "begins") for name in "abc"]
@@ -79,7 +79,7 @@ def test_suites_one_by_one_and_who_is_first_rotates() -> None:
     assert found.dropped == {}
 
 
-def test_a_turn_goes_through_all_suites_at_every_temperature() -> None:
+def test_turns_cover_all_suites_and_temperatures() -> None:
     log: list[str] = []
     found = Outcome(Scripted("a", log), turns=2, temperatures=(0.0, 0.8))
     suites = [f"{s}-{n}" for s in ("story", "copy") for n in range(2)]
@@ -93,7 +93,7 @@ def test_a_turn_goes_through_all_suites_at_every_temperature() -> None:
     assert places == [(0.0, 0), (0.0, 1), (0.8, 0), (0.8, 1)]
 
 
-def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> None:
+def test_practice_answers_are_not_counted() -> None:
     log: list[str] = []
     plain, practising = Scripted("a", log), Scripted("b", log)
     practising.practises = True
@@ -109,7 +109,7 @@ def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> N
     assert counts(found) == {"a": 4}
 
 
-def test_an_arm_may_take_part_in_the_first_turn_alone() -> None:
+def test_arm_of_the_first_turn_only() -> None:
     peer = Scripted("peer", [])
     peer.every_turn = False
     found = Outcome(Scripted("a", []), peer, turns=3)
@@ -122,16 +122,14 @@ def test_an_arm_may_take_part_in_the_first_turn_alone() -> None:
     [(NativeError("The pass failed."), "The pass failed."), (ZeroDivisionError(), None)],
 )
 @pytest.mark.parametrize("at", [0, 2])
-def test_a_failing_arm_is_dropped_and_the_others_go_on(
-    at: int, error: Exception, words: str | None
-) -> None:
+def test_failing_arm_is_dropped(at: int, error: Exception, words: str | None) -> None:
     broken = Scripted("broken", [], at=at, error=error)
     found = Outcome(Scripted("a", []), broken, Scripted("b", []))
     assert counts(found) == Counter({"a": 4, "broken": max(at - 1, 0), "b": 4})
     assert found.dropped == {"broken": words or "ZeroDivisionError"}
 
 
-def test_progress_counts_to_the_end() -> None:
+def test_progress() -> None:
     seen: list[tuple[int, int, str]] = []
     arms = [Scripted("a", []), Scripted("broken", [], at=1, error=NativeError("no"))]
     ask = partial(run, turns=1, max_tokens=99, seed=1, dropped={})
@@ -154,7 +152,7 @@ def engine() -> Iterator[Engine]:
         yield pair
 
 
-def test_all_groups(engine: Engine) -> None:
+def test_groups_of_arms(engine: Engine) -> None:
     arms = localspec_arms(engine, ARMS)
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
@@ -173,7 +171,7 @@ def test_all_groups(engine: Engine) -> None:
     assert arms[-1].command.endswith("--drafter model --depth 3 --greedy-drafts")
 
 
-def test_a_sample_adds_up(engine: Engine) -> None:
+def test_sample_seconds_add_up(engine: Engine) -> None:
     arm = LocalspecArm(engine, "model", Drafting(drafter="model", depth=3))
     found = [arm.generate(FOX, temperature=t, seed=5, max_tokens=24) for t in (0.0, 0.8, 0.8)]
     for sample in found:
@@ -195,10 +193,10 @@ def test_a_sample_adds_up(engine: Engine) -> None:
         (Memory.NONE, [True, True, True, True]),
     ],
 )
-def test_who_forgets_when(
+def test_memory_of_arms(
     engine: Engine, memory: Memory, calibrates: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not known is measured before the answer: two turns of two answers."""
+    """An arm without stored costs calibrates first: two turns of two answers."""
     engine.forget()
     known, stream = [], engine.stream
 

@@ -25,7 +25,7 @@ OPTIONS = ModelOptions(context=256, threads=1)
 
 
 def logits(path: Path) -> np.ndarray:
-    """After every token of TEXT."""
+    """The logits after every token of TEXT."""
     with Model(path, OPTIONS) as model:
         context = Context(model, OPTIONS)
         tokens = model.vocabulary.tokenize(TEXT, special=True, add_bos=True)
@@ -34,7 +34,7 @@ def logits(path: Path) -> np.ndarray:
     return rows
 
 
-def same_function(rows: np.ndarray, expected: np.ndarray) -> None:
+def assert_same_function(rows: np.ndarray, expected: np.ndarray) -> None:
     """Activations are rounded to 8 bits against other maxima: near-ties may flip, no others."""
     best, second = np.sort(expected)[:, ::-1][:, :2].T
     clear = best - second > 0.3
@@ -44,22 +44,22 @@ def same_function(rows: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("quant", ["F16", "Q8_0"])
-def test_target_says_the_same(tmp_path: Path, target_path: Path, quant: str) -> None:
+def test_scaled_target_computes_the_same(tmp_path: Path, target_path: Path, quant: str) -> None:
     path = tmp_path / "new" / "big.gguf"
     scale_model(target_path, path, ModelShape(768, 8, 2048, quant))
-    same_function(logits(path), logits(target_path))
+    assert_same_function(logits(path), logits(target_path))
     assert [file.name for file in path.parent.iterdir()] == ["big.gguf"]
 
 
 @pytest.fixture
 def small_pairs(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
-    """Pair A of small shapes, in a cache folder of its own."""
+    """Replace pair A by small shapes; return the cache folder."""
     pair = ScaledPair(ModelShape(384, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"))
     monkeypatch.setitem(PAIRS, "A", pair)
     return paths.cache_folder() / "scale"
 
 
-def test_pairs_are_written_once(small_pairs: Path) -> None:
+def test_scaled_pairs_are_cached(small_pairs: Path) -> None:
     target, draft = scaled_pair("1b")
     written = {path: path.stat().st_mtime_ns for path in (target, draft)}
     assert {*small_pairs.iterdir()} == written.keys()
@@ -81,7 +81,7 @@ def test_unknown_quantization(tmp_path: Path, draft_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gguf_package(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ImportError(name)
 
@@ -113,11 +113,11 @@ def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
     assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
 
 
-def test_a_shape_as_it_is_typed() -> None:
+def test_parse_shape() -> None:
     assert ModelShape.parse("128X3x256:q4_0") == ModelShape(128, 3, 256, "Q4_0")
 
 
-def test_too_little_room_is_told_before_anything_is_written(
+def test_lack_of_disk_space_is_reported_first(
     tmp_path: Path, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scaled_gguf, "_BESIDE", 1e9)

@@ -36,7 +36,7 @@ def test_built_in_suites_are_mixed(prompts: list[str]) -> None:
     assert len({prompt.id for prompt in loaded}) == 56
 
 
-def test_own_files(tmp_path: Path) -> None:
+def test_prompt_files(tmp_path: Path) -> None:
     mail = write(tmp_path / "mail.jsonl", {"prompt": "Dear"}, {"prompt": "Hi", "id": "short"})
     more = write(
         tmp_path / "more.jsonl",
@@ -64,7 +64,7 @@ def test_turns_and_messages(tmp_path: Path) -> None:
     assert [message["role"] for message in own.messages] == ["system", "user"]
 
 
-def test_the_questions_that_come_with_the_package() -> None:
+def test_packaged_questions() -> None:
     judging, tuning = (load_suites([Path(name)]) for name in ("questions", "questions-tuning"))
     suites = {prompt.suite for prompt in judging}
     assert len(suites) == 13
@@ -84,9 +84,7 @@ def test_the_questions_that_come_with_the_package() -> None:
     assert sum(path.stat().st_size for path in SETS.values()) < 1_000_000
 
 
-def test_a_file_that_exists_comes_before_a_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_precedes_a_packaged_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "questions", {"prompt": "mine"})
     assert [prompt.text for prompt in load_suites([Path("questions")])] == ["mine"]
@@ -143,7 +141,7 @@ GREEDY, PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A model with other markers, and a BOS in its template."""
+    """A model with another template, which writes a BOS."""
     path = tiny_llama(tmp_path_factory.mktemp("other") / "o.gguf", chat_template=TEMPLATE)
     with localspec.load(path, draft=None, options=OPTIONS) as engine:
         yield engine
@@ -166,8 +164,7 @@ def test_stories_for_another_model(other: Engine, story: BenchPrompt) -> None:
     assert render_prompts(other, [plain]) == [plain]
 
 
-def test_the_text_is_read_as_the_messages_are(other: Engine, story: BenchPrompt) -> None:
-    """One BOS, whether the template or the tokenizer writes it."""
+def test_text_and_messages_give_equal_prompts(other: Engine, story: BenchPrompt) -> None:
     (made,) = render_prompts(other, [story])
     seen = []
     for prompt in (made.text, story.messages):
@@ -177,12 +174,12 @@ def test_the_text_is_read_as_the_messages_are(other: Engine, story: BenchPrompt)
     assert seen[0] == seen[1]
 
 
-def test_a_model_without_a_template_reads_the_words(plain_model: Path, story: BenchPrompt) -> None:
+def test_model_without_a_template_reads_the_text(plain_model: Path, story: BenchPrompt) -> None:
     with localspec.load(plain_model, draft=None, options=OPTIONS) as engine:
         assert prompt_for(engine, story) == "Tell me a story about clara."
 
 
-def test_all_turns_follow_the_models_own_answers(engine: Engine) -> None:
+def test_later_turns_contain_the_models_answers(engine: Engine) -> None:
     said = ("Tell me a story about a fox.", "And then?", "Why?")
     asked = BenchPrompt("q", "s", said[0], ({"role": "user", "content": said[0]},), said[1:])
     assert len(render_prompts(engine, [asked])) == 1

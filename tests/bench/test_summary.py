@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,22 +14,27 @@ from localspec.bench.machine import this_machine
 from localspec.bench.report import comparison, markdown, table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import mean_interval
-from localspec.bench.summary import ALL, equalities, summarise
+from localspec.bench.summary import ALL, Cell, equalities, summarise
 from localspec.llama import devices
 from localspec.llama.devices import Device
 from tests.bench.samples import a_report, read, sample
 
 
-def test_speed_is_all_tokens_over_all_seconds_by_the_median_turn() -> None:
+def cell_of(samples: list[Sample], arm: str, suite: str = "story") -> Cell:
+    cell = summarise(samples).cell(arm, suite, 0.0)
+    assert cell is not None
+    return cell
+
+
+def test_speed_is_tokens_by_median_seconds() -> None:
     samples = [sample(turn=turn, seconds=s) for turn, s in enumerate((1.0, 2.0, 90.0))]
     samples.append(sample(prompt="p1", tokens=30, seconds=3.0))
-    cell = summarise(samples).cell("plain", "story", 0.0)
-    assert cell is not None
+    cell = cell_of(samples, "plain")
     assert (cell.prompts, cell.tokens, cell.seconds) == (2, 40.0, 5.0)
     assert cell.tokens_per_second == pytest.approx(8.0)
 
 
-def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
+def test_speed_ups_use_common_prompts_and_geometric_means() -> None:
     samples = []
     for suite, factor in (("story", 4.0), ("copy", 1.0)):
         for number in range(6):
@@ -36,51 +42,37 @@ def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
             samples.append(sample("plain", suite, prompt, seconds=1.0 + number))
             samples.append(sample("planner", suite, prompt, seconds=(1.0 + number) / factor))
         samples.append(sample("planner", suite, "nobody else's", seconds=1e6))
-    summary = summarise(samples)
     for suite, expected in (("story", 4.0), ("copy", 1.0), (ALL, 2.0)):
-        cell = summary.cell("planner", suite, 0.0)
-        assert cell is not None
+        cell = cell_of(samples, "planner", suite)
         assert cell.speed_up == pytest.approx(expected)
         assert cell.interval == pytest.approx((expected, expected))
 
 
 def test_turns_are_paired() -> None:
-    """A turn in which the machine is three times slower is so for both."""
+    """A turn on a slow machine is slow for both arms."""
     samples = [
         sample(arm, turn=turn, seconds=seconds * slow)
         for turn, slow in enumerate((1.0, 3.0, 3.0))
         for arm, seconds in (("plain", 1.0), ("planner", 0.5))
         if not (arm == "plain" and turn == 0)
     ]
-    cell = summarise(samples).cell("planner", "story", 0.0)
-    assert cell is not None
-    assert cell.speed_up == pytest.approx(2.0)
+    assert cell_of(samples, "planner").speed_up == pytest.approx(2.0)
 
 
-def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
-    known = sample(
-        "planner",
-        passes=4,
-        drafted=20,
-        tested=10,
-        accepted=6,
-        draft_seconds=0.25,
-        verify_seconds=0.5,
-        overhead_seconds=0.25,
-    )
+def test_rates_from_counts() -> None:
+    times: Any = {"draft_seconds": 0.25, "verify_seconds": 0.5, "overhead_seconds": 0.25}
+    known = sample("planner", passes=4, drafted=20, tested=10, accepted=6, **times)
     peer = sample("llama-server draft 3", drafted=20, accepted=6)
-    summary = summarise([known, peer, sample()])
-    cell = summary.cell("planner", "story", 0.0)
-    assert cell is not None
+    samples = [known, peer, sample()]
+    cell = cell_of(samples, "planner")
     assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (0.6, 0.3, 2.5)
     assert (cell.draft_share, cell.verify_share, cell.overhead_share) == (0.25, 0.5, 0.25)
-    cell = summary.cell("llama-server draft 3", "story", 0.0)
-    assert cell is not None
+    cell = cell_of(samples, "llama-server draft 3")
     assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (None, 0.3, None)
     assert cell.draft_share is None
 
 
-def test_greedy_answers_are_compared_token_by_token() -> None:
+def test_greedy_answers_are_compared_by_token() -> None:
     samples = [
         sample(token_ids=(1, 2, 3)),
         sample("planner", token_ids=(1, 2, 3)),
@@ -95,7 +87,7 @@ def test_greedy_answers_are_compared_token_by_token() -> None:
     assert found.divergences == (("story", "p0", 1), ("story", "p0", 2))
 
 
-def test_six_prompts_by_hand() -> None:
+def test_interval_of_six_prompts() -> None:
     logs = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])
     found = mean_interval([logs])
     assert found is not None
@@ -104,7 +96,7 @@ def test_six_prompts_by_hand() -> None:
     assert mean_interval([logs[:5]]) is None
 
 
-def test_what_lies_between_suites_is_no_doubt_unless_they_are_single_prompts() -> None:
+def test_interval_over_suites() -> None:
     apart = [np.array([x, x]) for x in (0.0, 1.0, 2.0)]
     assert mean_interval(apart) == pytest.approx((math.e, math.e))
     single = [np.array([x]) for x in (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)]
@@ -132,7 +124,7 @@ def samples() -> list[Sample]:
     ]
 
 
-def test_ratios_to_llama_server_with_their_mean_and_the_lowest() -> None:
+def test_ratios_to_llama_server() -> None:
     table = comparison(summarise(samples()), 0.0)
     assert table.header == ["", "all", "lowest", "suite"]
     assert table.rows == [
@@ -148,7 +140,7 @@ def test_ratios_to_llama_server_with_their_mean_and_the_lowest() -> None:
 # The report in its three forms.
 
 
-def test_json_comes_back_as_it_was() -> None:
+def test_report_round_trip() -> None:
     report = a_report()
     text = report.to_json()
     assert read(text) == report
@@ -158,7 +150,7 @@ def test_json_comes_back_as_it_was() -> None:
     assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
 
 
-def test_markdown_has_an_arm_over_all_suites_and_in_each() -> None:
+def test_markdown_tables() -> None:
     lines = markdown(a_report()).splitlines()
     header = (
         "| arm | × plain | 95 % | tok/s | accepted | per pass | draft | verify | own | before, s |"
@@ -182,8 +174,7 @@ def test_markdown_has_an_arm_over_all_suites_and_in_each() -> None:
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
 
 
-def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of AMD, Intel or Apple, too, of which NVIDIA's tool knows nothing."""
+def test_gpus_are_those_of_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, gpu = Device("CPU", "A CPU", "CPU", 1, 1), Device("Vulkan0", "A GPU", "GPU", 1, 1)
     monkeypatch.setattr(devices, "devices", lambda: [cpu, gpu, gpu])
     assert this_machine(1).gpu == "A GPU, A GPU"
@@ -195,8 +186,7 @@ ARMS = ("planner", "planner, first session", "llama-server draft 3 (default)")
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_every_figure_fits_the_terminal_whole(width: int) -> None:
-    """The planner suite by suite, others over all."""
+def test_table_fits_the_terminal(width: int) -> None:
     samples = [
         sample(
             arm, kind, f"p{n}", seconds=1.0 / (2 + n), tested=9, accepted=7, calibration_seconds=1

@@ -1,4 +1,4 @@
-"""A cache of one's own."""
+"""A separate cache for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Cached = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder, empty; variables of whoever runs the tests do not count."""
+    """An empty cache folder, without the user's variables."""
     folder = tmp_path / "hub"
     monkeypatch.setenv("HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
@@ -35,10 +35,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def kept(
+def cache_file(
     cache: Path, repository: str, name: str, content: bytes, commit: str, ref: str | None = "main"
 ) -> Path:
-    """A file put into a cache as huggingface-hub does; the link to it."""
+    """Put a file into a cache as huggingface-hub does; return the link to it."""
     folder = cache / f"models--{repository.replace('/', '--')}"
     blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
     link = folder / "snapshots" / commit / name
@@ -54,11 +54,11 @@ def kept(
 
 @pytest.fixture
 def cached(cache: Path) -> Cached:
-    """Puts files into the cache; the folder of their commit."""
+    """Puts files into the cache; returns the folder of their commit."""
 
     def put(repository: str, *names: str, commit: str = COMMIT) -> Path:
         for name in names:
-            kept(cache, repository, name, f"{repository} {name}".encode(), commit)
+            cache_file(cache, repository, name, f"{repository} {name}".encode(), commit)
         return cache / f"models--{repository.replace('/', '--')}" / "snapshots" / commit
 
     return put
@@ -68,21 +68,21 @@ def content(seed: int, size: int = SIZE) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def finished_files(cache: Path) -> list[Path]:
-    """Everything in the cache that another tool would take for a whole file."""
+def complete_files(cache: Path) -> list[Path]:
+    """The files in the cache that other tools would use."""
     files = [
         p for p in cache.rglob("*") if p.is_file() and p.suffix not in (".lock", ".incomplete")
     ]
     return [p for p in files if p.parent.name != "refs" and p.name != "CACHEDIR.TAG"]
 
 
-def unfinished(cache: Path) -> list[Path]:
+def partial_files(cache: Path) -> list[Path]:
     return list(cache.glob("*/blobs/*.incomplete"))
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub on this machine, which the client takes for huggingface.co; no waits."""
+    """A local hub that replaces huggingface.co, without waits between attempts."""
     with running() as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
@@ -95,7 +95,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def model(hub: Hub) -> bytes:
-    """The content of user/repo:Q4_K_M, which the hub has."""
+    """Add user/repo to the hub; return the content of its Q4_K_M."""
     data = content(1)
     hub.repos["user/repo"] = Repo(
         {"README.md": b"hello", "m-Q4_K_M.gguf": data, "m-Q8_0.gguf": b"other"}
@@ -120,8 +120,8 @@ def entry(**changes: str | None) -> str:
 
 
 @pytest.fixture
-def own() -> Iterator[Path]:
-    """The place of the user's catalogue, empty before and after."""
+def user_catalogue() -> Iterator[Path]:
+    """The path of the user's catalogue, which is deleted afterwards."""
     file = catalog.user_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     yield file

@@ -53,20 +53,18 @@ class Fault:
 
 @dataclass
 class Repo:
-    """A repository: its files, and who may have them."""
+    """A repository with its files and access rules."""
 
     files: dict[str, bytes]
     commit: str = COMMIT
     private: bool = False
     gated: bool = False
     checksums: dict[str, str] = field(default_factory=dict)
-    """Announced instead of the right ones."""
+    """Announced instead of the correct checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for."""
-
     server: str
     method: str
     path: str
@@ -95,7 +93,6 @@ class Hub:
 
 @contextmanager
 def running() -> Iterator[Hub]:
-    """A hub on two ports of this machine."""
     hub = Hub()
     servers = [_server(hub, kind) for kind in (_HubHandler, _CdnHandler)]
     hub.url, hub.cdn_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
@@ -117,7 +114,7 @@ class _Server(ThreadingHTTPServer):
     hub: Hub
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that went away are what is tested."""
+        """Ignore clients that disconnect, as tests do so on purpose."""
 
 
 def _server(hub: Hub, kind: type[BaseHTTPRequestHandler]) -> _Server:

@@ -14,7 +14,7 @@ from localspec.hub.resolution import identify
 from tests.hub.conftest import entry
 
 
-def test_the_families_that_people_use_are_there() -> None:
+def test_common_families_are_listed() -> None:
     families = {entry.family for entry in catalog.load().entries}
     wanted = {"Qwen3", "Qwen3.5", "Qwen3.6", "Llama 3", "Gemma 3", "Gemma 4", "Mistral", "gpt-oss"}
     assert families >= wanted | {"GLM", "DeepSeek distills", "Phi", "SmolLM", "Granite"}
@@ -22,7 +22,7 @@ def test_the_families_that_people_use_are_there() -> None:
     assert kinds >= {"EAGLE-3", "MTP", "DFlash"}
 
 
-def test_every_entry_is_plausible() -> None:
+def test_entries_are_plausible() -> None:
     known = catalog.load()
     drafted = 0
     for one in known.entries:
@@ -55,13 +55,13 @@ def test_every_entry_is_plausible() -> None:
         ("demo", None),
     ],
 )
-def test_the_entry_that_a_reference_is_about(reference: str, name: str | None) -> None:
+def test_entry_for_a_reference(reference: str, name: str | None) -> None:
     found = catalog.load().entry_for(reference)
     assert (found and found.name) == name
 
 
-def test_own_entries_are_added_and_replace(own: Path) -> None:
-    own.write_text(
+def test_user_entries_are_added_and_replace(user_catalogue: Path) -> None:
+    user_catalogue.write_text(
         entry(drafts='["qwen3-0.6b", "user/draft:Q8_0"]') + entry(name='"qwen3-8b"', size="7")
     )
     known = catalog.load()
@@ -98,16 +98,16 @@ def test_own_entries_are_added_and_replace(own: Path) -> None:
         (entry() + entry(), r"has two entries 'mine'"),
     ],
 )
-def test_what_is_wrong_is_named(own: Path, text: str, why: str) -> None:
-    own.write_bytes(text.encode("latin-1"))
+def test_errors_are_located(user_catalogue: Path, text: str, why: str) -> None:
+    user_catalogue.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=why) as refused:
         catalog.load()
-    assert str(refused.value).startswith(f"The catalogue {own} ")
+    assert str(refused.value).startswith(f"The catalogue {user_catalogue} ")
     assert str(refused.value).isprintable()
 
 
-def test_a_catalogue_that_cannot_be_read(own: Path) -> None:
-    own.mkdir()
+def test_unreadable_catalogue(user_catalogue: Path) -> None:
+    user_catalogue.mkdir()
     with pytest.raises(UsageError, match="cannot be read"):
         catalog.load()
-    own.rmdir()
+    user_catalogue.rmdir()

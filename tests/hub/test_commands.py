@@ -1,4 +1,4 @@
-"""`localspec pull`, `rm` and `models` as people call them."""
+"""`localspec pull`, `rm` and `models` on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
-from tests.hub.conftest import COMMIT, SIZE, Cached, entry, finished_files, unfinished
+from tests.hub.conftest import COMMIT, SIZE, Cached, complete_files, entry, partial_files
 from tests.hub.server import Fault, Hub, Repo
 from tests.tui.terminals import Terminal
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture
 def hub_environment(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tells another process about the hub: the variables that users set."""
+    """Variables that direct other processes to the hub and the cache of the test."""
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
     monkeypatch.setenv("HF_TOKEN_PATH", os.devnull)
@@ -57,16 +57,18 @@ def test_pull_as_json(cli: Cli, model: bytes) -> None:
 
 
 @pytest.fixture
-def catalogue(own: Path) -> None:
-    """Entries of one's own."""
+def catalogue(user_catalogue: Path) -> None:
+    """A user catalogue with the entries small and big."""
     common = {"family": '"Test"', "parameters": "1_000_000"}
     small = entry(name='"small"', repo='"user/draft"', quant='"Q8_0"', **common)
-    own.write_text(small + entry(name='"big"', quant='"Q4_K_M"', drafts='["small"]', **common))
+    user_catalogue.write_text(
+        small + entry(name='"big"', quant='"Q4_K_M"', drafts='["small"]', **common)
+    )
 
 
 @pytest.mark.usefixtures("catalogue")
 @pytest.mark.parametrize("reference", ["big", "Big:Q4_K_M", "user/repo", "hf.co/User/Repo:Q4_K_M"])
-def test_the_draft_of_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: str) -> None:
+def test_draft_from_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: str) -> None:
     hub.repos["user/draft"] = Repo({"d-Q8_0.gguf": b"draft", "d-Q4_K_M.gguf": b"not this one"})
     result = cli("pull", reference, "--draft", "auto")
     first, second = (Path(line) for line in result.out.splitlines())
@@ -75,7 +77,7 @@ def test_the_draft_of_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference:
 
 
 @pytest.mark.usefixtures("catalogue")
-def test_a_draft_that_the_catalogue_does_not_have(cli: Cli, hub: Hub, model: bytes) -> None:
+def test_no_draft_in_the_catalogue(cli: Cli, hub: Hub, model: bytes) -> None:
     hub.repos["user/draft"] = hub.repos["user/unknown"] = hub.repos["user/repo"]
     result = cli("pull", "small", "--draft", "auto")
     assert result.code == 0
@@ -85,14 +87,12 @@ def test_a_draft_that_the_catalogue_does_not_have(cli: Cli, hub: Hub, model: byt
     assert "The catalogue does not know user/unknown, so no draft is fetched." in result.err
 
 
-def test_a_draft_that_is_nonsense_is_told_before_the_model_is_fetched(
-    cli: Cli, hub: Hub, model: bytes
-) -> None:
+def test_invalid_draft_is_refused_before_the_download(cli: Cli, hub: Hub, model: bytes) -> None:
     cli("pull", "user/repo", "--draft", "no-such-name").refused("no file 'no-such-name'", code=3)
     assert hub.requests == []
 
 
-def test_nothing_that_a_server_says_steers_the_terminal(cli: Cli, hub: Hub, model: bytes) -> None:
+def test_server_text_is_escaped(cli: Cli, hub: Hub, model: bytes) -> None:
     evil = "\x1b[2J\x9b\u202e"
     hub.api_faults = [Fault(status=418, body=json.dumps({"error": f"I {evil} am"}))]
     result = cli("pull", "user/repo", "-v")
@@ -106,7 +106,7 @@ def test_nothing_that_a_server_says_steers_the_terminal(cli: Cli, hub: Hub, mode
     assert "\x1b" not in result.err
 
 
-def test_run_says_how_to_get_a_model(cli: Cli, model: bytes) -> None:
+def test_run_suggests_pull(cli: Cli, model: bytes) -> None:
     result = cli("run", "-m", "user/repo", "hi")
     assert result.code == 3
     assert result.sentence().endswith("Get it with 'localspec pull user/repo'.")
@@ -118,12 +118,12 @@ def test_run_says_how_to_get_a_model(cli: Cli, model: bytes) -> None:
 
 @pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_whatever_ends_a_pull_keeps_what_has_arrived(
+def test_interrupted_pull_resumes(
     hub: Hub, model: bytes, cache: Path, number: signal.Signals
 ) -> None:
     hub.faults = [Fault(cut=200_000, stall=True)]
     with running("pull", "user/repo") as process:
-        while sum(path.stat().st_size for path in unfinished(cache)) < 200_000:
+        while sum(path.stat().st_size for path in partial_files(cache)) < 200_000:
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)
@@ -135,14 +135,14 @@ def test_whatever_ends_a_pull_keeps_what_has_arrived(
         assert err.splitlines()[-1] == (
             "localspec: Interrupted. The part so far is kept; 'localspec pull user/repo' continues."
         )
-    assert finished_files(cache) == []
+    assert complete_files(cache) == []
     done = finished("pull", "user/repo", "--json").json["model"]
     assert (done["downloaded"], hub.sent) == (SIZE - 200_000, SIZE)
     assert Path(done["path"]).read_bytes() == model
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_two_pulls_at_once_fetch_it_once(
+def test_concurrent_pulls_download_once(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
@@ -163,7 +163,7 @@ def test_two_pulls_at_once_fetch_it_once(
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_a_terminal_shows_a_bar(hub: Hub, model: bytes, home: Path) -> None:
+def test_progress_bar_on_a_terminal(hub: Hub, model: bytes, home: Path) -> None:
     hub.repos["user/repo"].files["[bold]m-Q5_K_M.gguf"] = model
     command = (*LOCALSPEC, "pull", "user/repo:Q5_K_M")
     shown = Terminal(command, home=home, columns=120).printed()
@@ -172,7 +172,7 @@ def test_a_terminal_shows_a_bar(hub: Hub, model: bytes, home: Path) -> None:
     assert shown.rstrip().endswith("'localspec run -m user/repo:Q5_K_M'.")
 
 
-def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
+def test_rm_needs_a_confirmation(cli: Cli, cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf")
     result = cli("rm", "user/repo", stdin=b"y\n")
     assert result.code == 2
@@ -222,9 +222,6 @@ def test_models_lists_and_filters(cli: Cli) -> None:
     assert nothing.sentence() == "note: The catalogue has nothing with no-such-word in it."
 
 
-def test_models_tells_what_is_wrong_with_ones_own_catalogue(cli: Cli, own: Path) -> None:
-    own.write_text('[[model]]\nname = "x"\nfamily = y')
-    result = cli("models")
-    assert result.code == 2
-    assert str(own) in result.sentence()
-    assert "line 3" in result.sentence()
+def test_models_reports_errors_in_the_user_catalogue(cli: Cli, user_catalogue: Path) -> None:
+    user_catalogue.write_text('[[model]]\nname = "x"\nfamily = y')
+    cli("models").refused(str(user_catalogue), "line 3")

@@ -15,13 +15,13 @@ from localspec.hub import removal
 from localspec.hub.download import PullProgress, pull
 from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
-from tests.hub.conftest import SIZE, content, finished_files, unfinished
+from tests.hub.conftest import SIZE, complete_files, content, partial_files
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo
 
 pytestmark = pytest.mark.nightly
 
 
-def test_a_pulled_model_is_where_every_tool_looks(hub: Hub, model: bytes, cache: Path) -> None:
+def test_pulled_model_is_in_the_shared_cache(hub: Hub, model: bytes, cache: Path) -> None:
     done = pull("user/repo")
     assert done.path == cache / f"models--user--repo/snapshots/{COMMIT}/m-Q4_K_M.gguf"
     assert done.path.read_bytes() == model
@@ -32,19 +32,19 @@ def test_a_pulled_model_is_where_every_tool_looks(hub: Hub, model: bytes, cache:
     assert again == str(done.path)
     (found,) = scan_cache_dir(cache).repos
     assert (found.repo_id, found.size_on_disk, list(found.refs)) == ("user/repo", SIZE, ["main"])
-    assert unfinished(cache) == []
+    assert partial_files(cache) == []
     assert pull("hf.co/user/repo:q4_k_m").downloaded == 0
     assert len(hub.downloads()) == 1
 
 
-def test_a_name_in_capitals_is_the_same_repository(hub: Hub, model: bytes, cache: Path) -> None:
+def test_repository_names_ignore_case(hub: Hub, model: bytes, cache: Path) -> None:
     done = pull("USER/Repo")
     assert (done.repository, done.reference) == ("user/repo", "user/repo:Q4_K_M")
     assert [path.name for path in cache.glob("models--*")] == ["models--user--repo"]
     assert resolve("User/REPO") == resolve("user/repo") == done.path
 
 
-def test_the_reference_names_no_other_file(hub: Hub, cache: Path) -> None:
+def test_references_are_unambiguous(hub: Hub, cache: Path) -> None:
     hub.repos["user/repo"] = Repo({"a-Q8_0.gguf": b"a", "b-Q8_0.gguf": b"b", "plain.gguf": b"p"})
     for name, reference in (("a-Q8_0", "Q8_0"), ("b-Q8_0", "b-Q8_0.gguf"), ("plain", "plain.gguf")):
         done = pull(f"user/repo:{name}.gguf")
@@ -52,14 +52,14 @@ def test_the_reference_names_no_other_file(hub: Hub, cache: Path) -> None:
         assert resolve(done.reference) == done.path
 
 
-def test_a_file_that_was_damaged_since_is_fetched_again(hub: Hub, model: bytes) -> None:
+def test_damaged_file_is_downloaded_again(hub: Hub, model: bytes) -> None:
     path = pull("user/repo").path
     path.resolve().write_bytes(model[:1000])
     assert pull("user/repo").downloaded == SIZE
     assert path.read_bytes() == model
 
 
-def test_all_parts_are_fetched(hub: Hub, cache: Path) -> None:
+def test_all_parts_are_downloaded(hub: Hub, cache: Path) -> None:
     names = [f"Q4_K_M/m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     hub.repos["user/repo"] = Repo({name: content(i) for i, name in enumerate(names)})
     seen: list[PullProgress] = []
@@ -72,7 +72,7 @@ def test_all_parts_are_fetched(hub: Hub, cache: Path) -> None:
     assert {p.done for p in seen if p.number == 2} >= {0, SIZE}
 
 
-def test_which_file_is_meant(hub: Hub) -> None:
+def test_file_selection(hub: Hub) -> None:
     files = {"a-Q8_0.gguf": b"8", "b-Q6_K.gguf": b"6", "mmproj-F16.gguf": b"no"}
     hub.repos["user/repo"] = Repo(files)
     told: list[str] = []
@@ -110,7 +110,7 @@ FILE = {"m-Q4_K_M.gguf": b"evil"}
         (Repo(FILE, commit="../../../../evil"), LocalspecError, "not a list of files"),
     ],
 )
-def test_what_would_be_written_outside_the_cache_is_refused(
+def test_paths_outside_the_cache_are_refused(
     hub: Hub, tmp_path: Path, repo: Repo, error: type[Exception], why: str
 ) -> None:
     hub.repos["user/repo"] = repo
@@ -120,7 +120,7 @@ def test_what_would_be_written_outside_the_cache_is_refused(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_token_opens_a_private_repository_and_stays_with_the_hub(
+def test_token_is_sent_to_the_hub_only(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.repos["user/repo"].private = True
@@ -130,26 +130,24 @@ def test_a_token_opens_a_private_repository_and_stays_with_the_hub(
     assert seen == {("hub", f"Bearer {TOKEN}"), ("cdn", None)}
 
 
-def test_a_full_disk_is_told_before(
+def test_full_disk_is_reported_before_the_download(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     with pytest.raises(LocalspecError, match=r"There is no room: 67\.4 MB .*HF_HUB_CACHE"):
         pull("user/repo")
     assert hub.downloads() == []
-    assert finished_files(cache) == []
+    assert complete_files(cache) == []
 
 
-def test_a_file_that_http_does_not_bring_is_told_before(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_too_large_for_http(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", SIZE - 1)
     with pytest.raises(LocalspecError, match=r"hf download user/repo m-Q4_K_M\.gguf"):
         pull("user/repo")
     assert hub.downloads() == []
 
 
-def test_a_disk_that_fills_up_keeps_what_there_is(
+def test_disk_that_fills_up_keeps_the_part(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: object) -> None:
@@ -159,11 +157,11 @@ def test_a_disk_that_fills_up_keeps_what_there_is(
         patch.setattr("localspec.hub.download.os.fsync", full)
         with pytest.raises(LocalspecError, match="The disk is full"):
             pull("user/repo")
-    assert finished_files(cache) == []
+    assert complete_files(cache) == []
     assert pull("user/repo").downloaded == 0
 
 
-def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> None:
+def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     with pytest.raises(LocalspecError, match=r"cannot be written: Not a directory"):
         pull("user/repo")
@@ -180,7 +178,7 @@ def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> 
         ("HF_TOKEN", "hf\u00e9", 1, "huggingface-hub cannot ask 127.0.0.1:9: 'ascii' codec"),
     ],
 )
-def test_variables_that_the_client_chokes_on(name: str, value: str, code: int, why: str) -> None:
+def test_invalid_client_variables(name: str, value: str, code: int, why: str) -> None:
     variables = {"HF_ENDPOINT": "http://127.0.0.1:9", name: value}
     done = finished("pull", "user/repo", env=environment(**variables))
     assert done.code == code
@@ -188,7 +186,7 @@ def test_variables_that_the_client_chokes_on(name: str, value: str, code: int, w
     assert "Check the variables that begin with HF_" in done.err
 
 
-def test_offline_looks_at_the_cache_alone(
+def test_offline_uses_the_cache_only(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ModelNotFound, match="user/repo is not here"):

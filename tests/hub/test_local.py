@@ -16,7 +16,7 @@ from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
 from localspec.hub.resolution import resolve
 from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
-from tests.hub.conftest import COMMIT, kept
+from tests.hub.conftest import COMMIT, cache_file
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 
@@ -26,57 +26,57 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return move_to(tmp_path, monkeypatch).with_name("home")
 
 
-def found(*folders: Path) -> list[LocalModel]:
-    """All but the embedded pair."""
+def find_models(*folders: Path) -> list[LocalModel]:
+    """The models found, without the embedded pair."""
     return [model for model in local_models(folders) if model.source != "built-in"]
 
 
 @pytest.fixture
-def in_hugging_face(tmp_path: Path) -> Callable[..., None]:
-    """Keeps a model as huggingface_hub does."""
+def add_cached_model(tmp_path: Path) -> Callable[..., None]:
+    """Stores a model as huggingface_hub does."""
 
     def keep(cache: Path, repo: str, name: str, commit: str = COMMIT, **more: Any) -> None:
         seed = len(name) + int(commit[0], 16)
         model = tiny_llama(tmp_path / "model", seed=seed).read_bytes()
-        kept(cache, repo, name, model, commit, **more)
+        cache_file(cache, repo, name, model, commit, **more)
 
     return keep
 
 
-def test_hugging_faces_cache(
-    home: Path, in_hugging_face: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+def test_hugging_face_cache(
+    home: Path, add_cached_model: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
     for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "sub/Tiny-Q8_0.gguf", "plain.gguf"):
-        in_hugging_face(cache, "Me/Tiny-GGUF", name)
-    models = {model.path.relative_to(cache).name: model for model in found()}
-    assert {model.source for model in found()} == {"huggingface"}
-    assert len(found()) == 4
+        add_cached_model(cache, "Me/Tiny-GGUF", name)
+    models = {model.path.relative_to(cache).name: model for model in find_models()}
+    assert {model.source for model in find_models()} == {"huggingface"}
+    assert len(find_models()) == 4
     assert models["Tiny-Q4_K_M.gguf"].reference == "Me/Tiny-GGUF:Q4_K_M"
     assert models["plain.gguf"].reference == "Me/Tiny-GGUF:plain.gguf"
-    assert "Me/Tiny-GGUF:Q8_0" in {model.reference for model in found()}
-    assert "Me/Tiny-GGUF:sub/Tiny-Q8_0.gguf" in {model.reference for model in found()}
+    assert "Me/Tiny-GGUF:Q8_0" in {model.reference for model in find_models()}
+    assert "Me/Tiny-GGUF:sub/Tiny-Q8_0.gguf" in {model.reference for model in find_models()}
     monkeypatch.setenv("HF_HOME", str(home / "elsewhere"))
-    assert found() == []
-    in_hugging_face(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf")
-    assert [model.name for model in found()] == ["a/b:Q8_0"]
+    assert find_models() == []
+    add_cached_model(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf")
+    assert [model.name for model in find_models()] == ["a/b:Q8_0"]
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
-    assert len(found()) == 4
+    assert len(find_models()) == 4
 
 
-def test_an_older_snapshot_is_named_by_its_path(
-    home: Path, in_hugging_face: Callable[..., None]
+def test_older_snapshot_is_referenced_by_path(
+    home: Path, add_cached_model: Callable[..., None]
 ) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
-    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", "1" * 40, ref=None)
-    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", "2" * 40)
-    new, old = found()
+    add_cached_model(cache, "a/b", "m-Q8_0.gguf", "1" * 40, ref=None)
+    add_cached_model(cache, "a/b", "m-Q8_0.gguf", "2" * 40)
+    new, old = find_models()
     assert (new.reference, new.path.parent.name) == ("a/b:Q8_0", "2" * 40)
     assert old.reference == str(old.path)
     assert old.path.parent.name == "1" * 40
 
 
-def in_ollama(root: Path, name: str, digest: str | None = None) -> None:
+def add_ollama_model(root: Path, name: str, digest: str | None = None) -> None:
     digest = digest or f"sha256:{'a' * 64}"
     blob = root / "blobs" / digest.replace(":", "-")
     blob.parent.mkdir(parents=True, exist_ok=True)
@@ -91,25 +91,25 @@ def in_ollama(root: Path, name: str, digest: str | None = None) -> None:
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
 
 
-def test_ollamas_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ollama_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = home / ".ollama" / "models"
-    in_ollama(root, "registry.ollama.ai/library/llama3.2/1b")
-    in_ollama(root, "registry.ollama.ai/me/mine/latest", f"sha256:{'c' * 64}")
-    in_ollama(root, "hf.co/me/mine-GGUF/Q8_0", f"sha256:{'d' * 64}")
-    assert [model.name for model in found()] == [
+    add_ollama_model(root, "registry.ollama.ai/library/llama3.2/1b")
+    add_ollama_model(root, "registry.ollama.ai/me/mine/latest", f"sha256:{'c' * 64}")
+    add_ollama_model(root, "hf.co/me/mine-GGUF/Q8_0", f"sha256:{'d' * 64}")
+    assert [model.name for model in find_models()] == [
         "hf.co/me/mine-GGUF:Q8_0",
         "llama3.2:1b",
         "me/mine:latest",
     ]
-    assert all(model.reference == str(model.path) for model in found())
-    assert {(model.source, model.problem) for model in found()} == {("ollama", None)}
+    assert all(model.reference == str(model.path) for model in find_models())
+    assert {(model.source, model.problem) for model in find_models()} == {("ollama", None)}
     for name, model in zip(
-        ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine"), found(), strict=True
+        ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine"), find_models(), strict=True
     ):
         assert resolve(name) == model.path
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "else"))
-    in_ollama(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
-    assert "other:latest" in [model.name for model in found()]
+    add_ollama_model(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
+    assert "other:latest" in [model.name for model in find_models()]
 
 
 @pytest.mark.parametrize(
@@ -126,24 +126,24 @@ def test_ollamas_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_a_damaged_manifest_is_passed_over(home: Path, manifest: str) -> None:
+def test_damaged_manifest_is_skipped(home: Path, manifest: str) -> None:
     path = home / ".ollama/models/manifests/registry.ollama.ai/library/x/latest"
     path.parent.mkdir(parents=True)
     path.write_text(manifest)
-    assert found() == []
+    assert find_models() == []
 
 
-def test_a_manifest_cannot_name_files_elsewhere(home: Path) -> None:
+def test_manifest_cannot_name_outside_files(home: Path) -> None:
     root = home / ".ollama" / "models"
     tiny_llama(home / "secret")
     (root / "blobs" / "sha256-x").mkdir(parents=True)
     digest = "sha256:x/../../../../secret"
     assert (root / "blobs" / digest.replace(":", "-")).is_file()
-    in_ollama(root, "registry.ollama.ai/library/evil/latest", digest)
-    assert found() == []
+    add_ollama_model(root, "registry.ollama.ai/library/evil/latest", digest)
+    assert find_models() == []
 
 
-def test_lm_studios_and_llama_cpps_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lm_studio_and_llama_cpp_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     studio = home / ".lmstudio" / "models" / "pub" / "repo"
     studio.mkdir(parents=True)
     tiny_llama(studio / "m-Q8_0.gguf")
@@ -153,7 +153,7 @@ def test_lm_studios_and_llama_cpps_folders(home: Path, monkeypatch: pytest.Monke
     cache = home / ".cache" / "llama.cpp"
     cache.mkdir(parents=True)
     tiny_llama(cache / "user_repo_m.gguf", seed=2)
-    assert [(model.source, model.name) for model in found()] == [
+    assert [(model.source, model.name) for model in find_models()] == [
         ("llama.cpp", "user_repo_m.gguf"),
         ("lmstudio", "pub/repo/m-Q8_0.gguf"),
         ("lmstudio", "pub/old/n.gguf"),
@@ -167,42 +167,46 @@ def test_lm_studios_and_llama_cpps_folders(home: Path, monkeypatch: pytest.Monke
     (home / "big").mkdir()
     tiny_llama(home / "big" / "p.gguf", seed=4)
     tiny_llama(home / "moved" / "models" / "o.gguf", seed=3)
-    assert [model.name for model in found()] == [
+    assert [model.name for model in find_models()] == [
         *("o.gguf", "pub/repo/m-Q8_0.gguf", "pub/old/n.gguf", "p.gguf")
     ]
 
 
-def test_named_folders_settings_and_the_current_one(
+def test_named_configured_and_current_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, name in enumerate(("said", "set", "here/below")):
         (tmp_path / name).mkdir()
         tiny_llama(tmp_path / name / f"{number}.gguf", seed=number)
     monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", str(tmp_path / "set"))
-    assert [model.name for model in found(tmp_path / "said")] == ["0.gguf", "1.gguf", "2.gguf"]
+    assert [model.name for model in find_models(tmp_path / "said")] == [
+        "0.gguf",
+        "1.gguf",
+        "2.gguf",
+    ]
     assert resolve("1.gguf") == resolve("1") == tmp_path / "set" / "1.gguf"
     # The same file by another way is the same file.
     (tmp_path / "said" / "link.gguf").symlink_to(tmp_path / "set" / "1.gguf")
-    assert len(found(tmp_path / "said", tmp_path / "said")) == 3
+    assert len(find_models(tmp_path / "said", tmp_path / "said")) == 3
 
 
-def test_a_split_model_is_listed_once(tmp_path: Path) -> None:
+def test_split_model_is_listed_once(tmp_path: Path) -> None:
     keys = keyed({"general.architecture": "llama", "tokenizer.ggml.model": "gpt2"})
     for number in range(2):
         split = [key("split.no", 2, scalar(2, number)), key("split.count", 2, scalar(2, 2))]
         path = tmp_path / "here" / f"m-0000{number + 1}-of-00002.gguf"
         path.write_bytes(gguf([*keys, *split], [Tensor(f"w{number}", (64, 1))], 256))
-    (model,) = found()
+    (model,) = find_models()
     assert (model.parameters, model.problem) == (128, None)
     assert model.path.name == "m-00001-of-00002.gguf"
     assert model.size == sum(path.stat().st_size for path in (tmp_path / "here").iterdir())
     second = tmp_path / "here" / "m-00002-of-00002.gguf"
     second.rename(tmp_path / "aside")
-    (model,) = found()
+    (model,) = find_models()
     assert "m-00002-of-00002.gguf is missing" in (model.problem or "")
     (tmp_path / "aside").rename(second)
     (tmp_path / "here" / "m-00001-of-00002.gguf").unlink()
-    (model,) = found()
+    (model,) = find_models()
     assert "later part" in (model.problem or "")
 
 
@@ -236,11 +240,11 @@ def _model(architecture: str, **more: str) -> Callable[[Path], Path]:
         (tiny_mamba, None),
     ],
 )
-def test_what_is_no_model_says_why(
+def test_unusable_files_give_a_reason(
     write: Callable[[Path], object], problem: str | None, tmp_path: Path
 ) -> None:
     write(tmp_path / "here" / "x.gguf")
-    (model,) = found()
+    (model,) = find_models()
     if problem is None:
         assert model.problem is None
     else:
@@ -249,7 +253,7 @@ def test_what_is_no_model_says_why(
         assert (model.problem or "").isprintable()
 
 
-def test_known_architectures_are_those_of_the_library() -> None:
+def test_known_architectures_are_in_the_library() -> None:
     import llama_cpp
 
     library = next((Path(llama_cpp.__file__).parent / "lib").glob("*llama.*")).read_bytes()
@@ -258,7 +262,7 @@ def test_known_architectures_are_those_of_the_library() -> None:
     assert missing == []
 
 
-def test_what_cannot_be_read_or_never_ends_is_survived(tmp_path: Path) -> None:
+def test_unreadable_and_circular_paths(tmp_path: Path) -> None:
     here = tmp_path / "here"
     (here / "dangling.gguf").symlink_to(here / "nothing")
     (here / "loop.gguf").symlink_to(here / "loop.gguf")
@@ -272,23 +276,21 @@ def test_what_cannot_be_read_or_never_ends_is_survived(tmp_path: Path) -> None:
         deep = deep / "deeper"
         deep.mkdir()
     tiny_llama(deep / "too-deep.gguf")
-    names = [model.name for model in found(here, here / "missing", tmp_path / "a\0b")]
+    names = [model.name for model in find_models(here, here / "missing", tmp_path / "a\0b")]
     assert names == ["line break\ufffd[31m.gguf"]
 
 
-def test_a_huge_folder_is_looked_at_in_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_folder_is_read_partly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         (tmp_path / "here" / f"{number:02d}.gguf").write_bytes(b"x")
     monkeypatch.setattr(places, "MOST_ENTRIES", 20)
-    assert len(found()) == 20
+    assert len(find_models()) == 20
 
 
-def test_nothing_is_written_where_models_are(
-    home: Path, in_hugging_face: Callable[..., None], tmp_path: Path
+def test_model_folders_are_not_changed(
+    home: Path, add_cached_model: Callable[..., None], tmp_path: Path
 ) -> None:
-    in_hugging_face(home / ".cache/huggingface/hub", "a/b", "m.gguf")
+    add_cached_model(home / ".cache/huggingface/hub", "a/b", "m.gguf")
     tiny_llama(tmp_path / "here" / "m.gguf", seed=4)
 
     def state() -> list[tuple[str, int, int]]:
@@ -296,24 +298,24 @@ def test_nothing_is_written_where_models_are(
         return sorted((str(p), p.lstat().st_mtime_ns, p.lstat().st_size) for p in files)
 
     before = state()
-    assert len(found()) == 2
+    assert len(find_models()) == 2
     assert state() == before
 
 
-def test_what_was_read_once_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptions_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_llama(tmp_path / "here" / "m.gguf")
-    first = found()
+    first = find_models()
 
     def forbidden(path: Path) -> None:
         raise AssertionError(f"{path} was read again")
 
     with monkeypatch.context() as patch:
         patch.setattr(local, "describe", forbidden)
-        assert found() == first
+        assert find_models() == first
         tiny_llama(path, layers=3)
         with pytest.raises(AssertionError, match="read again"):
-            found()
-    assert found()[0].parameters != first[0].parameters
+            find_models()
+    assert find_models()[0].parameters != first[0].parameters
 
 
 @pytest.mark.parametrize(
@@ -321,11 +323,11 @@ def test_what_was_read_once_is_remembered(tmp_path: Path, monkeypatch: pytest.Mo
     ["", "{", "[]", '{"format": 1, "files": 3}', "[" * 100_000],
     ids=lambda text: text[:20],
 )
-def test_a_damaged_index_is_made_anew(tmp_path: Path, content: str) -> None:
+def test_damaged_index_is_rebuilt(tmp_path: Path, content: str) -> None:
     tiny_llama(tmp_path / "here" / "m.gguf")
     local.index.path.parent.mkdir(parents=True)
     local.index.path.write_text(content)
-    (first,) = found()
+    (first,) = find_models()
     assert len(local.index.all()) == 3
     local.index.write({key: one | {"size": "large"} for key, one in local.index.all().items()})
-    assert found() == [first], "what somebody has changed is read again"
+    assert find_models() == [first], "what somebody has changed is read again"

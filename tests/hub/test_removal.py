@@ -13,11 +13,11 @@ from localspec.hub.removal import plan
 from tests.hub.conftest import OLDER, Cached
 
 
-def everything(folder: Path) -> set[str]:
+def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 
 
-def test_one_quantization(cached: Cached, cache: Path) -> None:
+def test_remove_one_quantization(cached: Cached, cache: Path) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "sub/m-Q8_0.gguf", "README.md")
     blob = (snapshot / "sub/m-Q8_0.gguf").resolve()
     planned = plan("user/repo:q8_0")
@@ -31,7 +31,7 @@ def test_one_quantization(cached: Cached, cache: Path) -> None:
         plan("user/repo:q8_0")
 
 
-def test_a_whole_repository_and_what_was_unfinished(cached: Cached, cache: Path) -> None:
+def test_remove_a_repository_with_partial_files(cached: Cached, cache: Path) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
     for number in range(20):  # at the same commit, as copies of it would be
         cached(f"user/copy{number}", "m-Q4_K_M.gguf")
@@ -45,16 +45,16 @@ def test_a_whole_repository_and_what_was_unfinished(cached: Cached, cache: Path)
     assert {path.name for path in cache.iterdir()} == left
 
 
-def test_all_parts_go(cached: Cached) -> None:
+def test_remove_all_parts(cached: Cached) -> None:
     parts = [f"m-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
     snapshot = cached("user/repo", *parts, "m-Q4_K_M.gguf")
     planned = plan(f"user/repo:{parts[1]}")
     assert planned.files == tuple(snapshot / part for part in parts)
     planned.execute()
-    assert everything(snapshot) == {"m-Q4_K_M.gguf"}
+    assert files_below(snapshot) == {"m-Q4_K_M.gguf"}
 
 
-def test_a_blob_of_two_revisions(cached: Cached, cache: Path) -> None:
+def test_blob_of_two_revisions(cached: Cached, cache: Path) -> None:
     older = cached("user/repo", "m-Q4_K_M.gguf", "old.gguf", commit=OLDER)
     newer = cached("user/repo", "m-Q4_K_M.gguf")
     size = (newer / "m-Q4_K_M.gguf").stat().st_size
@@ -62,10 +62,10 @@ def test_a_blob_of_two_revisions(cached: Cached, cache: Path) -> None:
     assert set(planned.files) == {older / "m-Q4_K_M.gguf", newer / "m-Q4_K_M.gguf"}
     assert planned.freed == size  # it is there once
     planned.execute()
-    assert everything(older) == {"old.gguf"}
+    assert files_below(older) == {"old.gguf"}
 
 
-def test_a_blob_that_another_name_needs_stays(cached: Cached) -> None:
+def test_shared_blob_stays(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf")
     blob = (snapshot / "m-Q4_K_M.gguf").resolve()
     (snapshot / "also.gguf").symlink_to(os.path.relpath(blob, snapshot))
@@ -73,17 +73,17 @@ def test_a_blob_that_another_name_needs_stays(cached: Cached) -> None:
     assert planned.freed == 0
     planned.execute()
     assert blob.exists()
-    assert everything(snapshot) == {"also.gguf"}
+    assert files_below(snapshot) == {"also.gguf"}
 
 
-def test_a_path_in_the_cache(cached: Cached, tmp_path: Path) -> None:
+def test_remove_by_path(cached: Cached, tmp_path: Path) -> None:
     snapshot = cached("user/repo", "sub/m-Q4_K_M.gguf", "other.gguf")
     (tmp_path / "link").symlink_to(snapshot)
     plan(str(tmp_path / "link/sub/m-Q4_K_M.gguf")).execute()
-    assert everything(snapshot) == {"other.gguf"}
+    assert files_below(snapshot) == {"other.gguf"}
 
 
-def test_a_file_that_localspec_made() -> None:
+def test_remove_a_file_made_by_localspec() -> None:
     own = paths.cache_folder() / "drafts" / "copy.gguf"
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_bytes(bytes(10))
@@ -103,7 +103,7 @@ def test_a_file_that_localspec_made() -> None:
         ("elsewhere", "belongs to ollama"),
     ],
 )
-def test_files_of_others_are_refused(
+def test_files_of_other_programs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -116,7 +116,7 @@ def test_files_of_others_are_refused(
     assert file.exists()
 
 
-def test_what_cannot_be_meant(cache: Path, cached: Cached) -> None:
+def test_invalid_references(cache: Path, cached: Cached) -> None:
     with pytest.raises(UsageError, match="built-in pair is a part of localspec"):
         plan("demo")
     with pytest.raises(UsageError, match="not in a cache"):
@@ -131,9 +131,7 @@ def test_what_cannot_be_meant(cache: Path, cached: Cached) -> None:
 
 
 @pytest.mark.parametrize("reference", ["user/repo:Q4_K_M", "user/repo"])
-def test_a_link_out_of_the_cache_is_not_followed(
-    cached: Cached, tmp_path: Path, reference: str
-) -> None:
+def test_links_out_of_the_cache_are_refused(cached: Cached, tmp_path: Path, reference: str) -> None:
     precious = tmp_path / "precious.gguf"
     precious.write_bytes(b"mine")
     snapshot = cached("user/repo", "m-Q8_0.gguf")
@@ -144,7 +142,7 @@ def test_a_link_out_of_the_cache_is_not_followed(
     assert precious.read_bytes() == b"mine"
 
 
-def test_a_repository_that_lies_elsewhere(cached: Cached, cache: Path, tmp_path: Path) -> None:
+def test_linked_repository_is_refused(cached: Cached, cache: Path, tmp_path: Path) -> None:
     cached("user/repo", "m-Q8_0.gguf")
     (cache / "models--user--repo").rename(tmp_path / "big disk")
     (cache / "models--user--repo").symlink_to(tmp_path / "big disk")
@@ -153,14 +151,14 @@ def test_a_repository_that_lies_elsewhere(cached: Cached, cache: Path, tmp_path:
     assert any((tmp_path / "big disk").iterdir())
 
 
-def test_a_damaged_cache_is_left_alone(cached: Cached) -> None:
+def test_damaged_cache_is_left_alone(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf")
     (snapshot / "m-Q8_0.gguf").resolve().unlink()
     with pytest.raises(LocalspecError, match=r"is damaged.* Remove the folder .*user--repo yours"):
         plan("user/repo")
 
 
-def test_what_the_client_only_logs_is_told(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_removal_is_reported(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     cached("user/repo", "m-Q8_0.gguf")
     planned = plan("user/repo")
 

@@ -53,7 +53,7 @@ def test_repositories(text: str, meant: Repository) -> None:
         *("hf.co/datasets/user/repo", "hf.co/user/repo%00x", "hf.co/user/repo/x%0a.gguf"),
     ],
 )
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse(text)
     assert str(refused.value).isprintable()
@@ -67,7 +67,7 @@ def test_nonsense_is_refused(text: str) -> None:
         ("no-such-model", CatalogName("no-such-model")),
     ],
 )
-def test_what_only_the_catalogue_can_know(
+def test_catalogue_names(
     text: str, meant: CatalogName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert parse(text) == meant
@@ -83,14 +83,14 @@ def test_the_embedded_pair() -> None:
     assert find("demo", embedded=draft).path == paths.embedded(draft)
 
 
-def test_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a model.gguf"
     file.touch()
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve(file) == resolve(str(file)) == resolve("~/a model.gguf") == file
 
 
-def test_a_path_that_is_none(tmp_path: Path) -> None:
+def test_missing_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "dir/x.gguf", "C:\\x", "x.gguf"):
         with pytest.raises(ModelNotFound, match=r"There is no file .*Check the path"):
             resolve(missing)
@@ -101,7 +101,7 @@ def test_a_path_that_is_none(tmp_path: Path) -> None:
         resolve(tmp_path / "link.gguf")
 
 
-def test_a_file_wins_over_the_repository_of_that_name(
+def test_file_precedes_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: Cached
 ) -> None:
     cached("user/repo", "m-Q4_K_M.gguf")
@@ -113,7 +113,7 @@ def test_a_file_wins_over_the_repository_of_that_name(
     assert resolve("user/repo").name == "m-Q4_K_M.gguf"
 
 
-def test_any_part_names_the_whole(tmp_path: Path) -> None:
+def test_any_part_names_the_model(tmp_path: Path) -> None:
     parts = [tmp_path / f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     for part in parts:
         part.touch()
@@ -122,7 +122,7 @@ def test_any_part_names_the_whole(tmp_path: Path) -> None:
     assert resolve(str(parts[1])) == parts[0], "also the one that is not there"
 
 
-def test_the_cached_file(cached: Cached) -> None:
+def test_cached_file(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "sub/m-Q2_K.gguf")
     assert find("user/repo").path == snapshot / "m-Q4_K_M.gguf"
     assert find("user/repo").notices == ()
@@ -130,14 +130,14 @@ def test_the_cached_file(cached: Cached) -> None:
     assert resolve("user/repo:sub/m-Q2_K.gguf") == snapshot / "sub/m-Q2_K.gguf"
 
 
-def test_another_quantization_is_taken_aloud(cached: Cached) -> None:
+def test_other_quantization_is_reported(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf", "m-Q6_K.gguf", "mmproj.gguf")
     found = find("user/repo")
     assert found.path == snapshot / "m-Q6_K.gguf"
     assert found.notices == ("Q4_K_M of user/repo is not in the cache; m-Q6_K.gguf is taken.",)
 
 
-def test_an_older_revision_is_taken_aloud(cached: Cached) -> None:
+def test_older_revision_is_reported(cached: Cached) -> None:
     older = cached("user/repo", "m-Q4_K_M.gguf", commit=OLDER)
     cached("user/repo", "m-Q8_0.gguf", commit=COMMIT)
     found = find("user/repo")
@@ -146,7 +146,7 @@ def test_an_older_revision_is_taken_aloud(cached: Cached) -> None:
     assert find("user/repo:Q8_0").notices == ()
 
 
-def test_a_split_model_in_the_cache(cached: Cached) -> None:
+def test_split_model_in_the_cache(cached: Cached) -> None:
     parts = [f"m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     snapshot = cached("user/repo", *parts)
     assert resolve("user/repo") == snapshot / parts[0]
@@ -158,7 +158,7 @@ def test_a_split_model_in_the_cache(cached: Cached) -> None:
         resolve("user/repo")
 
 
-def test_what_is_not_cached_says_how_to_get_it(cache: Path, cached: Cached) -> None:
+def test_missing_model_suggests_pull(cache: Path, cached: Cached) -> None:
     with pytest.raises(ModelNotFound) as nothing:
         resolve("user/repo:Q8_0", offline=False)
     assert str(nothing.value) == (
@@ -169,7 +169,7 @@ def test_what_is_not_cached_says_how_to_get_it(cache: Path, cached: Cached) -> N
         resolve("user/repo:Q8_0")
 
 
-def test_offline_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     without = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
     with pytest.raises(ModelNotFound, match=without):
         resolve("user/repo", offline=True)
@@ -178,19 +178,19 @@ def test_offline_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve("user/repo")
 
 
-def test_a_ref_that_is_no_commit_is_not_followed(cache: Path, cached: Cached) -> None:
+def test_invalid_ref_is_ignored(cache: Path, cached: Cached) -> None:
     cached("user/repo", "m-Q4_K_M.gguf")
     (cache / "models--user--repo/refs/main").write_text("../../../elsewhere")
     assert resolve("user/repo").parent.name == COMMIT
 
 
-def test_a_name_of_the_catalogue(cached: Cached) -> None:
+def test_catalogue_name_resolves(cached: Cached) -> None:
     snapshot = cached("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf")
     assert resolve("Qwen3-0.6b") == snapshot / "Qwen3-0.6B-Q8_0.gguf"
     assert resolve("qwen3-0.6b:q4_k_m") == snapshot / "Qwen3-0.6B-Q4_K_M.gguf"
 
 
-def test_load_takes_references(cached: Cached) -> None:
+def test_load_accepts_references(cached: Cached) -> None:
     with pytest.raises(ModelNotFound, match="'localspec pull user/repo'"):
         localspec.load("user/repo", offline=False)
     with pytest.raises(ModelNotFound, match="'localspec pull user/draft'"):

@@ -32,7 +32,7 @@ def test_turns_add_up_to_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turns == 3
 
 
-def test_two_checkouts_answer_questions(tmp_path: Path) -> None:
+def test_compare_two_checkouts(tmp_path: Path) -> None:
     prompts = tmp_path / "two.jsonl"
     asked = [
         {"suite": kind, "id": kind, "turns": ["Tell me a story about a fox."]}

@@ -20,19 +20,19 @@ pytestmark = pytest.mark.nightly
 TOKENS = 150
 
 
-def said(path: Path) -> Scores:
+def score_file(path: Path) -> Scores:
     options = ModelOptions(context=128, threads=1)
     with Model(path, options) as model, closing(Context(model, options)) as context:
         return score(context, text_tokens(model, TOKENS))
 
 
-def test_the_same_weights_in_f32_say_nearly_the_same(
+def test_dequantized_weights_give_similar_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_quality, "LENGTH", 100)
     source, file = embedded(EMBEDDED_DRAFT), tmp_path / "f32.gguf"
     dequantize(source, file)
-    one, other = said(source), said(file)
+    one, other = score_file(source), score_file(file)
     assert one.logits.shape == (TOKENS - 2, kernel_quality.VOCABULARY)
     apart = np.abs(one.logits - other.logits).mean()
     assert 0 < apart < 0.1, "weights in eight bits are multiplied by activations in eight"
@@ -40,7 +40,7 @@ def test_the_same_weights_in_f32_say_nearly_the_same(
     assert not np.array_equal(one.logits[:-1], one.logits[1:])
 
 
-def test_likelihoods_are_those_of_the_tokens_that_follow() -> None:
+def test_likelihoods_of_following_tokens() -> None:
     options = ModelOptions(context=128, threads=1)
     with (
         Model(embedded(EMBEDDED_DRAFT), options) as model,

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.nightly
 PRESET = ["--port", "8080", "--temp", "0.8", "--seed", "42", "--host", "127.0.0.1"]
 
 
-def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translated_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(shim.FOLDER, str(tmp_path))
     said = [*PRESET, "--offline", "--hf-repo", "ggml-org/test-model-stories260K", "--jinja"]
     said += ["--batch-size", "32", "--no-slots", "--ctx-size", "512", "--parallel", "2"]
@@ -33,7 +33,7 @@ def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "said", [["--hf-repo", "ggml-org/tinygemma3-GGUF:Q8_0"], ["--spec-synth-rates", "0.5"]]
 )
-def test_what_has_no_meaning_here(
+def test_unsupported_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     monkeypatch.setenv(shim.FOLDER, str(tmp_path))
@@ -41,7 +41,7 @@ def test_what_has_no_meaning_here(
         shim.command([*PRESET, *said])
 
 
-def test_a_stand_in_has_marks_and_no_other_end(tmp_path: Path) -> None:
+def test_stand_in_tokens(tmp_path: Path) -> None:
     target, infill = (read_gguf(model_file(name, tmp_path)) for name in (TARGET, INFILL))
     assert target.integer("tokenizer.ggml.fim_pre_token_id") is None
     assert infill.integer("tokenizer.ggml.fim_pre_token_id") is not None
@@ -51,7 +51,7 @@ def test_a_stand_in_has_marks_and_no_other_end(tmp_path: Path) -> None:
     assert tokens.index_of(b"<|fin|>") == 4
 
 
-def test_a_split_stand_in_is_the_model_in_parts(tmp_path: Path) -> None:
+def test_split_stand_in_has_the_same_weights(tmp_path: Path) -> None:
     whole, split = (read_gguf(model_file(name, tmp_path)) for name in (TARGET, SPLIT))
     assert [path.name[-19:] for path in split.parts] == [
         f"-0000{number}-of-00003.gguf"[-19:] for number in (1, 2, 3)

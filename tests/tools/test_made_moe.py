@@ -19,8 +19,7 @@ from tools import made_moe
 pytestmark = pytest.mark.nightly
 
 
-def said(path: Path) -> Rows:
-    """Rows of logits of a text."""
+def logits_of(path: Path) -> Rows:
     options = ModelOptions(context=256, threads=1)
     with Model(path, options) as model, closing(Context(model, options)) as context:
         tokens = model.vocabulary.tokenize_bytes(b"Once upon a time, there was a little girl")
@@ -29,11 +28,11 @@ def said(path: Path) -> Rows:
 
 
 @pytest.mark.parametrize(("spread", "alike"), [(0.0, True), (2.0, False)])
-def test_experts_that_are_alike_say_what_one_says(
+def test_equal_experts_compute_the_dense_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, alike: bool
 ) -> None:
     monkeypatch.setattr(made_moe, "SPREAD", spread)
     source, file = embedded(EMBEDDED_DRAFT), tmp_path / "moe.gguf"
     made_moe.made_moe(source, file, ModelShape(192, 3, 512, "F16"))
-    apart = np.abs(said(file) - said(source)).max()
+    apart = np.abs(logits_of(file) - logits_of(source)).max()
     assert (apart < 0.5) == alike, apart

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]
 
 
-def test_passes_without_their_cores_are_left_out() -> None:
+def test_passes_without_their_cores_are_excluded() -> None:
     had = [Sample(seconds, 0.97) for seconds in (1.0, 2.0, 3.0)]
     assert typical([*had, Sample(9.0, 0.6), Sample(8.0, 0.5)]) == 2.0
     assert typical([Sample(4.0, 0.5)]) == 4.0
     assert typical([Sample(4.0, 0.2), Sample(5.0, 0.9)]) == 5.0
 
 
-def test_a_mixture_reads_the_experts_that_a_token_uses(tmp_path: Path) -> None:
+def test_mixture_reads_active_experts(tmp_path: Path) -> None:
     dense = tiny_llama(tmp_path / "dense.gguf")
     mix(dense, tmp_path / "mixed.gguf")
     one, all_ = (Reader(read_gguf(path)) for path in (dense, tmp_path / "mixed.gguf"))
@@ -37,7 +37,7 @@ def test_a_mixture_reads_the_experts_that_a_token_uses(tmp_path: Path) -> None:
     assert read_gguf(tmp_path / "mixed.gguf").own_integer("expert_count") == EXPERTS
 
 
-def test_the_tables() -> None:
+def test_tables() -> None:
     command = [sys.executable, "-m", "tools.passes", "demo", "--arms", "off,auto", "--loads", "1"]
     command += ["--sizes", "1,4", "--prompts", "64", "--contexts", "32", "--rounds", "2"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

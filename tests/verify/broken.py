@@ -20,13 +20,13 @@ from tests.support.toys import Forbids
 
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:
-    """Have every lossless rule for sampled text be this one."""
+    """Replace all lossless rules for sampled text by this one."""
     patch.setattr(rules, "SpeculativeSampling", rule)
     patch.setattr(rules, "BlockVerification", rule)
 
 
-class KeepsRejectedBranch(LlamaTarget):
-    """Of siblings, the one that was rejected stays in the cache, under the other's name."""
+class RejectedBranchTarget(LlamaTarget):
+    """Keeps a rejected sibling's cells, under the token of the accepted one."""
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         siblings = tree.children(ROOT)
@@ -39,8 +39,8 @@ class KeepsRejectedBranch(LlamaTarget):
         held[-1] = tree.tokens[path[0]]
 
 
-class KeepsRejectedTail(LlamaTarget):
-    """What was rejected of a chain is not cut off the cache."""
+class RejectedTailTarget(LlamaTarget):
+    """Keeps rejected tokens of a chain in the cache."""
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         if tree.tokens and tree.is_chain():
@@ -49,8 +49,8 @@ class KeepsRejectedTail(LlamaTarget):
             super().commit(tree, path)
 
 
-class RoundsOtherwise(LlamaTarget):
-    """In passes over several tokens the rows are changed."""
+class RoundingTarget(LlamaTarget):
+    """Changes the rows of passes over several tokens."""
 
     def change(self, rows: np.ndarray) -> None:
         raise NotImplementedError
@@ -64,8 +64,8 @@ class RoundsOtherwise(LlamaTarget):
         return PassResult(rows, found.seconds)
 
 
-class TurnsNearTies(RoundsOtherwise):
-    """The two best change places where they are close, as rounding might have them."""
+class NearTieTarget(RoundingTarget):
+    """Swaps the two best logits where they are close, as rounding might."""
 
     CLOSE = 1.0
 
@@ -76,8 +76,8 @@ class TurnsNearTies(RoundsOtherwise):
                 row[[second, best]] = row[[best, second]]
 
 
-class MovesABit(RoundsOtherwise):
-    """The worst token's logit is the next number of 32 bits."""
+class BitFlipTarget(RoundingTarget):
+    """Changes the last bit of the lowest logit."""
 
     def change(self, rows: np.ndarray) -> None:
         worst = rows.argmin(axis=1)
@@ -85,12 +85,12 @@ class MovesABit(RoundsOtherwise):
 
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
-    """Have another target answer the engine's passes."""
+    """Replace the engine's target."""
     patch.setattr(inside.slot(engine), "target", kind(inside.contexts(engine)[0]))
 
 
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:
-    """Have the grammar hold behind the committed text alone."""
+    """Apply the grammar at the root only, and not to drafts."""
     right = Verification.constraint
 
     def only_at_the_root(self: Verification, node: int) -> Constraint | None:

@@ -25,7 +25,7 @@ from tests.verify.conftest import LITTLE
         (None, [3.0] * 9, 9),
     ],
 )
-def test_a_piece_is_begun_if_it_will_end_in_time(
+def test_work_starts_only_if_time_is_left(
     seconds: float | None, lasting: list[float], done: int
 ) -> None:
     clock = Clock()
@@ -38,10 +38,7 @@ def test_a_piece_is_begun_if_it_will_end_in_time(
 
 
 @pytest.mark.nightly
-def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
-    subject: Subject,
-) -> None:
-    """As on a machine that is too slow for all ways of drafting."""
+def test_no_time_reduces_every_check(subject: Subject) -> None:
     names, none = list(subject.ways()), Deadline(0.0)
     left = f"There was no time for {', '.join(names[1:])}."
     greedy = check_greedy(subject, LITTLE, none)
