@@ -10,7 +10,7 @@ from localspec.cli.answer_report import account, table
 from localspec.decoding.stats import AccountStatement
 
 
-def test_the_table_has_the_figures() -> None:
+def test_table_lists_the_figures() -> None:
     stats = GenerationStats(prompt_tokens=20, cached_tokens=5, generated_tokens=139)
     stats.drafted, stats.tested, stats.accepted, stats.target_passes = 200, 185, 128, 55
     stats.accepted_per_position, stats.tested_per_position = [80, 48], [100, 80, 5]
@@ -34,7 +34,7 @@ def test_the_table_has_the_figures() -> None:
     assert "not drafted    3 passes: the answer ends with the next token" in lines
 
 
-def test_account_is_a_line_of_the_table() -> None:
+def test_table_shows_the_balance() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
     stats = GenerationStats(account=statement)
     row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"

@@ -34,9 +34,7 @@ HEAVY = {"llama_cpp", "textual", "numpy", "jinja2", "pydantic_settings", "rich"}
         (("doctor", "--paths"), {"doctor"}),
     ],
 )
-def test_only_the_verb_that_is_asked_for_is_imported_and_no_native_code(
-    arguments: tuple[str, ...], verbs: set[str]
-) -> None:
+def test_only_the_requested_verb_is_imported(arguments: tuple[str, ...], verbs: set[str]) -> None:
     program = (
         "import json, sys; from localspec.cli.main import main; "
         "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
@@ -48,7 +46,7 @@ def test_only_the_verb_that_is_asked_for_is_imported_and_no_native_code(
     assert {places[name] for name in loaded if name in places} == verbs
 
 
-def test_the_overview_lists_every_verb_with_its_own_summary() -> None:
+def test_overview_lists_every_verb_with_its_summary() -> None:
     listed = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
     for verb, summary in listed.items():
         text = build_command(verb).help
@@ -62,7 +60,9 @@ def test_help_fits_80_columns_and_cuts_no_name(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = cli(*verb, option)
-    command = _command(*verb)
+    command: Any = build_command(verb[0]) if verb else typer.main.get_command(app)
+    if len(verb) > 1:
+        command = command.commands[verb[1]]
     hides = [p for p in command.params if getattr(p, "hidden", False)]
     assert shown.code == 0
     assert max(len(line) for line in shown.out.splitlines()) <= 80
@@ -74,12 +74,7 @@ def test_help_fits_80_columns_and_cuts_no_name(
             assert seen == (option == "--help-all" or param not in hides), param.name
 
 
-def _command(*verb: str) -> Any:
-    found: Any = build_command(verb[0]) if verb else typer.main.get_command(app)
-    return found.commands[verb[1]] if len(verb) > 1 else found
-
-
-def test_run_shows_the_options_of_every_day(cli: Cli) -> None:
+def test_run_help_shows_common_options(cli: Cli) -> None:
     shown = [line for line in cli("run", "--help").out.splitlines() if re.match(r"  -", line)]
     assert 14 <= len(shown) <= 20
 
@@ -95,20 +90,20 @@ def test_every_exit_code_is_documented(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("verbs", [(), ("history",)])
-def test_without_a_verb_there_is_help(cli: Cli, verbs: tuple[str, ...]) -> None:
+def test_no_verb_prints_help(cli: Cli, verbs: tuple[str, ...]) -> None:
     result = cli(*verbs)
     assert (result.code, result.err) == (2, "")
     assert result.out.startswith(f"Usage: {' '.join(('localspec', *verbs))} [OPTIONS] COMMAND")
 
 
-def test_options_without_a_verb_are_those_of_the_chat(cli: Cli) -> None:
+def test_options_without_a_verb_belong_to_chat(cli: Cli) -> None:
     refused = cli("--temp", "0")  # for here is no terminal
     assert refused == cli("chat", "--temp", "0")
     assert refused.sentence().startswith("localspec chat needs a terminal.")
     assert "localspec chat --help" in cli("--no-such-option").sentence()
 
 
-def test_every_option_is_explained_and_grouped() -> None:
+def test_options_have_help_and_a_group() -> None:
     options = [
         p for p in build_command("run").params if p.param_type_name == "option" and p.name != "help"
     ]
@@ -128,6 +123,6 @@ def test_help_names_every_choice(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("verb", ["eval", "race"])
-def test_verbs_that_are_greedy_by_default_name_no_other_default(cli: Cli, verb: str) -> None:
+def test_greedy_verbs_document_their_default(cli: Cli, verb: str) -> None:
     _, _, described = cli(verb, "--help").out.partition("--temperature X ")
     assert "0, the default, is greedy" in " ".join(described.split())

@@ -22,24 +22,24 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
-def filled() -> list[Conversation]:
+def conversations() -> list[Conversation]:
     """Three conversations, the newest first."""
-    conversations = [
+    made = [
         conversation_of("a\x1b[2J\x07 title\nmore\x1b]0;x\x07\u202e", id=STEERING, created=3e8),
         conversation_of("Of the walrus", "And the carpenter", id=WALRUS, created=2e8),
         conversation_of("Tell me of the fox.", "Once upon a time.", id=FOX, created=1e8),
     ]
-    conversations[2].model = "tale\x1b[1m"
-    conversations[0].title = "a\x1b[2J\x07 title\u202e\nmore"  # as a model may make it
-    store(conversations)
-    return conversations
+    made[2].model = "tale\x1b[1m"
+    made[0].title = "a\x1b[2J\x07 title\u202e\nmore"  # as a model may make it
+    store(made)
+    return made
 
 
-def left() -> set[str]:
+def remaining_ids() -> set[str]:
     return {id for (id,) in rows(paths.history_file(), "SELECT id FROM conversations")}
 
 
-def test_an_empty_history(cli: Cli, home: Path) -> None:
+def test_empty_history(cli: Cli, home: Path) -> None:
     result = cli("history", "list")
     assert (result.code, result.out) == (0, "")
     assert "no conversations yet" in result.sentence()
@@ -50,7 +50,7 @@ def test_an_empty_history(cli: Cli, home: Path) -> None:
     assert list(home.iterdir()) == []  # looking makes no files
 
 
-def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
+def test_list_as_json(cli: Cli, conversations: list[Conversation]) -> None:
     found = cli("history", "list", "--limit", "2", "--json").json
     assert found["total"] == 3
     assert [each["id"] for each in found["conversations"]] == [STEERING, WALRUS]
@@ -64,7 +64,7 @@ def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
 
 
 @pytest.mark.nightly
-def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
+def test_list_on_a_terminal(home: Path, conversations: list[Conversation]) -> None:
     command = (*LOCALSPEC, "history", "list")
     screen = Terminal(command, home=home, columns=52).printed()
     heading, _, *lines = screen.splitlines()
@@ -79,7 +79,7 @@ def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
     assert "\u202e" not in screen
 
 
-def test_search(cli: Cli, filled: list[Conversation]) -> None:
+def test_search(cli: Cli, conversations: list[Conversation]) -> None:
     (line,) = cli("history", "search", '"of the" w').out.splitlines()[2:]
     assert line.split()[0] == WALRUS[:8]  # the title repeats the message
     assert line.split()[3] == "user"
@@ -89,21 +89,25 @@ def test_search(cli: Cli, filled: list[Conversation]) -> None:
     assert found[0]["snippet"] == "And the carpenter"
 
 
-def test_a_program_reads_the_titles_of_hits_whole(cli: Cli) -> None:
+def test_piped_search_prints_full_titles(cli: Cli) -> None:
     store([conversation_of("Where do all the foxes of this wood sleep", "In a den.")])
     (line,) = cli("history", "search", "den").out.splitlines()[2:]
     assert line.endswith("Where do all the foxes of this wood sleep   In a den.")
 
 
-def test_show(cli: Cli, filled: list[Conversation]) -> None:
+def test_show(cli: Cli, conversations: list[Conversation]) -> None:
     for id in ("3", "1" * 9, FOX, FOX.upper()):
-        assert cli("history", "show", id).out == to_markdown(filled[2]).replace("\x1b", "\ufffd")
+        assert cli("history", "show", id).out == to_markdown(conversations[2]).replace(
+            "\x1b", "\ufffd"
+        )
     again = json.loads(cli("history", "show", "22", "--json").out)
-    assert again == json.loads(to_json(filled[1]))
+    assert again == json.loads(to_json(conversations[1]))
 
 
 @pytest.mark.parametrize("command", ["show", "export"])
-def test_unknown_and_ambiguous_ids(cli: Cli, filled: list[Conversation], command: str) -> None:
+def test_unknown_and_ambiguous_ids(
+    cli: Cli, conversations: list[Conversation], command: str
+) -> None:
     for id, why in (("9", "no conversation '9'"), ("2b4", "no conversation"), ("", "no conv")):
         cli("history", command, id).refused(why)
     store([conversation_of("x", id="2b4" + "0" * 29, created=0.0)])
@@ -112,20 +116,20 @@ def test_unknown_and_ambiguous_ids(cli: Cli, filled: list[Conversation], command
     )
 
 
-def test_export_to_standard_output(cli: Cli, filled: list[Conversation]) -> None:
-    assert cli("history", "export", "2").out == to_markdown(filled[1])
-    assert cli("history", "export", "2", "--format", "json").out == to_json(filled[1])
+def test_export_to_standard_output(cli: Cli, conversations: list[Conversation]) -> None:
+    assert cli("history", "export", "2").out == to_markdown(conversations[1])
+    assert cli("history", "export", "2", "--format", "json").out == to_json(conversations[1])
 
 
-def test_export_to_files(cli: Cli, filled: list[Conversation], tmp_path: Path) -> None:
+def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: Path) -> None:
     folder = tmp_path / "exports"
     folder.mkdir()
     for name in ("of-the-walrus.md", "of-the-walrus-2.md"):
         assert cli("history", "export", "2", "-o", str(folder)).out == f"{folder / name}\n"
-    assert (folder / "of-the-walrus.md").read_text() == to_markdown(filled[1])
+    assert (folder / "of-the-walrus.md").read_text() == to_markdown(conversations[1])
     written = cli("history", "export", "2", "-o", str(folder / "a.json"), "--json").json
     assert written == {"id": WALRUS, "path": str(folder / "a.json")}
-    assert (folder / "a.json").read_text() == to_json(filled[1])
+    assert (folder / "a.json").read_text() == to_json(conversations[1])
 
 
 @pytest.mark.parametrize(
@@ -137,51 +141,49 @@ def test_export_to_files(cli: Cli, filled: list[Conversation], tmp_path: Path) -
         (("-o", "/proc/x.md"), 1, "/proc"),
     ],
 )
-def test_export_where_it_cannot_be(
-    cli: Cli, filled: list[Conversation], arguments: tuple[str, ...], code: int, why: str
+def test_invalid_exports(
+    cli: Cli, conversations: list[Conversation], arguments: tuple[str, ...], code: int, why: str
 ) -> None:
     cli("history", "export", "1", *arguments).refused(why, code=code)
 
 
-def test_rm(cli: Cli, filled: list[Conversation]) -> None:
+def test_rm(cli: Cli, conversations: list[Conversation]) -> None:
     result = cli("history", "rm", "--yes", "1", "3", "1", stdin=b"")
     assert (result.code, result.out) == (0, "")
     assert "Removed 2 conversations." in result.err
-    assert left() == {WALRUS}
+    assert remaining_ids() == {WALRUS}
     assert cli("history", "rm", "-y", "1", "--json", stdin=b"").json == {"removed": [WALRUS]}
-    assert left() == set()
+    assert remaining_ids() == set()
 
 
-def test_rm_removes_all_or_nothing(cli: Cli, filled: list[Conversation]) -> None:
+def test_rm_removes_all_or_nothing(cli: Cli, conversations: list[Conversation]) -> None:
     assert cli("history", "rm", "--yes", "1", "nobody").code == 2
-    assert len(left()) == 3
-
-
-def test_rm_asks_nobody_where_nobody_is(cli: Cli, filled: list[Conversation]) -> None:
     cli("history", "rm", "1", stdin=b"y\n").refused("--yes")
-    assert len(left()) == 3
+    assert len(remaining_ids()) == 3
 
 
 @pytest.mark.parametrize(
     ("typed", "removed"),
     [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)],
 )
-def test_rm_asks(cli: Cli, filled: list[Conversation], typed: str, removed: bool) -> None:
+def test_rm_asks_for_confirmation(
+    cli: Cli, conversations: list[Conversation], typed: str, removed: bool
+) -> None:
     result = cli("history", "rm", "1", "2", typed=typed)
     asked = "  a [2J title more\n  Of the walrus\nRemove these 2 conversations for good? [y/N] "
     assert asked in result.err
     assert "\x1b" not in result.err
     assert result.code == (0 if removed else 130)
-    assert (len(left()) == 1) is removed
+    assert (len(remaining_ids()) == 1) is removed
 
 
 @pytest.mark.parametrize(
     "arguments", [("list",), ("search", "fox"), ("show", "1"), ("export", "1"), ("rm", "1", "-y")]
 )
 @pytest.mark.parametrize("how", ["damaged", "newer", "locked"])
-def test_trouble(
+def test_damaged_newer_and_locked_files(
     cli: Cli,
-    filled: list[Conversation],
+    conversations: list[Conversation],
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     how: str,

@@ -28,7 +28,9 @@ def piped(data: bytes) -> io.TextIOWrapper:
         ("Füchse 🦊".encode(), None, "Füchse 🦊"),
     ],
 )
-def test_piped_text_comes_first(data: bytes, argument: str | None, prompt: str) -> None:
+def test_piped_text_comes_before_the_argument(
+    data: bytes, argument: str | None, prompt: str
+) -> None:
     assert read_prompt(argument, piped(data)) == prompt
 
 
@@ -56,13 +58,13 @@ def test_piped_text_reaches_the_model(cli: Cli) -> None:
         (("caf\udce9",), None, "The prompt is not UTF-8: byte 3"),
     ],
 )
-def test_no_prompt_is_guessed(
+def test_missing_and_invalid_prompts(
     cli: Cli, arguments: tuple[str, ...], stdin: bytes | None, cause: str
 ) -> None:
     cli("run", *arguments, stdin=stdin).refused(cause)
 
 
-def test_a_file_that_is_no_text(cli: Cli, tmp_path: Path) -> None:
+def test_grammar_file_that_is_not_text(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "grammar.gbnf"
     file.write_bytes(b"root ::= \xff")
     cli("run", "--grammar", str(file), "hi").refused("grammar.gbnf is not UTF-8: byte 9")

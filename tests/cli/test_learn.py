@@ -19,23 +19,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return homes.move_to(tmp_path, monkeypatch)
 
 
-def listed(cli: Cli) -> dict[str, int]:
+def learned_texts(cli: Cli) -> dict[str, int]:
     stores = cli("learn", "--list", "--json").json["datastores"]
     return {name: each["texts"] for store in stores for name, each in store["learned"].items()}
 
 
-def make(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
-def test_what_is_no_text_is_left_out_and_counted(
+def test_files_that_are_not_text_are_counted(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localspec.retrieval.texts.MOST_BYTES", 100)
-    make(here, {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101})
+    write_files(
+        here, {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101}
+    )
     (here / "link.txt").symlink_to(here / "a.txt")
     told = cli("learn", ".").err
     assert "Files left out: 2 that are not UTF-8 text, 1 of more than" in told
@@ -43,45 +45,45 @@ def test_what_is_no_text_is_left_out_and_counted(
     assert "tale-13m" in told
 
 
-def test_it_is_listed_replaced_and_forgotten(cli: Cli, here: Path) -> None:
-    make(here, {"one/a.txt": b"once upon a time", "two.txt": b"there was a fox"})
+def test_list_replace_and_forget(cli: Cli, here: Path) -> None:
+    write_files(here, {"one/a.txt": b"once upon a time", "two.txt": b"there was a fox"})
     assert cli("learn", "one", "two.txt").code == cli("learn", "one").code == 0
-    assert listed(cli) == {str(here / "one"): 1, str(here / "two.txt"): 1}
+    assert learned_texts(cli) == {str(here / "one"): 1, str(here / "two.txt"): 1}
     assert str(here / "two.txt") in cli("learn", "--list").out
     assert cli("learn", "--forget", "two.txt").code == 0
-    assert listed(cli) == {str(here / "one"): 1}
+    assert learned_texts(cli) == {str(here / "one"): 1}
     cli("learn", "--forget", "two.txt").refused("learn --list")
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_where_the_file_system_has_no_locks(
+def test_file_system_without_locks(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def flock(*_: object) -> None:
         raise OSError(number, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    make(here, {"a.txt": b"once upon a time"})
+    write_files(here, {"a.txt": b"once upon a time"})
     for _ in range(2):
         assert cli("learn", "a.txt").code == 0
-    assert listed(cli) == {str(here / "a.txt"): 1}
+    assert learned_texts(cli) == {str(here / "a.txt"): 1}
 
 
-def test_the_history_is_learned_and_forgotten_as_a_whole(cli: Cli) -> None:
+def test_learn_and_forget_the_history(cli: Cli) -> None:
     store(conversation_of("Why?", "Because.") for _ in range(2))
     assert cli("learn", "--history").code == 0
-    assert listed(cli) == {"history": 4}
+    assert learned_texts(cli) == {"history": 4}
     assert cli("history", "rm", "1", "--yes").code == 0
-    assert listed(cli) == {"history": 2}, "what is removed there is forgotten here"
+    assert learned_texts(cli) == {"history": 2}, "what is removed there is forgotten here"
     assert cli("learn", "--forget", "history").code == 0
-    assert listed(cli) == {}
+    assert learned_texts(cli) == {}
 
 
 @pytest.mark.parametrize("package", ["pydivsufsort", "pathspec", "filelock"])
-def test_a_missing_package_is_named(
+def test_missing_package_is_named(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    make(here, {"a.txt": b"text"})
+    write_files(here, {"a.txt": b"text"})
     monkeypatch.setitem(sys.modules, package, None)
     cli("learn", ".").refused(f"the package {package}", "pip install '.[learn]'")

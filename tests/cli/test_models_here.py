@@ -23,7 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return move_to(tmp_path, monkeypatch)
 
 
-def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> None:
+def test_list_has_the_embedded_pair_and_local_files(cli: Cli, here: Path) -> None:
     tiny_llama(here / "small-Q8_0.gguf")
     result = cli("list")
     assert (result.code, result.err) == (0, "")
@@ -39,7 +39,7 @@ def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> 
     assert "12.9 M" in rows[0]
 
 
-def test_words_choose(cli: Cli, here: Path) -> None:
+def test_list_filters_by_words(cli: Cli, here: Path) -> None:
     tiny_llama(here / "Small-One.gguf")
     assert cli("list", "small", "LLAMA").out.count("\n") == 3
     nothing = cli("list", "nowhere", "--json")
@@ -47,7 +47,7 @@ def test_words_choose(cli: Cli, here: Path) -> None:
     assert "No model here has nowhere in its name" in cli("list", "nowhere").err
 
 
-def test_what_is_no_model_is_told_with_all(cli: Cli, here: Path) -> None:
+def test_list_all_includes_unusable_files(cli: Cli, here: Path) -> None:
     tiny_bert(here / "b.gguf")
     (here / "c.gguf").write_bytes(b"not a model")
     brief = cli("list")
@@ -59,7 +59,7 @@ def test_what_is_no_model_is_told_with_all(cli: Cli, here: Path) -> None:
     assert "is not a GGUF file" in told.out
 
 
-def test_show_the_embedded_model(cli: Cli) -> None:
+def test_show_embedded_model(cli: Cli) -> None:
     result = cli("show", "demo")
     assert (result.code, result.err) == (0, "")
     for words in (
@@ -95,20 +95,17 @@ def test_show_as_json(cli: Cli, here: Path) -> None:
     assert "tale-13m-q8_0.gguf" not in drafts
 
 
-def longest(text: str) -> int:
+def longest_line(text: str) -> int:
     return max(map(len, text.splitlines()))
 
 
-def test_what_does_not_fit_goes_on_below_itself_in_a_pipe(
-    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No line of 500 columns because a draft has much against it."""
+def test_long_values_wrap_in_a_pipe(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model(here / "a.gguf", width=512)
     model(here / "b.gguf", name="Bear", context=64, template=None, tokenizer="llama")
     text = cli("show", "a.gguf").out
     references = [line for line in text.splitlines() if str(here / "b.gguf") in line]
     assert len(references) == 1, "whole, whatever its length"
-    assert longest(text.replace(references[0], "").replace("─", "")) <= 100
+    assert longest_line(text.replace(references[0], "").replace("─", "")) <= 100
     assert re.search(r"\nmemory {10}\S.*\n {16}\S", text), "below the beginning of the value"
     said = " ".join(text.split())
     (draft,) = cli("show", "a.gguf", "--json").json["drafts"]
@@ -121,11 +118,11 @@ def test_what_does_not_fit_goes_on_below_itself_in_a_pipe(
     assert all(warning in wide for warning in draft["warnings"])
     monkeypatch.delenv("COLUMNS")
     narrow = cli("show", "a.gguf").out
-    assert longest(narrow.replace(references[0], "").replace("─", "")) <= 80
+    assert longest_line(narrow.replace(references[0], "").replace("─", "")) <= 80
     assert str(here / "b.gguf") in narrow
 
 
-def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Path) -> None:
+def test_embedded_draft_needs_the_same_vocabulary(cli: Cli, here: Path) -> None:
     model(here / "target.gguf", width=4096)
     model(here / "draft.gguf", width=64)
     told = cli("show", "target.gguf", "--json").json

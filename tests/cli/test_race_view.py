@@ -34,13 +34,13 @@ def long_race() -> list[Lap]:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("height", [1, 5, 10, 24, 40])
 @pytest.mark.parametrize("laps", [[], sample(), long_race()], ids=["none", "short", "long"])
-def test_it_fits(width: int, height: int, laps: list[Lap]) -> None:
+def test_view_fits_the_screen(width: int, height: int, laps: list[Lap]) -> None:
     lines = view(laps).lines(width, height)
     assert len(lines) <= height
     assert max(cell_len(line.plain) for line in lines) <= width
 
 
-def test_two_columns_on_a_usual_terminal() -> None:
+def test_two_columns_on_a_wide_terminal() -> None:
     lines = [line.plain for line in view(sample()).lines(80, 24)]
     assert lines[0] == "localspec race · tale-13m · greedy"
     assert lines[1] == "› Count to five, please."
@@ -54,7 +54,7 @@ def test_two_columns_on_a_usual_terminal() -> None:
     assert lines[-1].startswith("localspec is 2.00 s ahead")
 
 
-def test_a_further_question_stands_in_both_lanes() -> None:
+def test_later_question_is_shown_in_both_lanes() -> None:
     found = view(sample())
     found.ask("And then?\x1b[2J")
     shown = [line.plain for line in found.lines(80, 24)]

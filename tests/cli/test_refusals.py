@@ -13,7 +13,7 @@ from tests.support.homes import move_to
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what the commands below name."""
+    """A folder with the files that the commands below name."""
     folder = move_to(tmp_path, monkeypatch)
     (folder / "text.gguf").write_bytes(b"hello, this is only text")
     (folder / "a.txt").write_bytes(b"text")
@@ -133,7 +133,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("show demo --kv-type q1", "no KV cache type 'q1'"),
     ],
 )
-def test_what_cannot_be_meant(cli: Cli, command: str, cause: str) -> None:
+def test_invalid_commands(cli: Cli, command: str, cause: str) -> None:
     cli(*shlex.split(command)).refused(cause)
 
 
@@ -152,5 +152,5 @@ def test_what_cannot_be_meant(cli: Cli, command: str, cause: str) -> None:
         ("verify -m none.gguf", 3, "There is no file none.gguf"),
     ],
 )
-def test_models_that_are_none(cli: Cli, command: str, code: int, cause: str) -> None:
+def test_missing_and_invalid_models(cli: Cli, command: str, code: int, cause: str) -> None:
     cli(*shlex.split(command)).refused(cause, code=code)

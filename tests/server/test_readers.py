@@ -39,11 +39,10 @@ def read(make: Callable[[], Reader], parts: list[str]) -> list[Piece]:
     found += reader.finish()
     thoughts = "".join(piece.text for piece in found if isinstance(piece, Thought))
     others = [piece for piece in found if not isinstance(piece, Thought)]
-    return [*([Thought(thoughts)] if thoughts else []), *joined(others)]
+    return [*([Thought(thoughts)] if thoughts else []), *merge(others)]
 
 
-def joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Merge neighbours of the same type."""
+def merge(pieces: Sequence[Piece]) -> list[Piece]:
     found: list[Any] = []
     for piece in pieces:
         if isinstance(piece, Text | CallArguments) and found and type(found[-1]) is type(piece):
@@ -75,7 +74,7 @@ READERS: dict[str, Callable[[], Reader]] = {
 }
 
 
-def pieces_of(told: Any) -> list[Piece]:
+def expected_pieces(told: Any) -> list[Piece]:
     if isinstance(told, list):
         return call(*told)
     return [Text(told) if isinstance(told, str) else Thought(told["thought"])]
@@ -87,7 +86,7 @@ CASES = [(name, text, told) for name, text, *told in map(json.loads, LINES)]
 
 @pytest.mark.parametrize(("reader", "text", "told"), CASES)
 def test_calls_thoughts_and_text_are_found(reader: str, text: str, told: list[Any]) -> None:
-    expected = [piece for one in told for piece in pieces_of(one)]
+    expected = [piece for one in told for piece in expected_pieces(one)]
     for size in (1, 2, 3, 5, 1000):
         parts = [text[at : at + size] for at in range(0, len(text), size)]
         assert read(READERS[reader], parts) == expected, size
@@ -100,11 +99,7 @@ JSON = st.recursive(
 )
 
 
-@given(
-    st.dictionaries(st.text(), JSON, max_size=4),
-    st.booleans(),
-    st.sampled_from([None, 1]),
-)
+@given(st.dictionaries(st.text(), JSON, max_size=4), st.booleans(), st.sampled_from([None, 1]))
 def test_any_arguments_round_trip(
     arguments: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
@@ -128,7 +123,7 @@ def test_long_arguments_are_not_parsed_with_every_token() -> None:
     reader, said = any_format(), json.dumps({"name": "f", "arguments": {"s": ["x"] * 2_000}})
     told = [piece for part in said for piece in reader.push(part)]
     assert len(told) < 200
-    assert joined([*told, *reader.finish()]) == call("f", said[27:-1])
+    assert merge([*told, *reader.finish()]) == call("f", said[27:-1])
 
 
 @given(st.text(), st.booleans())

@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import UsageError
-from localspec.tui.session.commands import (
-    BY_NAME,
-    complete,
-    parse,
-)
+from localspec.tui.session.commands import BY_NAME, complete, parse
 
 
 @pytest.mark.parametrize(
@@ -25,19 +21,19 @@ from localspec.tui.session.commands import (
         ("/system Be brief.\nAnd kind.", "system", "Be brief.\nAnd kind."),
     ],
 )
-def test_a_command(line: str, name: str, argument: str) -> None:
+def test_parse_command(line: str, name: str, argument: str) -> None:
     assert parse(line) == (BY_NAME[name], argument)
 
 
 @pytest.mark.parametrize(
     "line", ["hello", "", " /help", "//help", "/usr/bin/env", "/usr/bin/env python", "/a\nb"]
 )
-def test_text_to_send(line: str) -> None:
+def test_text_is_no_command(line: str) -> None:
     assert parse(line) is None
 
 
 @pytest.mark.parametrize("line", ["/nothing", "/", "/ help", "/hel"])
-def test_no_command(line: str) -> None:
+def test_unknown_command(line: str) -> None:
     with pytest.raises(UsageError, match="There is no command /"):
         parse(line)
 
@@ -80,5 +76,5 @@ def test_paths_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("begun", ["~nobody/x", "\0", "a" * 5000])
-def test_paths_that_cannot_be(begun: str) -> None:
+def test_impossible_paths(begun: str) -> None:
     assert texts(f"/attach {begun}") == []

@@ -19,7 +19,7 @@ def written(data: bytes) -> Path:
     return path
 
 
-def test_they_are_kept() -> None:
+def test_save_and_load() -> None:
     kept = Preferences(
         theme="nord",
         sidebar=False,
@@ -33,9 +33,10 @@ def test_they_are_kept() -> None:
     assert preferences.save(kept) is None
     assert preferences.load() == (kept, None)
     assert os.listdir(preferences.file().parent) == ["chat.json"]
+    assert stat.S_IMODE(preferences.file().stat().st_mode) == 0o600
 
 
-def test_what_a_later_version_added_is_left_alone_by_reading() -> None:
+def test_unknown_keys_are_ignored() -> None:
     written(b'{"theme": "nord", "later": [1, 2]}')
     assert preferences.load() == (Preferences(theme="nord"), None)
 
@@ -58,14 +59,14 @@ def test_what_a_later_version_added_is_left_alone_by_reading() -> None:
         b'{"max_tokens": -5}',
     ],
 )
-def test_a_broken_file_is_told_and_survived(data: bytes) -> None:
+def test_broken_file_is_reported_and_replaced_by_defaults(data: bytes) -> None:
     path = written(data)
     found, trouble = preferences.load()
     assert found == Preferences()
     assert trouble == f"{path} could not be read, so the chat starts with its defaults."
 
 
-def test_a_write_that_fails_leaves_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
     preferences.save(Preferences(theme="nord"))
 
     def full(*_: object, **__: object) -> None:
@@ -76,8 +77,3 @@ def test_a_write_that_fails_leaves_the_old_ones(monkeypatch: pytest.MonkeyPatch)
     assert told is not None
     assert "No space left on device" in told
     assert preferences.load() == (Preferences(theme="nord"), None)
-
-
-def test_nobody_else_reads_the_system_prompt() -> None:
-    preferences.save(Preferences(system="secret"))
-    assert stat.S_IMODE(preferences.file().stat().st_mode) == 0o600

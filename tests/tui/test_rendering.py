@@ -28,8 +28,8 @@ PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
 
 
-def drawn(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
-    """Characters with their styles, however they are cut into segments."""
+def spans_of(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
+    """Characters with their styles, without the borders of segments."""
     return [
         [(character, str(segment.style or "")) for segment in line for character in segment.text]
         for line in lines
@@ -51,12 +51,12 @@ def drawn(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
     cuts=st.lists(st.integers(0, 60), max_size=6),
 )
 @settings(max_examples=150, deadline=None)
-def test_growing_in_any_pieces(pieces: list[str], cuts: list[int]) -> None:
+def test_streamed_text_renders_like_whole_text(pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     growing = MarkdownLines()
     for end in [*sorted(cuts), len(text)]:
         lines = growing.render(text[:end], 20, PALETTE)
-    assert drawn(lines) == drawn(MarkdownLines().render(text, 20, PALETTE))
+    assert spans_of(lines) == spans_of(MarkdownLines().render(text, 20, PALETTE))
     for width in (2, 10, 33):
         lines = MarkdownLines().render(text, width, PALETTE)
         assert all(line.cell_length == width + INDENT for line in lines)
@@ -64,7 +64,7 @@ def test_growing_in_any_pieces(pieces: list[str], cuts: list[int]) -> None:
 
 @given(text=st.text(max_size=80))
 @settings(max_examples=100, deadline=None)
-def test_nothing_that_a_terminal_would_obey_is_drawn(text: str) -> None:
+def test_control_characters_are_not_drawn(text: str) -> None:
     for line in MarkdownLines().render(harmless(text), 20, PALETTE):
         for segment in line:
             assert not segment.control
@@ -75,7 +75,7 @@ def test_nothing_that_a_terminal_would_obey_is_drawn(text: str) -> None:
 @pytest.mark.parametrize(
     "entity", ["&#27;[31m", "&#x1b;]0;title&#7;", "&#13;", "&#8;", "&#x9b;31m", "&#12;", "&#0;"]
 )
-def test_control_characters_written_as_entities(entity: str) -> None:
+def test_control_characters_in_entities(entity: str) -> None:
     for text in (
         f"a{entity}b",
         f"`a{entity}b`",
@@ -89,30 +89,32 @@ def test_control_characters_written_as_entities(entity: str) -> None:
                 assert link is None or harmless(link) == link
 
 
-def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
+def test_replaced_text_and_new_width() -> None:
     growing = MarkdownLines()
     growing.render("one two\n\nthree", 40, PALETTE)
-    assert drawn(growing.render("one", 40, PALETTE)) == drawn(
+    assert spans_of(growing.render("one", 40, PALETTE)) == spans_of(
         MarkdownLines().render("one", 40, PALETTE)
     )
     text = "one two three\n\nfour"
     growing.render(text, 40, PALETTE)
-    assert drawn(growing.render(text, 4, PALETTE)) == drawn(
+    assert spans_of(growing.render(text, 4, PALETTE)) == spans_of(
         MarkdownLines().render(text, 4, PALETTE)
     )
     light = Palette({"accent": "#000000"}, dark=False)
     code = "```\nx\n```"
     growing.render(code, 40, PALETTE)
-    assert drawn(growing.render(code, 40, light)) == drawn(MarkdownLines().render(code, 40, light))
+    assert spans_of(growing.render(code, 40, light)) == spans_of(
+        MarkdownLines().render(code, 40, light)
+    )
 
 
-def test_where_links_lead_and_formulas_are_written_out() -> None:
+def test_link_targets_and_formulas() -> None:
     text = r"[a](http://b) <http://c> ![d](e) \(x_1 * \{y_2\}\) \*"
     (line,) = MarkdownLines().render(text, 70, PALETTE)
     assert line.text.strip() == r"a (http://b) http://c d (e) \(x_1 * \{y_2\}\) *"
 
 
-def test_selected_text_has_the_lines_of_the_text() -> None:
+def test_selection_keeps_line_breaks() -> None:
     words = "one two three four five six seven"
     text = (
         f"{words}\n\n- {words}\n\n      if x:\n          {words}\n\n> {words}\n\n---\n\n{'x' * 70}"
@@ -140,7 +142,7 @@ def test_code_blocks() -> None:
     assert code_blocks("none") == []
 
 
-def test_what_fell_is_shown_where_it_fell_and_as_it_is() -> None:
+def test_rejected_tokens_are_shown_in_place() -> None:
     fallen = [
         Rejected(0, "No ", "model"),
         Rejected(3, " end\n", "ngram"),
@@ -162,7 +164,7 @@ def test_what_fell_is_shown_where_it_fell_and_as_it_is() -> None:
     width=st.integers(1, 12),
 )
 @settings(max_examples=80, deadline=None)
-def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: int) -> None:
+def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -> None:
     text = "".join(word for word, _ in words)
     spans = [(len(word), source) for word, source in words]
     strips = token_lines(text, spans, [], width, PALETTE)
@@ -177,7 +179,7 @@ def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: in
 
 
 def paused(costs: list[float]) -> list[float]:
-    """The pauses after redraws of those costs, in seconds."""
+    """The pauses after redraws, for redraw costs in seconds."""
     clock = Clock()
     budget = RedrawBudget(cores=2, clock=clock)
     assert budget.start() == LEAST
@@ -188,11 +190,11 @@ def paused(costs: list[float]) -> list[float]:
     return pauses
 
 
-def test_redraws_take_their_share_and_no_more() -> None:
+def test_redraws_are_limited_in_time() -> None:
     assert paused([0.004]) == [pytest.approx(0.004 / SHARE)]
     assert paused([0.006] * 5) == pytest.approx([0.006 / SHARE] * 5)
 
 
-def test_it_never_looks_stuck_nor_hurries_in_vain() -> None:
+def test_redraw_interval_has_bounds() -> None:
     assert paused([0.0, 0.0]) == [LEAST, LEAST]
     assert paused([5.0, 5.0]) == [MOST, MOST]
