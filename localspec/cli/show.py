@@ -126,7 +126,7 @@ def _record(
         "chat_template": template,
         "licence": printable(next((text for text in licences if text), "") or "") or None,
         "memory": {
-            "context": default_context(file, options.context),
+            "context": default_context(file, options),
             "kv_type": options.kv_type_k,
             "weights": need.weights,
             "kv": need.kv,

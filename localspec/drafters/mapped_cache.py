@@ -28,11 +28,8 @@ class MappedCache:
 
     The draft model reads its own tokens of the same text. Where a target token ends inside a word,
     the last of these are read again once the word continues. Where a longer draft token is likely,
-    its rest is the prediction, without a pass.
-
-    Args:
-        inner: only this object appends to it.
-        recurrent: whether truncation is expensive; then tokens stay, and none are read ahead.
+    its rest is the prediction, without a pass. Where truncation is expensive (`recurrent`), tokens
+    stay, and none are read ahead. Only this object appends to `inner`.
 
     Attributes:
         by_text: whether a row is for the token that the draft model would *write* next (SLEM),
@@ -119,7 +116,7 @@ class MappedCache:
 
     def _append(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            self._text += self.mapping.written(token)
+            self._text += self.mapping.written[token]
             self._ends.append(len(self._text))
         self.tokens += tokens
 
@@ -291,11 +288,8 @@ class MappedCache:
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
         """The target token that the draft model would write next, and its probability: its arg-max
-        tokens, as long as they may be part of one target token.
-
-        Args:
-            last: whether the text ends here, so that it may read ahead.
-        """
+        tokens, as long as they may be part of one target token. `last`: whether the text ends here,
+        so that it may read ahead."""
         mapping, inner = self.mapping, self.inner
         text = b""
         likely, stops, chances = 1.0, list[int](), list[float]()

@@ -21,7 +21,7 @@ from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, So
 from localspec.errors import DraftMismatch
 
 if TYPE_CHECKING:
-    from localspec.llama.vocabulary import TokenBytes
+    from localspec.llama.vocabulary import TokenBytes, Vocabulary
 
 FLOOR = -1e4
 """Logit, relative to the best one, of a token that the draft model lacks. Not minus infinity, as a
@@ -53,11 +53,15 @@ def total(values, start=0):
 class VocabularyMap:
     """A mapping from a draft model's vocabulary to the target's.
 
+    `sample`: an ordinary text; `bos`: the draft token that its texts begin with, -1 for none;
+    `dropped`: a target token that the draft model does not read if it lacks it.
+
     Attributes:
-        target, draft: the vocabularies.
         same: int32 [target tokens], the draft token with the same bytes, or -1.
+        written: by target token, the text that the draft model reads for it.
         shared: the share of target tokens that have one.
-        sample: target tokens of an ordinary text.
+        covered: the part of the sample that the draft model has tokens for.
+        sample: target tokens of the sample.
     """
 
     def __init__(
@@ -69,14 +73,7 @@ class VocabularyMap:
         bos: int = -1,
         dropped: int = -1,
     ) -> None:
-        """Args:
-        sample: an ordinary text.
-        bos: the draft token that its texts begin with, -1 for none.
-        dropped: a target token that the draft model does not read if it lacks it.
-        """
-        self.target = target
-        self.draft = draft
-        self.bos = bos
+        self.target, self.draft, self.bos = target, draft, bos
         self.same: npt.NDArray[np.int32] = np.array(
             [draft.ids.get(spelled, -1) for spelled in target.spelled], np.int32
         )
@@ -86,7 +83,7 @@ class VocabularyMap:
         met = self.same[proposed] >= 0
         self._ours, lacking = proposed[met], proposed[~met]
         self._theirs = self.same[self._ours]
-        self._written = [
+        self.written = [
             self._for_draft(token, spelled, dropped) for token, spelled in enumerate(target.spelled)
         ]
         theirs = set(self._theirs.tolist())
@@ -99,17 +96,12 @@ class VocabularyMap:
         self._longer = len(draft_sample) / max(1, len(self.sample))
         covered = sum(len(draft.spelled[token]) for token, _ in draft_sample)
         self.covered = covered / max(1, len(sample))
-        """The part of the sample that the draft model has tokens for."""
 
     def _for_draft(self, token: int, spelled: bytes, dropped: int) -> bytes:
         if self.same[token] >= 0 or not spelled.startswith(OPENS):
             return spelled
         # Of a control token that the draft model lacks, it reads the name.
         return b"" if token == dropped else spelled[len(OPENS) : -len(CLOSES)]
-
-    def written(self, token: int) -> bytes:
-        """The text that the draft model reads for a token of the target."""
-        return self._written[token]
 
     def room(self, tokens: int) -> int:
         return tokens if self._longer <= 1.0 else int(tokens * self._longer * SPARE) + 8
@@ -134,16 +126,9 @@ class VocabularyMap:
         return _floored(ours)
 
     def inside(self, row: Row, start: bytes) -> tuple[Row, float] | None:
-        """The row where the text ends inside a token of the draft model.
-
-        Args:
-            row: of the draft model, before that token.
-            start: the beginning of the token.
-
-        Returns:
-            Logits over the target's tokens, and the odds of such a token against one that ends
-                here; None if no token begins so.
-        """
+        """The row where the text ends inside a token of the draft model: logits over the target's
+        tokens, and the odds of such a token against one that ends here; None if no token begins
+        so. `row`: of the draft model, before that token; `start`: the beginning of the token."""
         ids = self._loose.beyond(start)
         if not len(ids):
             return None
@@ -192,23 +177,22 @@ def _floored(row: Row) -> Row:
     return floored
 
 
-def match(target: TokenBytes, draft: TokenBytes) -> VocabularyMap:
+def match(target: Vocabulary, draft: Vocabulary) -> VocabularyMap:
     """The map from a draft model's tokens to a target's.
 
-    Control tokens match by name, and by role: beginning of text, end of turn, end of text.
-
-    Raises:
-        DraftMismatch: the draft model has no tokens for ordinary text.
+    Control tokens match by name, and by role: beginning of text, end of turn, end of text. A
+    DraftMismatch if the draft model has no tokens for ordinary text.
     """
-    ours, theirs = _spelled(target), _spelled(draft)
+    mine, other = target.token_bytes(), draft.token_bytes()
+    ours, theirs = _spelled(mine), _spelled(other)
     named = set(ours)
     roles = (target.bos, draft.bos), (target.eot, draft.eot), (target.eos, draft.eos)
-    for one, other in roles:
-        if one >= 0 and other >= 0 and theirs[other] not in named and ours[one] not in theirs:
-            theirs[other] = ours[one]
+    for our, their in roles:
+        if min(our, their) >= 0 and theirs[their] not in named and ours[our] not in theirs:
+            theirs[their] = ours[our]
     made = VocabularyMap(
-        ByteVocabulary(ours, target.tokenize, second_best=target.single_bytes),
-        ByteVocabulary(theirs, draft.tokenize, second_best=draft.single_bytes),
+        ByteVocabulary(ours, target.tokenize_bytes, second_best=mine.single_bytes),
+        ByteVocabulary(theirs, draft.tokenize_bytes, second_best=other.single_bytes),
         sample=SAMPLE.encode(),
         bos=draft.bos if draft.adds_bos else -1,
         dropped=target.bos,

@@ -36,15 +36,14 @@ _LINEAR = ("ssm_conv1d_q", "ssm_f_a")
 _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
 
 
-def default_context(file: GGUFFile, context: int = 0) -> int:
+def default_context(file: GGUFFile, options: ModelOptions) -> int:
     """Tokens of context with which a model is opened."""
-    trained = file.own_integer("context_length") or DEFAULT_CONTEXT
-    return context or min(trained, DEFAULT_CONTEXT)
+    return options.context_for(file.own_integer("context_length") or DEFAULT_CONTEXT)
 
 
 def n_layers(file: GGUFFile) -> int:
     """Number of blocks; `gpu_layers` counts the output as one more."""
-    return min(_whole(file.own_integer("block_count")), MAX_LAYERS)
+    return min(max(0, file.own_integer("block_count") or 0), MAX_LAYERS)
 
 
 @dataclass(slots=True)
@@ -73,25 +72,16 @@ class Dimensions:
 
     @property
     def width(self) -> int:
-        return _whole(self.file.own_integer("embedding_length"))
-
-    @property
-    def tied(self) -> bool:
-        return not any(tensor.name == "output.weight" for tensor in self.file.tensors)
-
-    @property
-    def embedding_bytes(self) -> int:
-        return sum(t.size for t in self.file.tensors if t.name == "token_embd.weight")
+        return self._own("embedding_length")
 
     @property
     def cells(self) -> int:
         """Cells of the KV cache; llama.cpp rounds up to a multiple of 256."""
-        return -(-default_context(self.file, self.options.context) // 256) * 256
+        return -(-default_context(self.file, self.options) // 256) * 256
 
     @property
     def vocabulary(self) -> int:
-        tokens = self.file.array("tokenizer.ggml.tokens")
-        return len(tokens) if tokens is not None else 0
+        return len(self.file.array("tokenizer.ggml.tokens") or ())
 
     def uses_kernels(self, tensor: TensorInfo) -> bool:
         """Whether localspec's kernels will copy a tensor, and release its mapped pages; a guess."""
@@ -101,7 +91,7 @@ class Dimensions:
     def _multiplies(self, tensor: TensorInfo) -> bool:
         if len(tensor.shape) < 2 or not tensor.name.endswith(".weight"):
             return False
-        return tensor.name != "token_embd.weight" or self.tied
+        return tensor.name != "token_embd.weight" or self.file.tied
 
     def is_repacked(self, tensor: TensorInfo) -> bool:
         repacked = tensor.type in _REPACKED and self._multiplies(tensor)
@@ -113,25 +103,20 @@ class Dimensions:
 
     def _attention(self, layer: int) -> int:
         tensors = self.by_layer.get(layer, {})
-        file = self.file
-        shared = _whole(file.own_integer("attention.shared_kv_layers"))
-        if file.architecture == "gemma3n":
-            shared = self.n_layers - 20
-        if layer >= self.n_layers - max(0, shared):
+        shared = self._own("attention.shared_kv_layers")
+        if self.file.architecture == "gemma3n":
+            shared = max(0, self.n_layers - 20)
+        uncached = max(shared, self._own("nextn_predict_layers"))  # the last layers
+        if layer >= self.n_layers - uncached or not _ATTENDS & tensors.keys():
             return 0
-        if layer >= self.n_layers - _whole(file.own_integer("nextn_predict_layers")):
-            return 0
-        if not _ATTENDS & tensors.keys():
-            return 0
-        if file.architecture in HYBRID and self._recurs(layer):
+        if self.file.architecture in HYBRID and self._recurs(layer):
             # Linear attention has tensors with these names, too, but no cache.
             linear = any(name.startswith(_LINEAR) for name in tensors)
             if linear or "attn_q.weight" not in tensors:
                 return 0
-        if "attn_kv_a_mqa.weight" in tensors and file.own_integer("attention.key_length_mla"):
+        if "attn_kv_a_mqa.weight" in tensors and self._own("attention.key_length_mla"):
             # One latent vector per token represents keys and values.
-            latent = _whole(file.own_integer("attention.key_length"))
-            return self.cells * row_bytes(self.options.kv_type_k, latent)
+            return self.cells * row_bytes(self.options.kv_type_k, self._own("attention.key_length"))
         keys, values = self._widths(layer, tensors)
         return self.cells * (
             row_bytes(self.options.kv_type_k, keys) + row_bytes(self.options.kv_type_v, values)
@@ -155,20 +140,19 @@ class Dimensions:
         value = self.file.own(key)
         if isinstance(value, Array):
             value = value[layer] if layer < len(value) else None
-        return _whole(value) if isinstance(value, int) else default
+        return _plausible(value) if isinstance(value, int) else default
+
+    def _own(self, key: str) -> int:
+        return _plausible(self.file.own_integer(key) or 0)
 
     def _recurs(self, layer: int) -> bool:
         return any(name.startswith(_STATES) for name in self.by_layer.get(layer, {}))
 
     def _state(self, layer: int) -> int:
         """Bytes of a recurrent layer's states, in f32."""
-        file = self.file
-        if file.architecture not in RECURRENT | HYBRID or not self._recurs(layer):
+        if self.file.architecture not in RECURRENT | HYBRID or not self._recurs(layer):
             return 0
-
-        def own(key: str) -> int:
-            return _whole(file.own_integer(key))
-
+        own = self._own
         heads = self._at(layer, "attention.head_count") or self._max("attention.head_count")
         conv, inner, state = (own(f"ssm.{k}") for k in ("conv_kernel", "inner_size", "state_size"))
         if own("wkv.head_size"):
@@ -182,11 +166,11 @@ class Dimensions:
         else:
             groups = own("ssm.group_count")
             numbers = max(0, conv - 1) * (inner + 2 * groups * state) + state * inner
-        copies = 1 + (MAX_SNAPSHOT_DRAFT if file.architecture in SNAPSHOTTED else 0)
+        copies = 1 + (MAX_SNAPSHOT_DRAFT if self.file.architecture in SNAPSHOTTED else 0)
         return max(0, numbers) * 4 * copies
 
     def _max(self, key: str) -> int:
-        return max(map(_whole, self.file.numbers(key)), default=0)
+        return max(map(_plausible, self.file.numbers(key)), default=0)
 
     def compute(self) -> int:
         """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""
@@ -208,21 +192,16 @@ class Dimensions:
     def _feed_forward(self) -> int:
         """Width of a token's widest inner layer, of all chosen experts together."""
         inner = self._max("feed_forward_length")
-        used = _whole(self.file.own_integer("expert_used_count"))
-        experts = used * self._max("expert_feed_forward_length")
+        experts = self._own("expert_used_count") * self._max("expert_feed_forward_length")
         experts += self._max("expert_shared_feed_forward_length")
-        recurrent = 2 * _whole(self.file.own_integer("ssm.inner_size"))
-        return max(inner, experts, recurrent)
+        return max(inner, experts, 2 * self._own("ssm.inner_size"))
 
     def overhead(self) -> int:
         """Bytes of logits, vocabulary and small buffers."""
-        merges = self.file.array("tokenizer.ggml.merges")
-        items = self.vocabulary + (len(merges) if merges is not None else 0)
+        items = self.vocabulary + len(self.file.array("tokenizer.ggml.merges") or ())
         return (MAX_TREE + 1) * 4 * self.vocabulary + VOCABULARY_ITEM * items + OVERHEAD
 
 
-def _whole(value: object) -> int:
-    """A count from the metadata, clamped to plausible values."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        return 0
-    return min(max(0, value), 1 << 40)
+def _plausible(count: int) -> int:
+    """A count from the metadata, clamped."""
+    return min(max(0, count), 1 << 40)

@@ -144,6 +144,11 @@ class GGUFFile:
         return {tensor.name: tensor for tensor in self.tensors}
 
     @property
+    def tied(self) -> bool:
+        """Whether the token embeddings are the output matrix as well."""
+        return "output.weight" not in self.by_name
+
+    @property
     def architecture(self) -> str:
         return self.text("general.architecture") or "unknown"
 

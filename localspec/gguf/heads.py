@@ -44,9 +44,9 @@ def head_kind(path: Path) -> str | None:
 
 def unsupported_head(path: Path, kind: str) -> ModelInvalid:
     return ModelInvalid(
-        f"{path.name} is a {UNSUPPORTED_HEADS[kind]} head (architecture {kind}), "
-        "which localspec does not support, though llama.cpp can compute it. Choose an EAGLE-3 "
-        "head, a model with MTP layers, or a draft model, or leave it out with --draft none."
+        f"{path.name} is a {kind} head, which localspec does not support, though llama.cpp can "
+        "compute it. Choose an EAGLE-3, DFlash or DSpark head, a model with MTP layers, or a draft "
+        "model, or leave it out with --draft none."
     )
 
 
@@ -56,11 +56,7 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
     path, tensors, eagle = file.path, file.by_name, file.architecture == EAGLE3
     for tensor, kind in _OTHER_HEAD_TENSORS.items():
         if tensor in tensors:
-            raise ModelInvalid(
-                f"{path.name} is a {kind} head, which localspec does not support, though llama.cpp "
-                "can compute it. Choose a DFlash, DSpark or EAGLE-3 head or a draft "
-                "model, or leave it out with --draft none."
-            )
+            raise unsupported_head(path, kind)
     named = file.array(f"{file.architecture}.target_layers")
     layers = [] if named is None or named.strings else [int(layer) for layer in named]
     if min(layers, default=-1) < 0:
@@ -83,16 +79,14 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
         d2t_ids(file, tensors["d2t"], len(file.array("tokenizer.ggml.tokens") or ()))
         if OUTPUT not in tensors:
             raise damaged_head(path, "it has d2t, but no output matrix")
-    why = None
+    name, why = target.path.name, None
     if reads != target.width:
-        why = f"hidden states of {reads} numbers, and those of"
-        why += f" {target.path.name} have {target.width}"
+        why = f"hidden states of {reads} numbers, and those of {name} have {target.width}"
     elif max(layers) >= target.layers:
-        why = f"the input of layer {max(layers)}, and {target.path.name} has layers 0 to"
-        why += f" {target.layers - 1}"
+        why = f"the input of layer {max(layers)}, and {name} has layers 0 to {target.layers - 1}"
     elif width != target.width and not {EMBEDDINGS, OUTPUT} <= tensors.keys():
-        why = f"embeddings and output of {width} numbers, which it lacks, and"
-        why += f" those of {target.path.name} have {target.width}"
+        why = f"embeddings and output of {width} numbers, which it lacks, and those of {name} have"
+        why += f" {target.width}"
     if why is not None:
         raise DraftMismatch(
             f"{path.name} is the head of another model: it reads {why}. Give the head "

@@ -61,13 +61,10 @@ class BlockCache(HeadCache):
     def place(self) -> int:
         return len(self._text) + 1 if len(self._text) > self._start else 0
 
-    def read(self) -> None:
-        self._encode_pending()
-
     def draft(self, last: int, count: int) -> Rows:
         """Logits of up to `count` next tokens, [tokens, vocabulary], valid until the next draft.
         All states but that of the last token have to be known."""
-        self._encode_pending()
+        self.read()
         size = min(count, self.most) + (not self.shape.anchored)
         tokens = [last, *[self.shape.mask] * (size - 1)]
         part = chain(tokens, size, self._encoded - self._base)

@@ -50,11 +50,7 @@ class Context(NativeCache):
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:
         shared = SharedContext(model, replace(options, parallel=1), flag=flag)
-        try:
-            self._set_up(shared, shared.answer_sequences(0))
-        except BaseException:
-            shared.close()
-            raise
+        self._set_up(shared, shared.answer_sequences(0))
 
     @classmethod
     def over(

@@ -114,7 +114,7 @@ class EagleCache(HeadCache):
         if position >= self._start and self._text:
             known = max(0, min(count, len(self._text) - position))
         if known and position + known > self._encoded:
-            self._encode_pending()
+            self.read()
         states = np.empty((count, self.width), np.float32)
         states[:known] = self._states[position : position + known] if known else 0.0
         states[known:] = self._own_state
@@ -131,9 +131,8 @@ class MtpCache(EagleCache):
     def width(self) -> int:
         return self.model.output_width
 
-    def _configure(self, params: Any, target: Any) -> None:
-        params.ctx_type = _MTP
-        params.n_rs_seq = 0  # the layer itself has attention only
+    def _fields(self, target: Any) -> dict[str, Any]:
+        return {"ctx_type": _MTP, "n_rs_seq": 0}  # the layer itself has attention only
 
     def _encode(self, inputs: Rows) -> None:
         self._states[self._encoded : self._encoded + len(inputs)] = inputs

@@ -6,7 +6,6 @@ For a generating model, the mean of its hidden states after the output norm, as 
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,14 +17,13 @@ import numpy.typing as npt
 from localspec.errors import Cancelled, NativeError, UsageError
 from localspec.llama.batch import Batch, chain
 from localspec.llama.context import Context
-from localspec.llama.context_params import context_params
 from localspec.llama.model import Model, Progress
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import MAX_TREE, ModelOptions
 
 MAX_LENGTH = 2048
 """Most tokens of a text; more would need a cache as large as that of answers."""
-_NONE, _MEAN, _RANK = 0, 1, 4  # llama.h, llama_pooling_type
+_OF_FILE, _NONE, _MEAN, _RANK = -1, 0, 1, 4  # llama.h, llama_pooling_type
 
 Vector = npt.NDArray[np.float32]
 """float32 [output width of the model], of length 1."""
@@ -83,28 +81,27 @@ class EmbeddingModel(Embedder):
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None
     ) -> None:
         self._lock = threading.Lock()
-        self.model = Model(path, options, progress=progress)
+        self.model = model = Model(path, options, progress=progress)
         try:
-            self._native = self._open(self.model, options)
+            self.longest = min(model.trained_context, options.context or MAX_LENGTH, MAX_LENGTH)
+            key = f"{model.metadata.get('general.architecture')}.pooling_type"
+            pooling = int(model.metadata.get(key, _NONE))
+            if pooling == _RANK:
+                raise NativeError(f"{path} ranks texts. Choose a model that embeds them.")
+            self._native = NativeContext(
+                model,
+                options,
+                rows=self.longest,
+                batch=self.longest,  # attention is bidirectional, so a text needs a single pass
+                needs_memory=False,
+                n_ctx=self.longest,
+                embeddings=True,
+                pooling_type=_MEAN if pooling == _NONE else _OF_FILE,
+            )
         except BaseException:
-            self.model.close()
+            model.close()
             raise
         self._batch = Batch(self.longest, 1)
-
-    def _open(self, model: Model, options: ModelOptions) -> NativeContext:
-        self.longest = min(model.trained_context, options.context or MAX_LENGTH, MAX_LENGTH)
-        flag = ctypes.create_string_buffer(2)
-        params = context_params(model, options, flag, sequences=1, rows=self.longest)
-        # Attention is bidirectional, so a text needs a single pass.
-        params.n_ctx = params.n_batch = params.n_ubatch = self.longest
-        params.embeddings = True
-        key = f"{model.metadata.get('general.architecture')}.pooling_type"
-        pooling = int(model.metadata.get(key, _NONE))
-        if pooling == _RANK:
-            raise NativeError(f"{model.path} ranks texts. Choose a model that embeds them.")
-        if pooling == _NONE:
-            params.pooling_type = _MEAN
-        return NativeContext(model, params, flag, f"{self.longest} tokens", needs_memory=False)
 
     def _pool(self, tokens: Sequence[int], stopped: Callable[[], bool]) -> npt.NDArray[np.floating]:
         _raise_if(stopped)

@@ -18,7 +18,7 @@ from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
 from localspec.llama.gbnf import MAX_RULES, lark_of
-from localspec.llama.vocabulary import Vocabulary, token_bytes
+from localspec.llama.vocabulary import Vocabulary
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
@@ -258,7 +258,7 @@ class _TokenTable:
     bos_token_id = None
 
     def __init__(self, vocabulary: Vocabulary, ends: list[int]) -> None:
-        spelled = token_bytes(vocabulary)
+        spelled = vocabulary.token_bytes()
         self.eos_token_id = ends[0] if ends else None
         self.tokens = [bytes(piece) for piece in spelled.pieces]
         self.special_token_ids = sorted(spelled.controls | set(ends))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from time import perf_counter
@@ -11,7 +10,6 @@ import numpy as np
 from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.context_params import context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache, NativeContext
 from localspec.llama.options import ModelOptions
@@ -40,19 +38,17 @@ class HeadCache(NativeCache, ABC):
         self.native_seconds = 0.0
         self.watch = None
         self.siblings: Sequence[HeadCache] = ()
-        stop = ctypes.create_string_buffer(2)
-        params = context_params(model, options, stop, sequences=1, rows=MAX_PASS)
-        params.n_batch = params.n_ubatch = MAX_PASS
-        self._configure(params, target)
-        wanted = f"{options.context or 'default'} tokens"
-        self._native = NativeContext(model, params, stop, wanted)
+        self._native = NativeContext(
+            model, options, rows=MAX_PASS, batch=MAX_PASS, **self._fields(target)
+        )
         self.capacity = min(self._native.cells, options.context or self._native.cells)
         self._sequences = Sequences(self._native.memory, 1)
         self._pending: list[Rows] = []  # layer inputs that are not encoded yet
         self._forget()
 
-    def _configure(self, params: Any, target: Any) -> None:
-        params.ctx_other = target
+    def _fields(self, target: Any) -> dict[str, Any]:
+        """Fields of the context's parameters."""
+        return {"ctx_other": target}
 
     def _forget(self) -> None:
         self._text: list[int] = []  # tokens with known states, from `_start` on
@@ -77,7 +73,7 @@ class HeadCache(NativeCache, ABC):
         if agreed <= self._start:
             self.clear()
             return
-        self._encode_pending()
+        self.read()
         self._rewind(agreed)
 
     @abstractmethod
@@ -102,22 +98,19 @@ class HeadCache(NativeCache, ABC):
             self._pending.append(left)
 
     def _restart_at(self, context: Sequence[int], position: int) -> None:
-        self._empty()
+        self._sequences.clear()
         self._forget()
         self._start = self._encoded = position
         self._base = position + self.offset
         self.tokens[:] = context[: self._base]
         self._text = list(context[: len(context) - 1])
 
-    def _empty(self) -> None:
-        self._sequences.clear()
-
     def clear(self) -> None:
-        self._empty()
+        self._sequences.clear()
         self.tokens.clear()
         self._forget()
 
-    def _encode_pending(self) -> None:
+    def read(self) -> None:
         """Encode all pending inputs. If that raises, the rest stay pending."""
         if not self._pending:
             return

@@ -1,8 +1,9 @@
-"""Native contexts: cells, threads, passes, and their rows of logits."""
+"""Native contexts: parameters, cells, threads, passes, and their rows of logits."""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -14,8 +15,16 @@ from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import chosen_outputs, compute_thread, kernels, library
 from localspec.llama.chosen_outputs import ChosenOutputs
 from localspec.llama.model import Model
+from localspec.llama.options import MAX_SNAPSHOT_DRAFT, ModelOptions
+from localspec.llama.types import TYPE_NUMBERS
 
 _FULL, _ABORTED = 1, 2
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+
+_libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+# ggml calls its abort callback before every node of the graph. A Python function would have to take
+# the interpreter lock each time; strlen of a one-byte flag returns 0 or 1 without it.
+_is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
 # Not a quick one: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
@@ -27,10 +36,55 @@ class CacheFull(NativeError):
     """Too few cells are left for a pass; the cache is unchanged."""
 
 
+def context_params(
+    model: Model,
+    options: ModelOptions,
+    flag: ctypes.Array[ctypes.c_char],
+    *,
+    sequences: int = 1,
+    rows: int = 1,
+) -> Any:
+    """llama_context_params for a model.
+
+    `flag`: a string that outlives the context; passes abort while its length is 1. `sequences`:
+    number of sequence ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
+    """
+    threads = options.fixed_threads or library.default_threads()
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = options.context_for(model.trained_context)
+    params.n_batch = params.n_ubatch = options.batch
+    params.n_seq_max = 1 if model.recurrent else sequences
+    params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
+    params.n_outputs_max = rows
+    params.n_threads = params.n_threads_batch = threads
+    params.flash_attn_type = _FLASH[options.flash_attention]
+    params.type_k, params.type_v = (TYPE_NUMBERS[name.upper()] for name in kv_types(options, model))
+    params.kv_unified = True
+    params.swa_full = True  # a sliding window could not be rolled back
+    params.no_perf = True
+    params.abort_callback = _is_set
+    params.abort_callback_data = ctypes.addressof(flag)
+    return params
+
+
+def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
+    """Element types of keys and values. With two different types, the rounding of llama.cpp's CPU
+    attention does not depend on the size of a pass, which exact answers need without localspec's
+    kernels. Devices may not support such a pair (Vulkan: `ggml_backend_vk_device_supports_op`)."""
+    types = options.kv_type_k, options.kv_type_v
+    stock = options.exact and not model.kernels.in_use and not model.offloaded
+    return ("f16", "bf16") if stock and {*types} <= {"f16", "f32"} else types  # F32 is read as F16
+
+
 class NativeContext:
-    """A llama_context, `handle`, and its llama_memory_t. `stop`: the flag in `params`; `wanted`:
-    its size, for error messages. A NativeError without enough memory; a ModelInvalid if the model
-    has no KV cache, unless `needs_memory` is false.
+    """A llama_context, `handle`, and its llama_memory_t. A NativeError without enough memory; a
+    ModelInvalid if the model has no KV cache, unless `needs_memory` is false.
+
+    Args:
+        sequences, rows: see `context_params`.
+        batch: most tokens of a pass; None takes the options'.
+        flag: two characters that outlive the context, set by `cancel`; None makes them.
+        fields: further fields of llama_context_params.
 
     Attributes:
         in_caller: whether passes run in the caller's thread, beside others.
@@ -42,24 +96,31 @@ class NativeContext:
     def __init__(
         self,
         model: Model,
-        params: Any,
-        stop: ctypes.Array[ctypes.c_char],
-        wanted: str,
+        options: ModelOptions,
         *,
+        rows: int,
+        sequences: int = 1,
+        batch: int | None = None,
+        flag: ctypes.Array[ctypes.c_char] | None = None,
         needs_memory: bool = True,
+        **fields: Any,
     ) -> None:
         self.model, self._size = model, model.vocabulary.size
-        self._stop = stop
+        self._flag = ctypes.create_string_buffer(2) if flag is None else flag
         self.in_caller = False
         self.chosen: ChosenOutputs | None = None
-        self._most_views = 2 * int(params.n_outputs_max)
+        self._most_views = 2 * rows
         self._views: dict[tuple[int, int], Rows] = {}
+        params = context_params(model, options, self._flag, sequences=sequences, rows=rows)
+        params.n_batch = params.n_ubatch = batch or options.batch
+        for name, value in fields.items():
+            setattr(params, name, value)
         library.clear_errors()
         self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise NativeError(
-                f"No context of {wanted} can be made for {model.path}: {library.first_error()}. "
-                "Ask for a shorter one with --ctx, or another KV type."
+                f"No context of {params.n_ctx} tokens can be made for {model.path}: "
+                f"{library.first_error()}. Ask for a shorter one with --ctx, or another KV type."
             )
         model.apply_adapters(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
@@ -80,10 +141,10 @@ class NativeContext:
 
     def cancel(self) -> None:
         """Make the running pass, or the next one, raise Cancelled. From any thread."""
-        self._stop[0] = b"\x01"
+        self._flag[0] = b"\x01"
 
     def resume(self) -> None:
-        self._stop[0] = b"\x00"
+        self._flag[0] = b"\x00"
 
     def set_threads(self, count: int) -> None:
         llama_cpp.llama_set_n_threads(self.handle, count, count)
@@ -135,10 +196,9 @@ class NativeContext:
 
     def logits(self, address: int, outputs: int) -> Rows:
         """float32 [outputs, vocabulary], a view that the next pass overwrites. Views are cached."""
-        rows = self._views.get((address, outputs))
-        return self._view(address, outputs) if rows is None else rows
-
-    def _view(self, address: int, outputs: int) -> Rows:
+        known = self._views.get((address, outputs))
+        if known is not None:
+            return known
         if len(self._views) > self._most_views:  # llama.cpp moved its buffer: old views are void
             self._views.clear()
         if outputs:

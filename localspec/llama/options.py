@@ -188,6 +188,10 @@ class ModelOptions:
     def draft_adapters(self) -> tuple[Adapter, ...]:
         return cast("tuple[Adapter, ...]", self.lora_draft)
 
+    def context_for(self, trained: int) -> int:
+        """Tokens of the context with which a model trained on so many is opened."""
+        return self.context or min(trained, DEFAULT_CONTEXT)
+
     def for_draft(self, context: int) -> ModelOptions:
         """The options of the draft model, with a cache of `context` tokens."""
         return replace(

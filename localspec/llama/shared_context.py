@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.batch import Batch, PassPart
-from localspec.llama.context_params import context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
@@ -49,15 +48,11 @@ class SharedContext(NativeContext):
         self.kept = max(KEPT_IDS, 2 * answers) if several else 0
         ids = answers * self.leaves + self.kept
         self.rows = max(ids, MAX_TREE + 1 + (ROWS_EACH * answers if several else 0))
-        stop = ctypes.create_string_buffer(2) if flag is None else flag
-        params = context_params(model, options, stop, sequences=ids, rows=self.rows)
-        wanted, cells = f"{options.context or 'default'} tokens", answers if each else 1
-        if several:
-            params.n_ctx *= cells
-            wanted = f"{int(params.n_ctx)} tokens for {answers} answers"
-        super().__init__(model, params, stop, wanted)
+        caches = answers if each else 1
+        tokens = caches * options.context_for(model.trained_context)
+        super().__init__(model, options, rows=self.rows, sequences=ids, flag=flag, n_ctx=tokens)
         # llama.cpp may round the number of cells up.
-        self.capacity = min(self.cells // cells, options.context or self.cells // cells)
+        self.capacity = min(self.cells // caches, options.context or self.cells // caches)
         try:
             self.filled = Batch(self.batch, self.leaves)
             self.hidden = HiddenStates(model, self.handle)

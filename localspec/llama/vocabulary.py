@@ -3,7 +3,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,14 +31,27 @@ class SpecialToken:
     strips_right: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """Bytes by token, a control token's name; `controls`: tokens that are not text; `single_bytes`:
+    tokens of one byte."""
+
+    pieces: Sequence[bytes]
+    controls: frozenset[int]
+    single_bytes: frozenset[int]
+
+
 class Vocabulary:
-    """The tokens of a model; `bos` and `eos` are -1 if missing."""
+    """The tokens of a model; `bos` and `eos` are -1 if missing, `eot` is `eos` without an end of
+    turn."""
 
     def __init__(self, handle: Any) -> None:
         self.native: Any = handle  # None once its model is closed
         self.size: int = llama_cpp.llama_vocab_n_tokens(handle)
         self.bos: int = llama_cpp.llama_vocab_bos(handle)
         self.eos: int = llama_cpp.llama_vocab_eos(handle)
+        turn: int = llama_cpp.llama_vocab_eot(handle)
+        self.eot = turn if turn >= 0 else self.eos
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
@@ -154,46 +167,18 @@ class Vocabulary:
             digest.update((text(self.handle, token) or b"") + b"\0")
         return digest.hexdigest()[:24]
 
+    def token_bytes(self) -> TokenBytes:
+        """All tokens as bytes."""
+        attribute = llama_cpp.llama_vocab_get_attr
+        not_text = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        kinds = [attribute(self.handle, token) for token in range(self.size)]
+        controls = frozenset(token for token, kind in enumerate(kinds) if kind & not_text)
+        return TokenBytes(
+            [self.piece(token, special=token in controls) for token in range(self.size)],
+            controls,
+            frozenset(n for n, kind in enumerate(kinds) if kind & llama_cpp.LLAMA_TOKEN_ATTR_BYTE),
+        )
+
     def special_text(self, token: int) -> str:
         """A control token as text, for chat templates; empty for -1."""
         return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenBytes:
-    """A vocabulary as bytes.
-
-    Attributes:
-        pieces: bytes by token; a control token's name.
-        controls: tokens that are not text; `single_bytes`: tokens of one byte.
-        bos, eot, eos: -1 if missing; `eot` is `eos` without an end of turn.
-    """
-
-    pieces: Sequence[bytes]
-    controls: frozenset[int]
-    single_bytes: frozenset[int]
-    tokenize: Callable[[bytes], Sequence[int]]
-    bos: int
-    eot: int
-    eos: int
-    adds_bos: bool
-
-
-def token_bytes(vocabulary: Vocabulary) -> TokenBytes:
-    not_text = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-    tokens = range(vocabulary.size)
-    attributes = [llama_cpp.llama_vocab_get_attr(vocabulary.handle, token) for token in tokens]
-    controls = frozenset(token for token in tokens if attributes[token] & not_text)
-    turn: int = llama_cpp.llama_vocab_eot(vocabulary.handle)
-    return TokenBytes(
-        pieces=[vocabulary.piece(token, special=token in controls) for token in tokens],
-        controls=controls,
-        single_bytes=frozenset(
-            token for token in tokens if attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_BYTE
-        ),
-        tokenize=vocabulary.tokenize_bytes,
-        bos=vocabulary.bos,
-        eot=turn if turn >= 0 else vocabulary.eos,
-        eos=vocabulary.eos,
-        adds_bos=vocabulary.adds_bos,
-    )

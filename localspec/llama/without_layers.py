@@ -6,7 +6,6 @@ sets. All blocks are still computed.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import re
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ import numpy.typing as npt
 
 from localspec.llama import ggml
 from localspec.llama.batch import Batch, chain
-from localspec.llama.context_params import context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
@@ -33,12 +31,15 @@ class WithoutLayers:
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
         self._outputs: list[npt.NDArray[np.float32]] = []  # of the blocks that were not left out
-        stop = ctypes.create_string_buffer(2)
         self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._on_tensor)
-        params = context_params(model, options, stop, sequences=1, rows=MAX_TOKENS)
-        params.n_ctx = params.n_batch = params.n_ubatch = MAX_TOKENS
-        params.cb_eval = self._callback
-        self._native = NativeContext(model, params, stop, f"{MAX_TOKENS} tokens")
+        self._native = NativeContext(
+            model,
+            options,
+            rows=MAX_TOKENS,
+            batch=MAX_TOKENS,
+            n_ctx=MAX_TOKENS,
+            cb_eval=self._callback,
+        )
         self._batch = Batch(MAX_TOKENS, 1)
 
     def close(self) -> None:

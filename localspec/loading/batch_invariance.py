@@ -3,7 +3,7 @@
 localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. Stock
 CPU attention with an F16 cache splits differently for a single token from 512 cells on
 (`ggml_compute_forward_flash_attn_ext_f16`), which two KV types avoid
-(`localspec.llama.context_params.kv_types`). Some weight types have other kernels from four rows.
+(`localspec.llama.native_context.kv_types`). Some weight types have other kernels from four rows.
 """
 
 from __future__ import annotations

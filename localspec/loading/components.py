@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.medusa import MedusaWeights
 from localspec.drafters.trained_head import TrainedHead
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
@@ -18,13 +19,15 @@ from localspec.gguf.description import require_usable
 from localspec.gguf.heads import head_kind
 from localspec.gguf.projectors import require_projector
 from localspec.gguf.vocabularies import difference, require_shared
-from localspec.llama import library
+from localspec.identity import machine
+from localspec.llama import devices, library
+from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.native_context import kv_types
 from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
 from localspec.llama.shared_context import SharedContext
-from localspec.llama.vocabulary import token_bytes
 from localspec.loading.heads import open_head
 from localspec.paths import expanded
 
@@ -132,7 +135,7 @@ def _open_draft_model(
     if options.cross_vocabulary == "off":
         require_shared(mine.path, path)
     elif difference(mine.path, path) is not None:
-        vocabulary_map = match(token_bytes(mine.vocabulary), token_bytes(model.vocabulary))
+        vocabulary_map = match(mine.vocabulary, model.vocabulary)
         room = min(model.trained_context, vocabulary_map.room(target.capacity))
         options = replace(options, context=max(room, target.capacity))
     # Answers of several are shorter, and a draft model does with the latest of a text.
@@ -143,3 +146,27 @@ def _open_draft_model(
     cache = opened.enter_context(closing(open_cache(model, options, each=True)))
     (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
     return Drafts(cache, vocabulary_map)
+
+
+def cost_identity(
+    models: Sequence[Model | MedusaWeights | None], options: ModelOptions
+) -> dict[str, Any]:
+    """Everything that the cost of a pass depends on; the first model is the target."""
+    target = models[0]
+    assert isinstance(target, Model)
+    return {
+        "machine": machine() | {"devices": [device.description for device in devices.devices()]},
+        "library": library.version(),
+        "models": [
+            identity_with_adapters(model.path, model.adapters if isinstance(model, Model) else ())
+            for model in models
+            if model is not None
+        ],
+        "threads": options.threads,
+        "draft_threads": options.draft_threads,
+        "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
+        "kv": [options.kv_type_k, options.kv_type_v, *kv_types(options, target)],
+        "flash_attention": options.flash_attention,
+        "rpc": list(options.rpc),
+        "kernels": [model.kernels.identity for model in models if isinstance(model, Model)],
+    }

@@ -16,6 +16,7 @@ from localspec.hub import resolution
 from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
+from localspec.pairing.memory import PairUse
 from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, SelfDraftRequest
 from localspec.typed import typed
@@ -93,12 +94,12 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     # The search takes a while, and the embedded target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")
-    return choose(
-        target,
-        options,
+    use = PairUse(
+        options=options,
         accelerated=options.gpu_layers != 0 and library.accelerated(),
         device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
     )
+    return choose(target, use)
 
 
 def _takes_own_mtp(target: Path, reference: Reference | None, options: ModelOptions) -> bool:

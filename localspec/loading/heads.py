@@ -1,4 +1,4 @@
-"""Opening trained heads. Loads llama.cpp."""
+"""Opening trained heads; the file layout of Medusa heads is in dev/heads.md. Loads llama.cpp."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from localspec.decoding.interfaces import NEXTN
-from localspec.drafters.medusa import Medusa, MedusaCache
+from localspec.drafters.medusa import Matrix, Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.file import GGUFFile
@@ -19,7 +21,9 @@ from localspec.gguf.heads import (
     MTP,
     OUTPUT,
     UNSUPPORTED_HEADS,
+    d2t_ids,
     damaged_head,
+    require_sizes,
     target_layers,
     unsupported_head,
 )
@@ -33,10 +37,11 @@ from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
-from localspec.loading.medusa import read_medusa
 
 _USUAL_BLOCK = 16
 """Tokens of a block if a file names none."""
+_MOST_MEDUSA_HEADS = 32
+_MEDUSA_TYPES = {"F32": "<f4", "F16": "<f2"}
 _Target = Context | SharedContext
 
 
@@ -57,7 +62,7 @@ def open_head(
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
     if kind in UNSUPPORTED_HEADS:
-        raise unsupported_head(path, kind)
+        raise unsupported_head(path, UNSUPPORTED_HEADS[kind])
     if options.rpc:
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "
@@ -69,7 +74,7 @@ def open_head(
         )
     file, mine, size = read_gguf(path), target.model, target.model.vocabulary.size
     if kind == MEDUSA:
-        weights = read_medusa(file, mine, options)
+        weights = _read_medusa(file, mine, options)
         return [Medusa(MedusaCache(weights, size, target.capacity), mine.layers, size)]
     if kind == MTP:
         layers: tuple[int, ...] = (NEXTN,)
@@ -88,7 +93,7 @@ def open_head(
     room = options.for_draft(target.capacity)
     model = opened.enter_context(Model(path, room, progress=progress, mtp=kind == MTP))
     if kind == MTP:
-        return _mtp(model, target, options, opened)
+        return open_mtp(model, target, options, opened)
 
     def head() -> TrainedHead:
         if shape is None:
@@ -99,14 +104,11 @@ def open_head(
     return _each(options, head, opened)
 
 
-def open_own_mtp(target: _Target, options: ModelOptions, opened: ExitStack) -> list[TrainedHead]:
-    """Use the MTP layers of a target that was opened with them; otherwise as `open_head`."""
-    return _mtp(target.model, target, options, opened)
-
-
-def _mtp(
+def open_mtp(
     model: Model, target: _Target, options: ModelOptions, opened: ExitStack
 ) -> list[TrainedHead]:
+    """Use the MTP layers of a model that was opened with them, the target itself or a file for it;
+    otherwise as `open_head`."""
     room, size = options.for_draft(target.capacity), target.model.vocabulary.size
     return _each(
         options,
@@ -154,3 +156,67 @@ def _block_shape(file: GGUFFile) -> BlockShape:
         anchored=chained and file.own("sample_from_anchor") in (None, True),
         causal=file.own("attention.causal") is True,
     )
+
+
+def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> MedusaWeights:
+    """Read the heads. Raises ModelInvalid if the layout differs from dev/heads.md, DraftMismatch
+    for another target, or several answers."""
+    path, tensors = file.path, file.by_name
+    sizes = require_sizes(file, "embedding_length", "vocab_size", "head_count")
+    width, tokens, count = sizes.values()
+    blocks = file.own_integer("block_count")
+    if blocks is None or blocks < 0:
+        raise damaged_head(path, "its metadata lacks medusa.block_count")
+    if count > _MOST_MEDUSA_HEADS or len(file.parts) > 1:
+        raise damaged_head(path, f"it has {count} heads in {len(file.parts)} files")
+    ids = d2t_ids(file, tensors["d2t"], tokens) if "d2t" in tensors else None
+    require(target, (target.layers,))
+    _require_medusa_fits(file, width, tokens, target)
+    if options.parallel > 1:
+        raise DraftMismatch(
+            f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
+            "answers share, llama.cpp gives no last hidden states. Open the model with "
+            "parallel=1, or choose another drafter."
+        )
+
+    def matrix(name: str, *shape: int) -> Matrix:
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise damaged_head(path, f"the tensor {name} is missing")
+        if tensor.shape != shape[::-1] or tensor.type not in _MEDUSA_TYPES:
+            raise damaged_head(path, f"the tensor {name} has another shape or type than it should")
+        kind: Any = _MEDUSA_TYPES[tensor.type]
+        found = np.fromfile(path, kind, tensor.elements, offset=tensor.offset)
+        return np.ascontiguousarray(found.reshape(shape), np.float32)
+
+    def block(name: str) -> tuple[Matrix, Matrix | None]:
+        weight, bias = matrix(f"{name}.weight", width, width), f"{name}.bias"
+        return weight, matrix(bias, width) if bias in tensors else None
+
+    own = [f"medusa.{head}.output.weight" for head in range(count)]
+    names = [name if name in tensors else "medusa.output.weight" for name in own]
+    rows = tokens if ids is None else len(ids)
+    # One matrix may serve all of them.
+    outputs = {name: matrix(name, rows, width) for name in dict.fromkeys(names)}
+    return MedusaWeights(
+        path,
+        file.text("general.name") or path.stem,
+        file.weight_bytes,
+        [[block(f"medusa.{head}.blk.{n}") for n in range(blocks)] for head in range(count)],
+        [outputs[name] for name in names],
+        ids,
+    )
+
+
+def _require_medusa_fits(file: GGUFFile, width: int, tokens: int, target: Model) -> None:
+    mine, known = target.vocabulary, file.text("medusa.target_vocabulary")
+    name, why = target.path.name, None
+    if width != target.width:
+        why = f"hidden states of {width} numbers, and those of {name} have {target.width}"
+    elif tokens != mine.size or (known and known != mine.fingerprint()):
+        why = f"another vocabulary than that of {name}"
+    if why is not None:
+        raise DraftMismatch(
+            f"{file.path.name} has the heads of another model: they are for {why}. Give those "
+            "that were trained for this model, or leave them out with --draft none."
+        )

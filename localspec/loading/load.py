@@ -36,14 +36,14 @@ from localspec.loading.components import (
     Cache,
     Drafts,
     Report,
+    cost_identity,
     open_cache,
     open_draft,
     open_projector,
     open_target,
 )
-from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
-from localspec.loading.heads import open_own_mtp
+from localspec.loading.heads import open_mtp
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.shared_slots import SharedSlots
 from localspec.scheduling.slots import Slots
@@ -124,14 +124,13 @@ def load(
             limit_to_equal_passes(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         slots = _slots(target, drafts, options)
-        models = [target_model, drafts.model]
-        own: dict[str, object] = {"threads": options.threads}
+        costs = cost_identity([target_model, drafts.model], options)
         if drafts.vocabulary_map is not None:
-            own["vocabulary"] = options.cross_vocabulary
+            costs["vocabulary"] = options.cross_vocabulary
         engine = Engine(
             slots,
             draft_path=chosen.path,
-            store=ProfileStore(cost_identity(models, options) | own),
+            store=ProfileStore(costs),
             threads=thread_choice(options, target_model),
             drafting=drafting,
             wait=wait,
@@ -185,7 +184,7 @@ def _open_drafts(
     try:
         with ExitStack() as own:
             if chosen.own_mtp:
-                drafts = Drafts(heads=open_own_mtp(target, options, own))
+                drafts = Drafts(heads=open_mtp(target.model, target, options, own))
             else:
                 drafts = open_draft(path, target, options, report, own)
             opened.enter_context(own.pop_all())

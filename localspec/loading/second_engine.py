@@ -16,8 +16,7 @@ from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
 from localspec.llama.time_ratio import time_ratio
-from localspec.loading.components import open_context
-from localspec.loading.cost_identity import cost_identity
+from localspec.loading.components import cost_identity, open_context
 from localspec.loading.load import load
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
@@ -45,9 +44,7 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
             Slots(context, Parts()),
-            store=ProfileStore(
-                cost_identity([context.model], options) | {"threads": options.threads}
-            ),
+            store=ProfileStore(cost_identity([context.model], options)),
             threads=thread_choice(options, engine.model),
             drafting=Drafting(drafter="none"),
             wait=True,
@@ -104,12 +101,8 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
 
 def open_embedder(engine: Engine, options: ModelOptions) -> Embedder:
     """Open an embedder with the weights of an open engine and a separate cache. Close it before the
-    engine.
-
-    Raises:
-        NativeError: no memory, or llama.cpp does not provide this architecture's last layer.
-        ServerUnreachable: an RPC server does not answer.
-    """
+    engine. A NativeError without memory, or if llama.cpp does not provide this architecture's last
+    layer; a ServerUnreachable if an RPC server does not answer."""
     context = min(options.context or MAX_LENGTH, engine.model.trained_context, MAX_LENGTH)
     return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,7 @@ class MemoryNeed:
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:
-        both = zip(astuple(self), astuple(other), strict=True)
-        return MemoryNeed(*(mine + theirs for mine, theirs in both))
+        return MemoryNeed(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
         (device if layers else host).append(MemoryNeed(projector.weight_bytes, compute=image))
     if layers:
         # With the output on a device, tied embeddings are stored twice.
-        device.append(MemoryNeed(model.embedding_bytes if model.tied else 0))
+        embeddings = file.by_name.get("token_embd.weight") if file.tied else None
+        device.append(MemoryNeed(0 if embeddings is None else embeddings.size))
         host.append(MemoryNeed(compute=options.batch * model.width * 4))
     if options.mmap:  # the mapping includes the metadata
         host.append(MemoryNeed(max(0, file.size - file.weight_bytes)))
@@ -175,7 +176,7 @@ def memory_of_pair(
 
 def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> ModelOptions:
     """Options for the draft, as `localspec.loading.components` sets them."""
-    most = max(8, default_context(target, options.context))  # a file may declare less
+    most = max(8, default_context(target, options))  # a file may declare less
     other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True).different
     if other is None and draft.architecture not in HEADS:
         most = min(most, DraftModel.ROOM)

@@ -229,7 +229,7 @@ def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0
-    tied = not any(tensor.name == "output.weight" for tensor in file.tensors)
+    tied = file.tied
     for tensor in file.tensors:
         # Untied embeddings are only looked up.
         if tensor.name != "token_embd.weight" or tied:
@@ -254,7 +254,7 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
 def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     rule = "memory"
     mine, other = memory_of_pair(target, draft, use)
-    tokens = default_context(target, use.options.context)
+    tokens = default_context(target, use.options)
     free, whole = available()
     evidence = (
         f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {use.options.kv_type_k} "

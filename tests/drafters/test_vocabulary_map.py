@@ -18,7 +18,6 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.gguf.vocabularies import difference
 from localspec.llama.model import Model
-from localspec.llama.vocabulary import token_bytes
 from tests.decoding.exact import run
 from tests.support import retokenised
 from tests.support.tongues import TONGUES, heterogeneous
@@ -255,7 +254,7 @@ def draft(
 
 @pytest.fixture(scope="module")
 def matched(target: Model, draft: Model) -> VocabularyMap:
-    return match(token_bytes(target.vocabulary), token_bytes(draft.vocabulary))
+    return match(target.vocabulary, draft.vocabulary)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -293,11 +292,11 @@ def test_control_token_that_the_draft_model_lacks_is_read_as_text(
 ) -> None:
     system = target.vocabulary.tokenize("<|system|>", special=True, add_bos=False)[0]
     if matched.same[system] < 0:
-        assert matched.written(system) == b"<|system|>"
-        plain = matched.draft.encode(matched.written(system))
+        assert matched.written[system] == b"<|system|>"
+        plain = matched.draft.encode(matched.written[system])
         assert len(plain) > 1
     else:
-        assert matched.written(system) == control(b"<|system|>")
+        assert matched.written[system] == control(b"<|system|>")
 
 
 def test_shared_tokens_spell_the_same(matched: VocabularyMap) -> None:
@@ -315,7 +314,7 @@ def test_draft_model_without_tokens_for_text_is_refused(
         Model(path, OPTIONS) as digits,
         pytest.raises(DraftMismatch, match=r"ordinary text.*--draft none"),
     ):
-        match(token_bytes(target.vocabulary), token_bytes(digits.vocabulary))
+        match(target.vocabulary, digits.vocabulary)
     assert difference(target.path, path) is not None
 
 

@@ -16,8 +16,8 @@ from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.decoding.tree import TokenTree
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.context_params import context_params, kv_types
 from localspec.llama.model import Model
+from localspec.llama.native_context import context_params, kv_types
 from localspec.llama.options import MAX_LEAVES, MAX_TREE
 from localspec.loading import batch_invariance
 from localspec.loading.batch_invariance import rows_equal_after_trees

@@ -31,7 +31,7 @@ from localspec.llama.context import Context
 from localspec.llama.kernels_file import BUFFER, load, supported
 from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
-from localspec.loading.cost_identity import cost_identity
+from localspec.loading.components import cost_identity
 
 pytestmark = pytest.mark.nightly
 
