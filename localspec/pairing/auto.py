@@ -16,7 +16,6 @@ from localspec.hub.local import LocalModel, local_models
 from localspec.hub.places import EMBEDDED, SELF_MADE
 from localspec.hub.reference import DEMO
 from localspec.identity import file_identity
-from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
@@ -121,15 +120,13 @@ def real_path(path: Path) -> Path:
         return path
 
 
-def choose(
-    target: Path, options: ModelOptions, *, accelerated: bool = False, device_free: int = 0
-) -> Choice:
+def choose(target: Path, use: PairUse) -> Choice:
     """Choose the local draft with the highest speed-up, measured by `localspec doctor` or forecast.
     The choice is cached until files are added, changed or removed."""
     try:
         models = local_models()
-        known = of_target(target, options)
-        facts = _facts(target, models, known, options, accelerated)
+        known = of_target(target, use.options)
+        facts = _facts(target, models, known, use)
     except OSError:  # the target is missing; opening it reports that
         return Choice(None, "the target cannot be read")
     cached = choices.get(facts)
@@ -140,7 +137,7 @@ def choose(
         file = read_gguf(target)
     except LocalspecError:
         return Choice(None, "the target cannot be read")
-    choice = decide(file, models, known, options, accelerated=accelerated, device_free=device_free)
+    choice = decide(file, models, known, use)
     if not choice.temporary:
         draft = None if choice.draft is None else str(choice.draft)
         choices.store(facts, {"draft": draft, "why": choice.why})
@@ -148,16 +145,9 @@ def choose(
 
 
 def decide(
-    target: GGUFFile,
-    models: Sequence[LocalModel],
-    known: Mapping[Path, float],
-    options: ModelOptions,
-    *,
-    accelerated: bool,
-    device_free: int = 0,
+    target: GGUFFile, models: Sequence[LocalModel], known: Mapping[Path, float], use: PairUse
 ) -> Choice:
     """Choose among the given models. `known`: measured speed-ups, by real path."""
-    use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
     # Forecasts for drafts made by `-d self` are too high, so only measured ones count.
     judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in known]
     found = candidates(target, judged, use, known)
@@ -212,12 +202,9 @@ def _draft_to_get(name: str) -> str | None:
 
 
 def _facts(
-    target: Path,
-    models: Sequence[LocalModel],
-    known: Mapping[Path, float],
-    options: ModelOptions,
-    accelerated: bool,
+    target: Path, models: Sequence[LocalModel], known: Mapping[Path, float], use: PairUse
 ) -> dict[str, Any]:
+    options = use.options
     opened = [str(adapter.path) for adapter in options.adapters]
     opened += [] if options.mmproj is None else [str(options.mmproj)]
     return {
@@ -225,7 +212,7 @@ def _facts(
         "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
         "known": [[str(draft), speed_up] for draft, speed_up in known.items()],
         "context": options.context,
-        "accelerated": accelerated,
+        "accelerated": use.accelerated,
         "kernels": options.kernels,
         "crosses": options.cross_vocabulary,
         "remote": bool(options.rpc),

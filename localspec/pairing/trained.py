@@ -29,17 +29,11 @@ def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
 
 def best_for(target: Path) -> Path | None:
     """The draft trained for a target with the highest acceptance."""
-    found: list[tuple[float, str, Path]] = []
-    drafts = [place.path for place in places.distilled_drafts()]
-    if not drafts:
-        return None
-    try:
-        file = read_gguf(target, tensors=False)
-    except LocalspecError:
-        return None
-    for path in drafts:
+    found: list[tuple[float, Path]] = []
+    for place in places.distilled_drafts():
         with suppress(LocalspecError):
-            rate = acceptance(file, read_gguf(path, tensors=False))
+            mine, draft = (read_gguf(path, tensors=False) for path in (target, place.path))
+            rate = acceptance(mine, draft)
             if rate is not None:
-                found.append((rate, str(path), path))
-    return max(found)[2] if found else None
+                found.append((rate, place.path))
+    return max(found)[1] if found else None

@@ -18,7 +18,7 @@ from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
-from localspec.pairing.memory import MemoryNeed, PairUse, memory_of_pair
+from localspec.pairing.memory import ANY_USE, MemoryNeed, PairUse, memory_of_pair
 from localspec.pairing.recommendations import of_target, store
 from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
@@ -40,7 +40,7 @@ def target(here: Path) -> Path:
 
 def decide_draft(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
     models = [one for one in local_models() if one.source != "built-in"]
-    return decide(read_gguf(target), models, known or {}, Options(**options), accelerated=False)
+    return decide(read_gguf(target), models, known or {}, PairUse(options=Options(**options)))
 
 
 def test_draft_with_the_largest_gain_is_chosen(here: Path, target: Path) -> None:
@@ -91,9 +91,9 @@ def test_draft_must_fit_into_memory(
         choice = decide_draft(target)
         assert (choice.draft, choice.temporary) == (None, True)
         assert "not enough memory for good.gguf" in choice.why
-        assert choose(target, OPTIONS).temporary
+        assert choose(target, ANY_USE).temporary
     # Not remembered: memory comes and goes.
-    assert choose(target, OPTIONS).draft == good
+    assert choose(target, ANY_USE).draft == good
 
 
 def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
@@ -126,7 +126,7 @@ def test_choice_is_cached_until_files_change(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = model(here / "good.gguf", width=128)
-    first = choose(target, OPTIONS)
+    first = choose(target, ANY_USE)
     assert first.draft is not None
 
     def forbidden(*_: object, **__: object) -> None:
@@ -134,13 +134,13 @@ def test_choice_is_cached_until_files_change(
 
     with monkeypatch.context() as patch:
         patch.setattr(auto, "decide", forbidden)
-        assert choose(target, OPTIONS) == first
+        assert choose(target, ANY_USE) == first
         with pytest.raises(AssertionError):
-            choose(target, Options(context=64))
+            choose(target, PairUse(options=Options(context=64)))
         store(target, good, 3.0, OPTIONS)
         with pytest.raises(AssertionError):
-            choose(target, OPTIONS)
-    assert "measured" in choose(target, OPTIONS).why
+            choose(target, ANY_USE)
+    assert "measured" in choose(target, ANY_USE).why
 
 
 def test_best_depths() -> None:

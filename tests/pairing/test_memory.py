@@ -345,13 +345,14 @@ def test_auto_counts_the_projector(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     here = move_to(tmp_path, monkeypatch)
     target = model(here / "target.gguf", width=512, layers=8)
     draft = model(here / "good.gguf", width=128)
-    with_eye = ModelOptions(mmproj=projector(tmp_path / "eye", 64, dim=512, hidden=2048))
+    eye = projector(tmp_path / "eye", 64, dim=512, hidden=2048)
+    with_eye = PairUse(options=ModelOptions(mmproj=eye))
     need = sum(memory_of_pair(read_gguf(target), read_gguf(draft), PairUse()), MemoryNeed())
     monkeypatch.setattr(rules, "available", lambda: (need.total + MIB, 1 << 40))
-    assert choose(target, ModelOptions()).draft == draft
+    assert choose(target, PairUse()).draft == draft
     choice = choose(target, with_eye)  # nothing is remembered of the other
     assert choice.draft is None
     assert "not enough memory for good.gguf" in choice.why
     found = [one for one in local_models() if one.source != "built-in"]
-    choice = decide(read_gguf(target), found, {}, with_eye, accelerated=False)
+    choice = decide(read_gguf(target), found, {}, with_eye)
     assert choice.draft is None
