@@ -274,51 +274,34 @@ def _required_context(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     return {"properties": named, "required": part.get("required", [])}
 
 
+_EXPLANATIONS = {
+    r"Unimplemented keys: \[(.*?)\]": "The JSON schema uses {}, which cannot be enforced while an "
+    "answer is written. Leave it out, and check the answer for it.",
+    r"Unknown format: ([^\n]*)": "The JSON schema uses 'format' \"{}\", which cannot be enforced "
+    "while an answer is written. Leave it out, and check the answer for it.",
+    "oneOf constraints": "The JSON schema uses 'oneOf' with alternatives that may hold at once, "
+    "which cannot be enforced during the answer. Use 'anyOf', or distinguish them by a 'const'.",
+    "min/maxProperties": "The JSON schema uses 'minProperties' or 'maxProperties' with optional "
+    "properties, which cannot be enforced. Leave it out, and check the answer for it.",
+    r"Unsatisfiable schema: ([^\n]*)": "No answer can match the JSON schema: {}. Loosen it.",
+    "(?:Resource|Pointer|Anchor) '(.*?)' (?:is not present|does not exist)": "The JSON schema has "
+    "a '$ref' to {!r}, which is not in it. Put it into '$defs'.",
+    "not disjoint|are disjoint": "The JSON schema uses 'patternProperties' that may match the same "
+    "name, which cannot be enforced. Write patterns that exclude each other.",
+    "recursion limit": str(too_large("it is nested too deeply")),
+    "too large|too big|fuel": str(too_large("what it allows cannot be worked out within bounds")),
+    r"(?:error: |lookarounds not supported yet; )([^\n]*)": "The JSON schema uses a 'pattern' that "
+    "cannot be enforced: {}. Write it without, or check the answer for it.",
+}
+"""What to tell users, by a pattern of llguidance's message, whose group takes the place of {}."""
+
+
 def _error_for(message: str) -> UsageError:
-    """The error for a message of llguidance, with the next step."""
-    keys = re.search(r"Unimplemented keys: \[(.*?)\]", message)
-    form = re.search(r"Unknown format: ([^\n]*)", message)
-    if keys or form:
-        name = keys[1].replace('"', "'") if keys else f"'format' \"{form[1]}\"" if form else ""
-        return UsageError(
-            f"The JSON schema uses {name}, which cannot be enforced while an answer is written. "
-            "Leave it out, and check the answer for it."
-        )
-    if "oneOf constraints" in message:
-        return UsageError(
-            "The JSON schema uses 'oneOf' with alternatives that may hold at once, which cannot "
-            "be enforced during the answer. Use 'anyOf', or distinguish them by a 'const'."
-        )
-    if "min/maxProperties" in message:
-        return UsageError(
-            "The JSON schema uses 'minProperties' or 'maxProperties' with optional "
-            "properties, which cannot be enforced. Leave it out, and check the answer for it."
-        )
-    unsatisfiable = re.search(r"Unsatisfiable schema: ([^\n]*)", message)
-    if unsatisfiable:
-        return UsageError(f"No answer can match the JSON schema: {unsatisfiable[1]}. Loosen it.")
-    away = re.search(
-        r"(?:Resource|Pointer|Anchor) '(.*?)' (?:is not present|does not exist)", message
-    )
-    if away:
-        return UsageError(
-            f"The JSON schema has a '$ref' to {away[1]!r}, which is not in it. Put it into '$defs'."
-        )
-    if "not disjoint" in message or "are disjoint" in message:
-        return UsageError(
-            "The JSON schema uses 'patternProperties' that may match the same name, which cannot "
-            "be enforced. Write patterns that exclude each other."
-        )
-    if "recursion limit" in message:
-        return too_large("it is nested too deeply")
-    if "too large" in message or "too big" in message or "fuel" in message:
-        return too_large("what it allows cannot be worked out within bounds")
-    pattern = re.search(r"(?:error: |lookarounds not supported yet; )([^\n]*)", message)
-    if pattern:
-        return UsageError(
-            f"The JSON schema uses a 'pattern' that cannot be enforced: {pattern[1]}. "
-            "Write it without, or check the answer for it."
-        )
+    for pattern, explanation in _EXPLANATIONS.items():
+        found = re.search(pattern, message)
+        if found:
+            parts = [part.replace('"', "'") for part in found.groups()]
+            return UsageError(explanation.format(*parts))
     message = re.sub(r"^at \d+\(\d+\): |failed to [^:]*: ", "", message)
     first = next((line.strip() for line in message.splitlines() if line.strip()), "no cause given")
     return UsageError(f"The JSON schema cannot be enforced: {first[:300]}. Change what it names.")
