@@ -37,11 +37,7 @@ the embedded pair at T = 0.8."""
 
 
 class RowsAhead(NamedTuple):
-    """Rows after a text and its predicted continuation.
-
-    Attributes:
-        rows: float32 [1 + len(expected), vocabulary].
-    """
+    """Rows after a text and its predicted continuation: float32 [1 + len(expected), vocabulary]."""
 
     rows: Rows
     expected: list[int]
@@ -56,6 +52,8 @@ class RowsAhead(NamedTuple):
 
 class DraftModel(ModelSource):
     """A draft model whose cache follows a session; accepted drafts are not decoded again.
+    `vocabulary`: size of the *target's*; rows are cut or padded to it. `window`: see WINDOW; None
+    reads everything.
 
     Attributes:
         greedy: in the current answer. Greedy drafts are accepted with probability p of their token,
@@ -75,10 +73,6 @@ class DraftModel(ModelSource):
     """Most cached tokens, as passes slow down with more; the same with drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
-        """Args:
-        vocabulary: size of the *target's*; rows are cut or padded to it.
-        window: see WINDOW; None reads everything.
-        """
         self.cache = cache
         self._window = window
         self._left_out = 0
@@ -139,13 +133,9 @@ class DraftModel(ModelSource):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        """Drop cached tokens that differ from the committed ones, and the last of these, as the row
-        after it is needed.
-
-        Args:
-            beyond: hypothetical tokens after the context, until the next `sync`.
-            whole: whether the row after the last token is known.
-        """
+        """Drop cached tokens that differ from the committed ones, and the last of these, unless the
+        row after it is known (`whole`). `beyond`: hypothetical tokens after the context, until the
+        next `sync`."""
         context = _excerpt(context, self._left_out)
         held, known = self.cache.tokens, len(context)
         most = min(len(held), known + len(beyond) - (0 if whole else 1))
@@ -208,19 +198,17 @@ class ChainPasses:
     `ahead`: rows that are known already."""
 
     def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
-        self._model = model
-        self._rows: Rows | None = None if ahead is None else ahead.rows
-        self._expected = [] if ahead is None else ahead.expected
+        self._model, self._ahead = model, ahead
         self._at: list[int] = []  # path before the first row
         self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
 
     def knows(self, path: list[int]) -> bool:
-        if self._rows is None or path == self._at:
-            return self._rows is not None
-        if path != [*self._at, *self._expected[:1]]:
-            return False
-        self._rows, self._expected, self._at = self._rows[1:], self._expected[1:], path
-        return True
+        if self._ahead is None or path == self._at:
+            return self._ahead is not None
+        further = self._ahead.after(path[-1:]) if path[:-1] == self._at else None
+        if further is not None:
+            self._ahead, self._at = further, path
+        return further is not None
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
         model, cache = self._model, self._model.cache
@@ -236,16 +224,16 @@ class ChainPasses:
         if model.reads_along:
             room = model.room(draft.session.context) - len(path)
             predicted = draft.predicted_tokens(size)[: max(0, room)]
-        self._rows = model.read([*unread, *predicted], 1 + len(predicted))
+        rows = model.read([*unread, *predicted], 1 + len(predicted))
+        self._ahead, self._at = RowsAhead(rows, predicted), path
         if not predicted:
             cache.checkpoint()
         self._read = -1 if predicted else len(cache.tokens)
         draft.record_pass(size + len(predicted))
-        self._expected, self._at = predicted, path
 
     def row(self, path: list[int]) -> Row:
-        assert self._rows is not None
-        row: Row = self._rows[0]
+        assert self._ahead is not None
+        row: Row = self._ahead.rows[0]
         return row
 
 

@@ -112,10 +112,8 @@ class CopyingSource(LookupSource):
     def position(self, session: Session) -> Any:
         held = len(session.context)
         if self._position is None or self._position_length != held:
-            self._position, self._position_length = (
-                self.position_after(session.context, self._streak),
-                held,
-            )
+            self._position = self.position_after(session.context, self._streak)
+            self._position_length = held
         return self._position
 
     @abstractmethod
@@ -149,11 +147,7 @@ class _Position:
 
 
 class NgramSource(CopyingSource):
-    """Copies from the text itself.
-
-    Args:
-        index: shared by all sources that search the text.
-    """
+    """Copies from the text itself. The index is shared by all sources that search it."""
 
     name = "ngram"
     priors: Mapping[str, tuple[float, ...]] = PRIORS
