@@ -44,11 +44,11 @@ class SortedTokens:
 
 
 class ByteVocabulary:
-    """The tokens of one model.
+    """The tokens of one model. `ids`: token by its bytes.
 
-    Attributes:
-        spelled: bytes of each token, maybe empty.
-        ids: token by its bytes.
+    `spelled`: bytes of each token, maybe empty, see `control`. `tokenize`: tokens of UTF-8 text
+    without control tokens; None takes the longest token that fits. `second_best`: tokens used only
+    if no other one has the same bytes.
     """
 
     def __init__(
@@ -58,12 +58,6 @@ class ByteVocabulary:
         *,
         second_best: Collection[int] = (),
     ) -> None:
-        """Args:
-        spelled: bytes of each token, see `control`.
-        tokenize: tokens of UTF-8 text without control tokens; None takes the longest token that
-            fits.
-        second_best: tokens used only if no other one has the same bytes.
-        """
         self.spelled = spelled
         self._tokenize = tokenize
         self.ids: dict[bytes, int] = {}

@@ -37,11 +37,9 @@ def compose(
     known: int = 0,
 ) -> Drafter:
     """The drafter of one answer. A source by name, a depth, a width or a threshold forces the
-    choice; else the policy decides over all sources.
+    choice; else the policy decides over all sources. Raises as `require`.
 
     Args:
-        parts: from which sources are built.
-        profile: of the pair on this machine.
         limits: of the target.
         trees: whether the acceptance rule takes branches.
         coupled: whether model sources draw with the target's noise.
@@ -50,9 +48,6 @@ def compose(
         session: of the answer, with its prompt; if given, draft models that cannot earn back
             reading it are left out.
         known: tokens of the prompt that are cached.
-
-    Raises:
-        UsageError: as `require`.
     """
     name = require(drafting, parts)
     if name == "none":
@@ -100,11 +95,8 @@ def decides(drafting: Drafting, parts: Parts, cannot: str | None) -> bool:
 
 
 def require(drafting: Drafting, parts: Parts) -> str:
-    """The effective drafter: "none", "auto", or the name of a source.
-
-    Raises:
-        UsageError: a named source lacks a part that it needs.
-    """
+    """The effective drafter: "none", "auto", or the name of a source. A UsageError if it lacks a
+    part that it needs."""
     name = drafting.drafter
     if name == "auto" and drafting.shaped:
         name = "ngram" if parts.model is None else "model"

@@ -17,10 +17,7 @@ class HeterogeneousDraftModel(DraftModel):
     how often the written token was right where the shared one was wrong. Sampled drafts are drawn,
     but the written token is chosen (q = 1) if the draft model lacks many tokens.
 
-    Args:
-        cache: the draft model's, over target tokens.
-        vocabulary: tokens of the target.
-        way: "text", "shared", or "auto".
+    `vocabulary`: size of the target's. `way`: "text", "shared", or "auto".
     """
 
     WORTHWHILE = 0.04
@@ -32,13 +29,7 @@ class HeterogeneousDraftModel(DraftModel):
     PRIOR = 64
     """Weight of this prior, and of the sample, in rows."""
 
-    def __init__(
-        self,
-        cache: MappedCache,
-        vocabulary: int,
-        *,
-        way: str = "auto",
-    ) -> None:
+    def __init__(self, cache: MappedCache, vocabulary: int, *, way: str = "auto") -> None:
         super().__init__(cache, vocabulary, window=None)
         self.mapped = cache
         self._way = way

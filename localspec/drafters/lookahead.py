@@ -22,12 +22,7 @@ _STRIDE = 7
 
 
 class WindowPosition(NamedTuple):
-    """A position after the text and hypothetical tokens.
-
-    Attributes:
-        token: the last token.
-        rest: the remaining tokens of the current n-gram.
-    """
+    """The last token of the text and hypothetical ones, and the rest of the current n-gram."""
 
     token: int
     rest: tuple[int, ...] = ()

@@ -23,13 +23,8 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class MedusaWeights:
-    """The weights of Medusa heads.
-
-    Attributes:
-        blocks: of each head, weight [width, width] and bias [width].
-        outputs: of each head, [rows, width].
-        ids: the token of each row; None for all tokens in their order.
-    """
+    """The weights of Medusa heads. `blocks`: of each head, weight [width, width] and bias [width];
+    `outputs`: of each head, [rows, width]; `ids`: the token of each row, None for all in order."""
 
     path: Path
     name: str
@@ -58,12 +53,9 @@ def _blas() -> ThreadpoolController:
 
 
 class MedusaCache:
-    """The heads' rows for one hidden state, used like the cache of a draft model.
-
-    Attributes:
-        place: length of the text after which it can draft; -1 if no state is known.
-        native_seconds: of computing rows so far.
-    """
+    """The heads' rows for one hidden state, used like the cache of a draft model. `place`: length
+    of the text after which it can draft, -1 if no state is known; `native_seconds`: of computing
+    rows so far."""
 
     recurrent = False
     max_draft = 64

@@ -21,13 +21,8 @@ LEVELS = 2
 
 
 class Cascade(Source):
-    """Two sources in sequence; only for use by name.
-
-    Args:
-        first: drafts half of the tokens, or all of them without `then`.
-        then: drafts the other half.
-        primer: predicts tokens that `first`, a model, reads in the same pass.
-    """
+    """Two sources in sequence; only for use by name. `first` drafts half of the tokens, `then` the
+    other half; `primer` predicts tokens that `first`, a model, reads in the same pass."""
 
     def __init__(
         self,
@@ -56,16 +51,8 @@ class Cascade(Source):
 
 class NamedDrafter(Drafter):
     """Drafts by one source with a fixed plan, as far as there is room: for `--drafter` and
-    `--depth`. It is the `DraftContext` of its model.
-
-    Args:
-        limits: of the target.
-        trees: whether the acceptance rule takes branches.
-        columns: of the lookahead window, if any.
-
-    Raises:
-        UsageError: the window needs more columns.
-    """
+    `--depth`. It is the `DraftContext` of its model. `trees`: whether the acceptance rule takes
+    branches; `columns`: of the lookahead window, if any; a UsageError if it needs more."""
 
     def __init__(
         self, source: Source, plan: Plan, limits: Limits, *, trees: bool = True, columns: int = 0

@@ -33,8 +33,7 @@ class Drafting:
         rule: acceptance rule, see `localspec.decoding.rules`.
         threshold: threshold of a lossy rule.
 
-    Raises:
-        UsageError: a value out of range.
+    Raises UsageError for a value out of range.
     """
 
     drafter: str = "auto"
@@ -59,11 +58,8 @@ class Drafting:
         return self.drafter != "auto" or self.shaped
 
     def exactly(self) -> Drafting:
-        """The same for answers that are plain decoding's with the same seed.
-
-        Raises:
-            UsageError: a rule that would not leave them so.
-        """
+        """The same for answers that are plain decoding's with the same seed. A UsageError for a
+        rule that would not leave them so."""
         if self.rule not in ("auto", "match"):
             raise UsageError(
                 f"exact answers are accepted by rule 'match', not '{self.rule}'. Leave out --rule, "

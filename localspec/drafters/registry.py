@@ -26,12 +26,8 @@ def _index() -> NgramIndex:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts from which sources are built; shared by all of them.
-
-    Attributes:
-        greedy: draft the model's most probable tokens even where the answer is sampled.
-        datastore: learned texts for this vocabulary.
-    """
+    """The parts from which sources are built; shared by all of them. `greedy`: draft the model's
+    most probable tokens even where the answer is sampled."""
 
     model: DraftModel | None = None
     greedy: bool = False
@@ -70,14 +66,8 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A source by name.
-
-    Attributes:
-        build: builds it for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
-        needs_datastore: whether it needs learned texts.
-        needs_head: name of the trained head that it needs, or "".
-        depth: default depth of its drafts for use by name.
-    """
+    """A source by name, and what it needs. `build`: builds it for one answer; a `LookupSource` or a
+    `ModelSource` takes part in `auto`. `depth`: default depth of its drafts for use by name."""
 
     build: Callable[[Parts], Source]
     needs_model: bool = False

@@ -22,11 +22,8 @@ PRIORS = {
 
 
 class _Position:
-    """A position after the text and hypothetical tokens; looked up lazily.
-
-    Attributes:
-        tail: the last tokens.
-    """
+    """A position after the text and hypothetical tokens, the last of which are its `tail`; looked
+    up lazily."""
 
     passed = 0
 
@@ -77,11 +74,7 @@ class _Position:
 
 
 class RetrievalSource(CopyingSource):
-    """Copies from learned texts.
-
-    Args:
-        datastore: of the target's vocabulary; used as it is when an answer begins.
-    """
+    """Copies from learned texts of the target's vocabulary, as they are when an answer begins."""
 
     name = "retrieval"
     priors = PRIORS

@@ -21,12 +21,8 @@ class Match(NamedTuple):
 
 
 class Followers(dict[int, int]):
-    """How often each token followed a state.
-
-    Attributes:
-        best: the most frequent one; among equals the latest to become so.
-        repeats: number of repeated continuations.
-    """
+    """How often each token followed a state. `best`: the most frequent one, among equals the latest
+    to become so; `repeats`: number of repeated continuations."""
 
     __slots__ = ("best", "repeats")
 

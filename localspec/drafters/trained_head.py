@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 
 
 class TrainedHead(DraftModel, ABC):
-    """A head that follows a session.
-
-    Args:
-        layers: of the target, whose hidden states it reads, in its order.
-        vocabulary: tokens of the target.
-        name: of the source.
-    """
+    """A head that follows a session. `layers`: of the target, whose hidden states it reads, in its
+    order; `vocabulary`: size of the target's; `name`: of the source."""
 
     # It needs hidden states, which exist only after the target's passes.
     reads_along = False
