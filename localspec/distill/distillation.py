@@ -22,7 +22,7 @@ from localspec.distill.prompts import questions, text_questions
 from localspec.distill.pytorch import device, torch_package
 from localspec.distill.recording import open_context, record_answers
 from localspec.distill.rounds import draft_texts
-from localspec.distill.trace import Answers, Trace, bytes_of
+from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import TrainingFacts, Weights
@@ -141,7 +141,7 @@ def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notic
     return MedusaHeads(request.target, trace.header.vocabulary, said)
 
 
-def _plan(request: DistillRequest, kind: Kind, trace: Answers) -> TrainingPlan:
+def _plan(request: DistillRequest, kind: Kind, trace: Trace | MappedTrace) -> TrainingPlan:
     longest = min(CONTEXT, kind.shape.context)
     return TrainingPlan(
         kind=request.kind,

@@ -29,13 +29,9 @@ _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "tok
 
 
 class KeptTokens:
-    """Some tokens of a target. `weight` [target tokens]: expected frequency of each.
-
-    Attributes:
-        kept: target ids, ascending; a token's index is its id in the draft, or its row in a head.
-        own: [target tokens], that id or row, -1 if left out.
-        spare: ids or rows, the rarest first.
-    """
+    """Some tokens of a target. `weight` [target tokens]: expected frequency of each. `kept`: target
+    ids, ascending; a token's index is its id in the draft, or its row in a head. `own`: [target
+    tokens], that id or row, -1 if left out; `spare`: ids or rows, the rarest first."""
 
     def __init__(self, kept: Iterable[int], weight: npt.NDArray[Any]) -> None:
         self.kept: Tokens = np.array(sorted(kept), np.int64)
@@ -147,7 +143,7 @@ class FrequentPart(KeptTokens):
 
 
 class MappedTrace:
-    """The answers of a trace in the tokens of a part; implements `Answers`."""
+    """The answers of a trace in the tokens of a part, as training reads them from a `Trace`."""
 
     def __init__(self, trace: Trace, part: KeptTokens) -> None:
         self._trace, self._part = trace, part
@@ -165,6 +161,9 @@ class MappedTrace:
 
     def record(self, number: int) -> TraceRecord:
         return self._part.map_record(self._trace.record(number))
+
+
+Answers = Trace | MappedTrace
 
 
 def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:

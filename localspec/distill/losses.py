@@ -5,7 +5,8 @@ Only the likeliest tokens of p are known; all others together count as one more 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import Any, NamedTuple
 
 from localspec.distill.pytorch import torch_package
@@ -30,12 +31,7 @@ class Metrics:
     overlap: float = 0.0
 
     def __add__(self, other: Metrics) -> Metrics:
-        return Metrics(
-            self.tokens + other.tokens,
-            self.loss + other.loss,
-            self.agreed + other.agreed,
-            self.overlap + other.overlap,
-        )
+        return Metrics(*map(add, astuple(self), astuple(other)))
 
     @property
     def mean_loss(self) -> float:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,18 +82,6 @@ class TraceRecord:
     given: bool = False
     chat: bool = False
     following: Array | None = None
-
-
-class Answers(Protocol):
-    """The records of a trace by number, as training reads them."""
-
-    def __len__(self) -> int: ...
-
-    def numbers(self, *, held_back: bool) -> list[int]: ...
-
-    def lengths(self, number: int) -> tuple[int, int]: ...
-
-    def record(self, number: int) -> TraceRecord: ...
 
 
 class _Row(NamedTuple):

@@ -17,10 +17,11 @@ import psutil
 
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import losses, pytorch
+from localspec.distill.frequent import Answers
 from localspec.distill.kinds import Kind, TrainingBatch
 from localspec.distill.losses import Labels, Metrics
 from localspec.distill.rounds import DRAFT_INTERVAL
-from localspec.distill.trace import Answers, Trace, TraceRecord
+from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError

@@ -26,7 +26,7 @@ def run(
     TimeoutError after `limit` seconds, Cancelled, or OSError, after killing the child and its
     descendants."""
     deadline = monotonic() + limit
-    with start(module, *arguments, pipe=subprocess.PIPE) as child:
+    with start(module, *arguments) as child:
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
@@ -40,15 +40,13 @@ def run(
             kill(child)
 
 
-def start(
-    module: str, *arguments: str, pipe: int = subprocess.DEVNULL, keep: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
-    """Start `python -m module` with our import path. `pipe`: its standard input and output;
+def start(module: str, *arguments: str, keep: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start `python -m module` with our import path, and pipes to its standard input and output.
     `keep`: file descriptors that it inherits (not on Windows)."""
     return subprocess.Popen(
         command(module, *arguments),
-        stdin=pipe,
-        stdout=pipe,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ
         | {

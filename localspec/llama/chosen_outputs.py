@@ -21,11 +21,8 @@ the frequent tokens."""
 
 
 class ChosenOutputs:
-    """The rows of the output matrix that are computed; rows are only added.
-
-    Attributes:
-        tiles: int32, ascending; tile i has the ids from i · ROWS on.
-    """
+    """The rows of the output matrix that are computed; rows are only added. `tiles`: int32,
+    ascending; tile i has the ids from i · ROWS on."""
 
     tiles: npt.NDArray[np.int32]
 

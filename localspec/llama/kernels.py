@@ -29,16 +29,7 @@ import numpy.typing as npt
 from localspec.identity import machine
 from localspec.kernels import library_path
 from localspec.llama import child_process, compute_thread, ggml, kernels_file
-from localspec.llama.kernels_file import (
-    AUTO,
-    INSTRUCTION_SETS,
-    OFF,
-    VARIABLE,
-    KernelsUnusable,
-    load,
-    self_tests,
-    start,
-)
+from localspec.llama.kernels_file import AUTO, OFF, VARIABLE, KernelsUnusable
 from localspec.llama.library import logger
 from localspec.text import printable
 
@@ -170,15 +161,15 @@ def _start() -> KernelStatus:
     global _library
     try:
         facts = self_test_facts()
-        found = self_tests.get(facts)
+        found = kernels_file.self_tests.get(facts)
         failed = None if found is None else found.get("failed")
         if found is None or (isinstance(failed, float) and abs(time.time() - failed) > RETRY_AFTER):
             found = _run_self_test()
-            self_tests.store(facts, found)
+            kernels_file.self_tests.store(facts, found)
         if found.get("why_not") is not None:
             return unused(printable(str(found["why_not"]), 400))
-        library = load(library_path())
-        chosen = start(library, facts)
+        library = kernels_file.load(library_path())
+        chosen = kernels_file.start(library, facts)
         _library = library
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
@@ -191,10 +182,10 @@ def self_test_facts() -> dict[str, Any]:
     wanted = kernels_file.requested()
     if wanted == OFF:
         raise KernelsUnusable(f"the variable {VARIABLE} is off")
-    if wanted not in (AUTO, *INSTRUCTION_SETS):
+    if wanted not in (AUTO, *kernels_file.INSTRUCTION_SETS):
         raise KernelsUnusable(
             f"the variable {VARIABLE} is '{printable(wanted, 40)}'; choose {AUTO}, {OFF}, "
-            f"{' or '.join(INSTRUCTION_SETS)}"
+            f"{' or '.join(kernels_file.INSTRUCTION_SETS)}"
         )
     if not sys.platform.startswith(("linux", "darwin")):
         raise KernelsUnusable("there are none for this system")
@@ -243,7 +234,7 @@ def _run_self_test() -> dict[str, Any]:
             return dict(json.loads(output))
         died = f"signal {-code}" if code < 0 else f"exit code {code}"
         why = f"crashed ({died}): the library may be damaged, reinstall localspec"
-    again = f"it is tried again in an hour, or at once without {self_tests.path}"
+    again = f"it is tried again in an hour, or at once without {kernels_file.self_tests.path}"
     return {"why_not": f"their self-test {why}; {again}", "failed": time.time()}
 
 

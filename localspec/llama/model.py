@@ -123,9 +123,7 @@ class Model:
     def _template(self, name: bytes | None) -> str | None:
         raw = llama_cpp.llama_model_chat_template(self.handle, name)
         source = raw.decode("utf-8", "replace") if raw else ""
-        return (
-            source if re.search(r"[^\w.-]", source) else None
-        )  # built-in templates are given by name
+        return source if re.search(r"[^\w.-]", source) else None  # built-in ones are only named
 
     def _load(self, params: Any, progress: Progress | None) -> Any:
         raised: list[BaseException] = []

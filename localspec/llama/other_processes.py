@@ -13,12 +13,8 @@ SPAN = 0.25  # least seconds that a figure is about; systems count in hundredths
 
 class OtherProcesses:
     """Cores kept busy by other processes, among those that this process may use. Niced processes
-    do not count, as they yield.
-
-    Args:
-        work: total busy seconds of all cores since the start, None if the system does not report
-            it.
-    """
+    do not count, as they yield. `work`: total busy seconds of all cores since the start, None if
+    the system does not report it."""
 
     def __init__(
         self,

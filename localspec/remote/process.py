@@ -11,7 +11,6 @@ import logging
 import mmap
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -82,7 +81,6 @@ class ChildProcess:
         self._process = child_process.start(
             "localspec.remote.child",
             *(shared.reference, str(shared.width), str(level)),
-            pipe=subprocess.PIPE,
             keep=shared.keep,
         )
         assert self._process.stdin is not None

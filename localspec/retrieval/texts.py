@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,11 +112,8 @@ def _text(file: Path, skipped: SkippedFiles) -> str:
     except OSError:
         skipped.unreadable.append(file)
         return ""
-    if b"\0" in data[:_SNIFFED]:
-        skipped.binary += 1
-        return ""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        skipped.binary += 1
-        return ""
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in data[:_SNIFFED]:
+            return data.decode("utf-8-sig")
+    skipped.binary += 1
+    return ""

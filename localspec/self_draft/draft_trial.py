@@ -57,16 +57,9 @@ the handlebar. Then:
 
 
 class DraftTrial:
-    """Estimates the speed-up by drafts that are made from the model itself.
-
-    Args:
-        model: must outlive the trial.
-        file: the model's metadata and tensor list.
-        check: called before each trial; its exceptions are passed on.
-
-    Attributes:
-        curve: T(n) ÷ T(1), n = 1 … DEEPEST + 1, as measured here.
-    """
+    """Estimates the speed-up by drafts that are made from the model itself, which must outlive it.
+    `check` is called before each trial; its exceptions are passed on. `curve`: T(n) ÷ T(1), n = 1 …
+    DEEPEST + 1, as measured here."""
 
     def __init__(
         self, model: Model, file: GGUFFile, options: ModelOptions, check: Callable[[], object]

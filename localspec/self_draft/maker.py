@@ -58,15 +58,9 @@ def self_draft(
     options: ModelOptions,
     check: Callable[[], object] = lambda: None,
 ) -> SelfDraft:
-    """The requested draft of a model's own file, made if it does not exist.
-
-    The result is stored for this file, this machine and this version of llama.cpp.
-
-    Args:
-        check: called regularly; its exceptions are passed on.
-
-    Raises LocalspecError.
-    """
+    """The requested draft of a model's own file, made if it does not exist. The result is stored
+    for this file, this machine and this version of llama.cpp. `check` is called regularly; its
+    exceptions are passed on. Raises LocalspecError."""
     if options.rpc:
         raise UsageError(
             "With --rpc the weights are read elsewhere, and -d self would measure them here. Leave "
