@@ -136,6 +136,7 @@ class DraftModel(ModelSource):
         """Drop cached tokens that differ from the committed ones, and the last of these, unless the
         row after it is known (`whole`). `beyond`: hypothetical tokens after the context, until the
         next `sync`."""
+        self.drop_drafted()
         context = _excerpt(context, self._left_out)
         held, known = self.cache.tokens, len(context)
         most = min(len(held), known + len(beyond) - (0 if whole else 1))
@@ -146,6 +147,9 @@ class DraftModel(ModelSource):
             agreed += 1
         self.cache.truncate(agreed)
         self._agreed = min(known, len(self.cache.tokens))
+
+    def drop_drafted(self) -> None:
+        """Drop what was computed for the last draft only; `sync` begins with it."""
 
     def forget(self) -> None:
         """Drop the whole text, between two drafts."""

@@ -143,9 +143,7 @@ class Medusa(DepthHead):
     def begin(self, prompt: Sequence[int]) -> None:
         self.cache.clear()
 
-    def sync(
-        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
-    ) -> None:
+    def drop_drafted(self) -> None:
         self.cache.clear()  # a state is valid at one position only
 
     def forget(self) -> None:

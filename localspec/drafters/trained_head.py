@@ -122,11 +122,8 @@ class EagleHead(FedHead):
 
     cache: EagleCache
 
-    def sync(
-        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
-    ) -> None:
+    def drop_drafted(self) -> None:
         self.cache.drop_drafted()
-        super().sync(context, beyond, whole=whole)
 
     def catch_up(self, context: Sequence[int]) -> None:
         missing = context[len(self.cache.tokens) : -1]
@@ -142,17 +139,14 @@ class BlockHead(FedHead, DepthHead):
     _rows: Rows | None = None  # of the draft after the current text
     _last, _most = 0, 0
 
-    def sync(
-        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
-    ) -> None:
+    def drop_drafted(self) -> None:
         self._rows = None
-        super().sync(context, beyond, whole=whole)
 
     def catch_up(self, context: Sequence[int]) -> None:
         self.cache.read()
 
     def forget(self) -> None:
-        self._rows = None
+        self.drop_drafted()
         super().forget()
 
     def room(self, context: Sequence[int]) -> int:
