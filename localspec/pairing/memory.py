@@ -10,6 +10,7 @@ also stay resident until the system needs them (`reclaimable`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
@@ -139,14 +140,9 @@ def _host_need(tensor: TensorInfo, model: Dimensions, *, output: bool) -> Memory
 
 def most_layers(file: GGUFFile, options: ModelOptions, free: int) -> Placement:
     """The placement with the most layers that fit in a device's free bytes, less a reserve."""
-    least, most = 0, n_layers(file) + 1
-    while least < most:
-        middle = (least + most + 1) // 2
-        if place(file, options, middle).device.total <= free * (1.0 - _SPARE):
-            least = middle
-        else:
-            most = middle - 1
-    return place(file, options, least)
+    counts, limit = range(n_layers(file) + 2), free * (1.0 - _SPARE)
+    fit = bisect_right(counts, limit, key=lambda n: place(file, options, n).device.total)
+    return place(file, options, max(0, fit - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
