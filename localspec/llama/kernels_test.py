@@ -64,20 +64,16 @@ def quantize_rows(name: str, values: npt.NDArray[Any]) -> Bytes:
     return out
 
 
-class Backend:
+class Backend(ExitStack):
     def __init__(self, threads: int) -> None:
+        super().__init__()
         self.device = ggml.cpu_device()
         self.handle = _backend(self.device, None)
+        self.callback(_free_backend, self.handle)
         address = ggml.registry_address_of(
             ggml.registry_by_name(b"CPU"), b"ggml_backend_set_n_threads"
         )
         ctypes.CFUNCTYPE(None, _POINTER, _INT)(address)(self.handle, threads)
-
-    def __enter__(self) -> Backend:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _free_backend(self.handle)
 
 
 class Tensors(ExitStack):
