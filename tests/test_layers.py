@@ -143,15 +143,15 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (930, 58),
     "cli": (5_367, 180),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_374, 96),  # protocol of caches; values of any type; drafts without a way on
-    "distill": (2_767, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_751, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
-    "drafters": (2_726, 70),  # the same; plans that options force
+    "drafters": (2_603, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (561, 10),  # what nobody holds is freed
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (149, 10),
-    "gguf": (1_899, 90),  # missing parts, told from hub; value types, from bench and distill
+    "gguf": (1_877, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_770, 63),
     "hub": (1_852, 77),  # what the client chokes on is told
@@ -159,19 +159,19 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "kernels": (50, 10),
     "keywords": (175, 11),  # names of other tools, in answers as well
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_912, 246),  # the tables of types, which the kernels share, come from gguf
+    "llama": (5_833, 246),  # the tables of types, which the kernels share, come from gguf
     "llm_plugin": (104, 10),  # tells reasoning from answers
-    "loading": (1_049, 28),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (1_031, 56),  # forecasts know experts and instruction sets
+    "loading": (1_017, 28),  # Medusa heads are read here, where they are used, and not in gguf
+    "pairing": (1_009, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_807, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
-    "remote": (697, 20),
-    "retrieval": (714, 40),
+    "remote": (695, 20),
+    "retrieval": (712, 40),
     "scheduling": (1_458, 22),  # the slots of three rooms; ends of Python, and forks
-    "self_draft": (515, 17),  # the texts of trials came from pairing
+    "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     "server": (5_497, 195),  # infill and near-JSON have files; refuses connections in words
