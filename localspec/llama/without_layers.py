@@ -31,14 +31,9 @@ class WithoutLayers:
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
         self._outputs: list[npt.NDArray[np.float32]] = []  # of the blocks that were not left out
-        self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._on_tensor)
+        watch = self._watch = llama_cpp.ggml_backend_sched_eval_callback(self._on_tensor)
         self._native = NativeContext(
-            model,
-            options,
-            rows=MAX_TOKENS,
-            batch=MAX_TOKENS,
-            n_ctx=MAX_TOKENS,
-            cb_eval=self._callback,
+            model, options, rows=MAX_TOKENS, batch=MAX_TOKENS, n_ctx=MAX_TOKENS, cb_eval=watch
         )
         self._batch = Batch(MAX_TOKENS, 1)
 

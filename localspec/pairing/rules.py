@@ -91,13 +91,11 @@ def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     yield _context(target, draft, use.options.context)
     yield _size(target, draft)
     if target.architecture in RECURRENT:
-        yield Check(
-            "rollback",
-            WARN,
+        evidence = (
             f"The target is recurrent ({target.architecture}): its memory cannot be cut back, so "
-            "it is decoded plainly unless a drafter is named",
-            "Try --drafter model anyway, and compare.",
+            "it is decoded plainly unless a drafter is named"
         )
+        yield Check("rollback", WARN, evidence, "Try --drafter model anyway, and compare.")
     yield _family(target, draft)
     yield _template(target, draft)
     yield _memory(target, draft, use)
@@ -148,13 +146,9 @@ def _ids(
     where = f"token {first.token} is {first.target} in the target and {first.draft} in the draft"
     if not translate:
         return Check(rule, FAIL, f"The vocabularies differ: {where}", _ANOTHER)
-    return Check(
-        rule,
-        WARN,
-        f"The vocabularies differ, so the draft works through text: {where}; "
-        f"{shared_text(mine, other):.0%} of the target's tokens are in both",
-        _RELATED,
-    )
+    evidence = f"The vocabularies differ, so the draft works through text: {where}; "
+    evidence += f"{shared_text(mine, other):.0%} of the target's tokens are in both"
+    return Check(rule, WARN, evidence, _RELATED)
 
 
 def _special_ids(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
@@ -166,21 +160,13 @@ def _special_ids(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
     ]
     for name, a, b in pairs:
         if a != b:
-            return Check(
-                rule,
-                WARN,
-                f"{name} is {_token(mine, a)} in the target and {_token(other, b)} in the draft",
-                "Expect drafts to be wrong where turns begin and end.",
-            )
-    if mine.adds_beginning() != other.adds_beginning():
+            what = f"{name} is {_token(mine, a)} in the target and {_token(other, b)} in the draft"
+            return Check(rule, WARN, what, "Expect drafts to be wrong where turns begin and end.")
+    ours, theirs = mine.adds_beginning(), other.adds_beginning()
+    if ours != theirs:
         says = {None: "leaves it open", True: "wants one", False: "wants none"}
-        return Check(
-            rule,
-            WARN,
-            f"Whether a prompt begins with BOS: the target {says[mine.adds_beginning()]}, "
-            f"the draft {says[other.adds_beginning()]}",
-            "Expect drafts to be wrong where answers begin.",
-        )
+        how = f"Whether a prompt begins with BOS: the target {says[ours]}, the draft {says[theirs]}"
+        return Check(rule, WARN, how, "Expect drafts to be wrong where answers begin.")
     shown = ", ".join(f"{name} {_token(mine, a)}" for name, a, _ in pairs)
     return Check(rule, OK, f"The same: {shown}")
 
@@ -199,12 +185,8 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
     trained = f"The target was trained on {mine} tokens, the draft on {other}"
     if other >= wanted:
         return Check(rule, OK, trained + (f"; {wanted} are wanted" if context else ""))
-    return Check(
-        rule,
-        WARN,
-        f"{trained}: after those its drafts get worse",
-        f"Stay below with --ctx {other}, or choose a draft with a longer context.",
-    )
+    step = f"Stay below with --ctx {other}, or choose a draft with a longer context."
+    return Check(rule, WARN, f"{trained}: after those its drafts get worse", step)
 
 
 def _size(target: GGUFFile, draft: GGUFFile) -> Check:
@@ -278,12 +260,8 @@ def _template(target: GGUFFile, draft: GGUFFile) -> Check:
         return Check(rule, OK, "The same" if mine else "Neither has one")
     if not mine or not other:
         return Check(rule, WARN, f"Only the {'target' if mine else 'draft'} has one", f"{step}.")
-    return Check(
-        rule,
-        WARN,
-        "They differ: the draft learned another form of chat, and reads the target's",
-        f"{step}; a draft of the same family has the same form.",
-    )
+    evidence = "They differ: the draft learned another form of chat, and reads the target's"
+    return Check(rule, WARN, evidence, f"{step}; a draft of the same family has the same form.")
 
 
 _GENERIC = frozenset(
