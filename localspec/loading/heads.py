@@ -62,7 +62,7 @@ def open_head(
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
     if kind in UNSUPPORTED_HEADS:
-        raise unsupported_head(path, UNSUPPORTED_HEADS[kind])
+        raise unsupported_head(path, f"{UNSUPPORTED_HEADS[kind]} (architecture {kind})")
     if options.rpc:
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "
