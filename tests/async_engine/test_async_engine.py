@@ -1,4 +1,4 @@
-"""Answers in event loops, over the embedded pair."""
+"""`AsyncEngine` on the embedded pair."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ PROMPT = "Once upon a time"
 OTHERS = ("The cat", "One day", "A bear", "Tom and", "It was")
 LONG = "The fox and the bird and the bear went to the river. " * 60
 PATIENCE = 60.0
+Answers = Callable[[str, int], str]  # by prompt and number of tokens
 
 
 @pytest.fixture
-async def answering(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncEngine]:
+async def async_engine(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AsyncEngine]:
     """An `AsyncEngine` over the module's engine, which outlives it."""
     monkeypatch.setattr(engine, "close", lambda: None)
     async with AsyncEngine(engine) as found:
@@ -48,8 +51,8 @@ async def answering(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 @pytest.fixture(scope="module")
-def alone(engine: Engine) -> Callable[[str, int], str]:
-    """What the engine says without an event loop."""
+def plain(engine: Engine) -> Answers:
+    """Answers of the engine without an event loop."""
     known: dict[tuple[str, int], str] = {}
 
     def answer(prompt: str, count: int) -> str:
@@ -66,19 +69,18 @@ def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[N
     make_drafts_cheap(engine)
     yield
     assert not inside.scheduler(engine).tasks
-    gc.collect()  # asyncio complains of what was forgotten when that is collected
+    gc.collect()  # asyncio logs unawaited tasks when they are collected
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def threads() -> list[str]:
-    """Threads of ours that are there."""
-    # Native computing has one thread of the whole process, which stays.
+    """localspec's threads, without the compute thread, which stays."""
     names = [t.name.removesuffix("_0") for t in threading.enumerate()]
     return [n for n in names if n.startswith("localspec-") and n != "localspec-compute"]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop go on until something is so."""
+    """Run the loop until a condition holds."""
 
     async def wait() -> None:
         while not condition():
@@ -87,7 +89,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(wait(), PATIENCE)
 
 
-async def said(engine: AsyncEngine, prompt: str, count: int) -> str:
+async def generate(engine: AsyncEngine, prompt: str, count: int) -> str:
     text = ""
     stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=PLAIN)
     async for chunk in stream:
@@ -95,7 +97,7 @@ async def said(engine: AsyncEngine, prompt: str, count: int) -> str:
     return text
 
 
-def test_it_takes_what_the_engine_takes() -> None:
+def test_parameters_equal_those_of_the_engine() -> None:
     for name in ("chat", "generate"):
         ours, theirs = (
             inspect.signature(getattr(kind, name)).parameters for kind in (AsyncEngine, Engine)
@@ -105,49 +107,45 @@ def test_it_takes_what_the_engine_takes() -> None:
     assert list(ours.values()) == list(theirs.values())
 
 
-async def test_a_wrong_name_is_told_at_once(answering: AsyncEngine) -> None:
+async def test_wrong_keyword_is_refused_at_once(async_engine: AsyncEngine) -> None:
     with pytest.raises(TypeError, match=r"stream\(\) .*'max_token'. Did you mean 'max_tokens'\?"):
-        answering.stream("Once", max_token=3)  # type: ignore[call-arg]
+        async_engine.stream("Once", max_token=3)  # type: ignore[call-arg]
 
 
-async def test_an_answer_is_that_of_the_engine(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
-    stream = answering.stream(PROMPT, max_tokens=60, sampling=GREEDY, drafting=PLAIN)
+async def test_answer_equals_the_engines(async_engine: AsyncEngine, plain: Answers) -> None:
+    stream = async_engine.stream(PROMPT, max_tokens=60, sampling=GREEDY, drafting=PLAIN)
     assert (stream.text, stream.finish_reason) == ("", None)
     chunks = [chunk async for chunk in stream]
-    assert "".join(chunk.text for chunk in chunks) == stream.text == alone(PROMPT, 60)
+    assert "".join(chunk.text for chunk in chunks) == stream.text == plain(PROMPT, 60)
     assert stream.finish_reason == "length"
     assert stream.stats.generated_tokens == 60
-    assert [chunk async for chunk in stream] == [], "it is over"
+    assert [chunk async for chunk in stream] == [], "the stream has ended"
 
 
-async def test_the_loop_goes_on_meanwhile(answering: AsyncEngine) -> None:
-    """Also while a long prompt is read, of which it is told."""
-    told: list[tuple[int, int, int]] = []
+async def test_loop_runs_during_an_answer(async_engine: AsyncEngine) -> None:
+    """Also while a long prompt is read; progress is reported in the loop's thread."""
+    reports: list[tuple[int, int, int]] = []
 
     def progress(done: int, total: int) -> None:
-        told.append((done, total, threading.get_ident()))
+        reports.append((done, total, threading.get_ident()))
 
-    stream = answering.stream(LONG, max_tokens=20, sampling=GREEDY, progress=progress)
+    stream = async_engine.stream(LONG, max_tokens=20, sampling=GREEDY, progress=progress)
     turns = 0
     reading = asyncio.ensure_future(stream.completion())
     while not reading.done():
         await asyncio.sleep(0)
         turns += 1
     assert turns > 100
-    assert {thread for _, _, thread in told} == {threading.get_ident()}
-    assert told[-1][0] == told[-1][1]
+    assert {thread for _, _, thread in reports} == {threading.get_ident()}
+    assert reports[-1][0] == reports[-1][1]
 
 
-async def test_answers_come_in_the_order_in_which_they_were_asked_for(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
+async def test_answers_are_given_in_order(async_engine: AsyncEngine, plain: Answers) -> None:
     order: list[str] = []
 
     async def ask(prompt: str) -> str:
         text = ""
-        stream = answering.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=PLAIN)
+        stream = async_engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=PLAIN)
         async for chunk in stream:
             if not text:
                 order.append(prompt)
@@ -156,21 +154,23 @@ async def test_answers_come_in_the_order_in_which_they_were_asked_for(
 
     texts = await asyncio.gather(*(ask(prompt) for prompt in OTHERS))
     assert order == list(OTHERS)
-    assert texts == [alone(prompt, 20) for prompt in OTHERS]
+    assert texts == [plain(prompt, 20) for prompt in OTHERS]
 
 
-async def steps_after(answering: AsyncEngine, stream: localspec.AsyncStream, before: int) -> None:
-    """At most one step was made since, and the engine is free."""
-    await until(lambda: not inside.scheduler(answering.engine).tasks)
+async def check_freed(
+    async_engine: AsyncEngine, stream: localspec.AsyncStream, before: int
+) -> None:
+    """Check that at most one step was made since, and the engine is free."""
+    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
     assert stream.stats.target_passes <= before + 1
     assert stream.finish_reason == "cancelled"
 
 
 @pytest.mark.parametrize("way", ["break", "exception", "return", "cancelled", "closed"])
-async def test_leaving_frees_the_engine_within_a_step(
-    answering: AsyncEngine, alone: Callable[[str, int], str], way: str
+async def test_leaving_frees_the_engine(
+    async_engine: AsyncEngine, plain: Answers, way: str
 ) -> None:
-    stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+    stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
     seen: list[int] = []
 
     async def read() -> None:
@@ -192,42 +192,39 @@ async def test_leaving_frees_the_engine_within_a_step(
     reading = asyncio.ensure_future(read())
     with suppress(ZeroDivisionError, asyncio.CancelledError):
         await reading
-    await steps_after(answering, stream, stream.stats.target_passes)
+    await check_freed(async_engine, stream, stream.stats.target_passes)
     assert 0 < stream.stats.generated_tokens < 900
-    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+    assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 
 
-async def test_a_cancelled_task_that_waits_for_a_chunk(answering: AsyncEngine) -> None:
-    """In the middle of the prompt, whose reading takes several passes."""
-    stream = answering.stream(LONG, max_tokens=20, sampling=GREEDY)
+async def test_task_is_cancelled_during_the_prompt(async_engine: AsyncEngine) -> None:
+    stream = async_engine.stream(LONG, max_tokens=20, sampling=GREEDY)
     reading = asyncio.ensure_future(stream.completion())
-    await until(lambda: bool(inside.scheduler(answering.engine).tasks))
+    await until(lambda: bool(inside.scheduler(async_engine.engine).tasks))
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await until(lambda: not inside.scheduler(answering.engine).tasks)
+    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
     assert stream.finish_reason == "cancelled"
     assert stream.text == ""
 
 
-async def test_cancelled_while_it_waits_its_turn(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
-    async with answering.stream(PROMPT, max_tokens=900, sampling=GREEDY) as first:
+async def test_waiting_task_is_cancelled(async_engine: AsyncEngine, plain: Answers) -> None:
+    async with async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY) as first:
         async for _ in first:
-            second = asyncio.ensure_future(said(answering, "The cat", 20))
-            third = asyncio.ensure_future(said(answering, "One day", 20))
+            second = asyncio.ensure_future(generate(async_engine, "The cat", 20))
+            third = asyncio.ensure_future(generate(async_engine, "One day", 20))
             await asyncio.sleep(0.01)
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
             break
-    assert await third == alone("One day", 20)
+    assert await third == plain("One day", 20)
 
 
-async def test_a_stop_button(answering: AsyncEngine) -> None:
-    """`cancel` ends the iteration without an exception; what there is can be read."""
-    stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+async def test_cancel_ends_the_iteration(async_engine: AsyncEngine) -> None:
+    """Without an exception; the text so far is available."""
+    stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
     text = ""
     async for chunk in stream:
         text += chunk.text
@@ -237,27 +234,25 @@ async def test_a_stop_button(answering: AsyncEngine) -> None:
     assert stream.finish_reason == "cancelled"
 
 
-async def test_a_stop_button_for_one_that_waits(answering: AsyncEngine) -> None:
-    async with answering.stream(PROMPT, max_tokens=900, sampling=GREEDY) as running:
+async def test_cancel_of_a_waiting_stream(async_engine: AsyncEngine) -> None:
+    async with async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY) as running:
         async for _ in running:
-            waiting = answering.stream("The cat", max_tokens=20)
+            waiting = async_engine.stream("The cat", max_tokens=20)
             reading = asyncio.ensure_future(waiting.completion())
             await asyncio.sleep(0.01)
             waiting.cancel()
             assert (await asyncio.wait_for(reading, PATIENCE)).finish_reason == "cancelled"
-            assert running.finish_reason is None, "the other one goes on"
+            assert running.finish_reason is None, "the other one continues"
             break
-    never = answering.stream("The cat")
+    never = async_engine.stream("The cat")
     never.cancel()
     assert [chunk async for chunk in never] == []
     assert never.finish_reason == "cancelled"
 
 
-async def test_a_hundred_that_are_left_leave_nothing_behind(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
+async def test_abandoned_streams_are_freed(async_engine: AsyncEngine, plain: Answers) -> None:
     for count in range(100):
-        stream = answering.stream(OTHERS[count % 5], max_tokens=50, sampling=GREEDY)
+        stream = async_engine.stream(OTHERS[count % 5], max_tokens=50, sampling=GREEDY)
         if count % 4 == 0:
             reading = asyncio.ensure_future(stream.completion())
             await asyncio.sleep(0.0005 * (count % 7))
@@ -272,36 +267,34 @@ async def test_a_hundred_that_are_left_leave_nothing_behind(
         else:
             async with aclosing(stream):
                 await anext(aiter(stream))
-    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+    assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
     assert threads() == ["localspec-async"]
     gc.collect()
     assert sum(isinstance(one, localspec.AsyncStream) for one in gc.get_objects()) < 5
 
 
-async def test_errors_come_out_of_the_first_step(answering: AsyncEngine) -> None:
+async def test_errors_are_raised_at_the_first_step(async_engine: AsyncEngine) -> None:
     with pytest.raises(UsageError, match="max-tokens is 0"):
-        await answering.generate(PROMPT, max_tokens=0)
+        await async_engine.generate(PROMPT, max_tokens=0)
     with pytest.raises(ContextOverflow):
-        await anext(aiter(answering.stream(LONG * 10)))
-    assert (await answering.generate(PROMPT, max_tokens=3)).stats.generated_tokens == 3
+        await anext(aiter(async_engine.stream(LONG * 10)))
+    assert (await async_engine.generate(PROMPT, max_tokens=3)).stats.generated_tokens == 3
 
 
-async def test_a_task_that_would_wait_for_itself_is_told(answering: AsyncEngine) -> None:
-    async for _ in answering.stream(PROMPT, max_tokens=900, sampling=GREEDY):
+async def test_task_cannot_wait_for_itself(async_engine: AsyncEngine) -> None:
+    async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
         with pytest.raises(EngineBusy, match="This task is reading another answer"):
-            await answering.generate("The cat")
+            await async_engine.generate("The cat")
         break
-    assert (await answering.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
+    assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
 
 
-async def test_several_event_loops_at_once(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
-    wanted = {prompt: alone(prompt, 20) for prompt in OTHERS}
+async def test_several_event_loops(async_engine: AsyncEngine, plain: Answers) -> None:
+    wanted = {prompt: plain(prompt, 20) for prompt in OTHERS}
     got: dict[str, str] = {}
 
     def another(prompt: str) -> None:
-        got[prompt] = asyncio.run(said(answering, prompt, 20))
+        got[prompt] = asyncio.run(generate(async_engine, prompt, 20))
 
     loops = [threading.Thread(target=another, args=(prompt,)) for prompt in OTHERS]
     for thread in loops:
@@ -310,24 +303,22 @@ async def test_several_event_loops_at_once(
     assert got == wanted
 
 
-async def test_a_loop_that_ends_in_the_middle_frees_the_engine(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
+async def test_closed_loop_frees_the_engine(async_engine: AsyncEngine, plain: Answers) -> None:
     kept = []
 
     async def begin() -> None:
-        stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+        stream = async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY)
         iteration = aiter(stream)
         await anext(iteration)
         kept.append(iteration)
 
     await asyncio.to_thread(lambda: asyncio.run(begin()))
-    assert inside.scheduler(answering.engine).tasks, "somebody may still read it"
+    assert inside.scheduler(async_engine.engine).tasks, "it may still be read"
     kept.clear()
-    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+    assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 
 
-async def test_closing_stops_what_runs_and_what_waits() -> None:
+async def test_close_cancels_all_answers() -> None:
     async with load_async(context=1024) as engine:
         running = asyncio.ensure_future(engine.generate(PROMPT, max_tokens=900, sampling=GREEDY))
         waiting = asyncio.ensure_future(engine.generate("The cat", sampling=GREEDY))
@@ -339,37 +330,34 @@ async def test_closing_stops_what_runs_and_what_waits() -> None:
     assert threads() == []
 
 
-async def test_a_session_is_saved_in_its_turn(answering: AsyncEngine, tmp_path: Path) -> None:
+async def test_session_is_saved_after_the_answer(async_engine: AsyncEngine, tmp_path: Path) -> None:
     path = tmp_path / "a.session"
-    answer = asyncio.ensure_future(answering.generate(PROMPT, max_tokens=60, sampling=GREEDY))
+    answer = asyncio.ensure_future(async_engine.generate(PROMPT, max_tokens=60, sampling=GREEDY))
     await asyncio.sleep(0)
-    await answering.save_session(path, ["said"])
-    assert answer.done(), "behind the answer"
-    opened = await answering.open_session(path)
+    await async_engine.save_session(path, ["said"])
+    assert answer.done(), "after the answer"
+    opened = await async_engine.open_session(path)
     assert opened.conversation == ["said"]
     assert opened.tokens > 60
     with pytest.raises(localspec.SessionError):
-        await answering.save_session(Path("/proc/a.session"))
+        await async_engine.save_session(Path("/proc/a.session"))
 
 
-async def test_loading_leaves_the_loop_alone_and_tells_it_how_far_it_is() -> None:
-    told: list[tuple[float, int]] = []
+async def test_loop_runs_while_a_model_is_loaded() -> None:
+    reports: list[tuple[float, int]] = []
     turns = 0
-    loading = asyncio.ensure_future(
-        _awaited(
-            load_async(
-                context=256,
-                threads=1,
-                progress=lambda part: told.append((part, threading.get_ident())),
-            )
-        )
-    )
+
+    def progress(part: float) -> None:
+        reports.append((part, threading.get_ident()))
+
+    load = load_async(context=256, threads=1, progress=progress)
+    loading = asyncio.ensure_future(_awaited(load))
     while not loading.done():
         await asyncio.sleep(0)
         turns += 1
     engine = await loading
     assert turns > 20
-    assert told[-1] == (1.0, threading.get_ident())
+    assert reports[-1] == (1.0, threading.get_ident())
     assert engine.engine.context_length == 256
     await engine.aclose()
     await engine.aclose()
@@ -380,7 +368,7 @@ async def _awaited(loading: Loading) -> AsyncEngine:
     return await loading
 
 
-async def test_loading_what_is_not_there() -> None:
+async def test_errors_of_loading() -> None:
     with pytest.raises(ModelNotFound):
         await load_async("/nowhere/model.gguf")
     with pytest.raises(TypeError, match="Did you mean 'context'"):
@@ -388,7 +376,7 @@ async def test_loading_what_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("when", [0.0, 0.001, 0.01, 0.03, 0.06])
-async def test_loading_that_is_cancelled_frees_all(when: float) -> None:
+async def test_cancelled_loading_frees_everything(when: float) -> None:
     loading = asyncio.ensure_future(_awaited(load_async(context=256)))
     await asyncio.sleep(when)
     loading.cancel()

@@ -1,8 +1,8 @@
-"""A device computes all layers, or some: same tokens, foretold memory, a draft beside it.
+"""All or some layers on a device: equal tokens, predicted memory, a draft model beside it.
 
 Few passes of the smaller embedded model: on Mesa's software driver one takes a tenth of a second.
-That driver (22.3.6) crashes in passes over several tokens where the very first one was over one
-token, so prompts come first.
+That driver (22.3.6) crashes in passes over several tokens if the very first one was over one token,
+so prompts come first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def options(layers: int = -1, **more: object) -> ModelOptions:
     return ModelOptions(context=512, threads=1, gpu_layers=layers, **more)  # type: ignore[arg-type]
 
 
-def along(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -> list[Rows]:
+def rows_of(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -> list[Rows]:
     """Logits before each token of known texts, passes over one token each."""
     with Model(path, options(layers)) as model:
         assert model.on_device == (layers < 0)
@@ -76,8 +76,8 @@ def tokens_of(model: Model, prompt: str) -> list[int]:
     return model.vocabulary.tokenize(prompt, special=True, add_bos=True)
 
 
-class Plain:
-    """Plain decoding with nothing of localspec's loop, and how far other passes are from it."""
+class PlainDecoding:
+    """Plain decoding without localspec's loop, and the noise of other passes."""
 
     def __init__(self, path: Path, layers: int, prompts: list[str]) -> None:
         self.prompts = prompts
@@ -88,30 +88,27 @@ class Plain:
 
 
 @pytest.fixture(scope="module")
-def processor(draft_path: Path, prompts: list[str]) -> Plain:
-    return Plain(draft_path, 0, prompts[:2])
+def processor(draft_path: Path, prompts: list[str]) -> PlainDecoding:
+    return PlainDecoding(draft_path, 0, prompts[:2])
 
 
 @pytest.fixture(scope="module")
-def device(draft_path: Path, prompts: list[str]) -> Plain:
-    return Plain(draft_path, -1, prompts[:2])
+def device(draft_path: Path, prompts: list[str]) -> PlainDecoding:
+    return PlainDecoding(draft_path, -1, prompts[:2])
 
 
 @pytest.fixture(scope="module")
-def beside(draft_path: Path) -> Iterator[Engine]:
-    """A target on the device, and itself on the processor to draft for it."""
+def engine_with_draft(draft_path: Path) -> Iterator[Engine]:
+    """A target on the device, and the same model as a draft model on the processor."""
     with localspec.load(draft_path, draft=draft_path, options=options(draft_gpu_layers=0)) as both:
         make_drafts_cheap(both)
         yield both
 
 
 @pytest.mark.parametrize("layers", PARTS.values(), ids=PARTS)
-def test_logits_are_the_processors_within_rounding(
-    processor: Plain, draft_path: Path, layers: int
-) -> None:
-    """With all layers, some, or none of them on the device."""
+def test_logits_equal_cpu_logits(processor: PlainDecoding, draft_path: Path, layers: int) -> None:
     here, there = (
-        along(draft_path, count, processor.prompts, processor.tokens) for count in (0, layers)
+        rows_of(draft_path, count, processor.prompts, processor.tokens) for count in (0, layers)
     )
     farthest = max(float(np.abs(a - b).max()) for a, b in zip(here, there, strict=True))
     print(f"{layers} layers: at most {farthest:.4f} logits apart; passes: {processor.noise:.4f}")
@@ -119,18 +116,20 @@ def test_logits_are_the_processors_within_rounding(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_text_is_plain_decodings_on_the_device(beside: Engine, device: Plain, way: str) -> None:
+def test_text_on_the_device(engine_with_draft: Engine, device: PlainDecoding, way: str) -> None:
     accepted, overlapping = 0, 0
     texts = []
     for prompt in device.prompts:
-        stream = beside.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
+        stream = engine_with_draft.stream(
+            prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way]
+        )
         chunks = list(stream)
         texts.append([token for chunk in chunks for token in chunk.token_ids])
         accepted += stream.stats.accepted
         overlapping += sum(chunk.step.plan.overlaps for chunk in chunks if chunk.step is not None)
-    context = Context(beside.model, options())
+    context = Context(engine_with_draft.model, options())
     for prompt, expected, got in zip(device.prompts, device.tokens, texts, strict=True):
-        found = divergence(context, tokens_of(beside.model, prompt), expected, got)
+        found = divergence(context, tokens_of(engine_with_draft.model, prompt), expected, got)
         if found is None:
             assert got == expected
         else:
@@ -140,8 +139,8 @@ def test_text_is_plain_decodings_on_the_device(beside: Engine, device: Plain, wa
     assert (overlapping > 0) == (way == "overlap")
 
 
-def test_a_cancelled_pass_leaves_the_cache_as_it_was(draft_path: Path) -> None:
-    """A device ends the pass it is in; the chunk behind it is not begun."""
+def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
+    """A device ends its current pass; the next chunk is not begun."""
     short = options(batch=128)
     with Model(draft_path, short) as model, closing(Context(model, short)) as context:
         text = context.filler(150)
@@ -165,7 +164,7 @@ _BUFFER = re.compile(r"(\S+) +(?:model|KV|RS|compute|output) buffer size = +([\d
 
 
 class Buffers(logging.Handler):
-    """MiB by device, as llama.cpp's log tells them."""
+    """MiB by device, from llama.cpp's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -177,26 +176,26 @@ class Buffers(logging.Handler):
 
 
 @pytest.mark.parametrize("layers", [-1, 3, 1])
-def test_memory_on_the_device_is_foretold(
+def test_memory_is_predicted(
     target_path: Path, caplog: pytest.LogCaptureFixture, layers: int
 ) -> None:
-    said = Buffers()
+    buffers = Buffers()
     logger = logging.getLogger("localspec.llama")
     with caplog.at_level(logging.DEBUG, logger.name):
-        logger.addHandler(said)
+        logger.addHandler(buffers)
         try:
             with Model(target_path, options(layers)) as model:
                 Context(model, options(layers)).close()
         finally:
-            logger.removeHandler(said)
+            logger.removeHandler(buffers)
     [name] = [device.name for device in devices() if device.takes_layers][:1]
-    told = place(read_gguf(target_path), options(layers), layers).device.total / MIB
-    print(f"{layers}: foretold {told:.1f} MiB, llama.cpp says {said.found[name]:.1f}")
-    assert told == pytest.approx(said.found[name], rel=0.1)
+    predicted = place(read_gguf(target_path), options(layers), layers).device.total / MIB
+    print(f"{layers}: predicted {predicted:.1f} MiB, llama.cpp {buffers.found[name]:.1f}")
+    assert predicted == pytest.approx(buffers.found[name], rel=0.1)
 
 
-def test_what_the_backend_says_of_itself_reaches_nobody() -> None:
-    """Drivers introduce themselves as soon as devices are asked for."""
+def test_output_of_the_backend_is_suppressed() -> None:
+    """Drivers print as soon as devices are listed."""
     ran = finished("run", "--json", "--temp", "0", "-n", "8", "--ctx", "512", "Hello")
     assert (ran.code, ran.err) == (0, "")
     assert ran.json["text"]
@@ -207,7 +206,7 @@ def test_what_the_backend_says_of_itself_reaches_nobody() -> None:
     assert all(device["total"] > 0 for device in found)
 
 
-def test_the_server_answers_from_the_device(tmp_path: Path) -> None:
+def test_server_answers_from_the_device(tmp_path: Path) -> None:
     with serving(tmp_path, "-c", "512", "-t", "1") as server:
         reply = server.post("/v1/chat/completions", {"messages": STORY, "max_tokens": 8})
         assert reply.status == 200

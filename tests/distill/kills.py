@@ -1,4 +1,4 @@
-"""Killing a training at random moments: what is left of it in the end?"""
+"""Killing a training at random times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.ggufs import tiny_llama
 ANSWERS = 64
 
 
-def prepared(home: Path) -> Path:
+def prepare(home: Path) -> Path:
     """A target, and a trace of it under LOCALSPEC_HOME; returns the target."""
     target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
     with Model(target, ModelOptions(context=64, threads=1)) as model:
@@ -32,15 +32,14 @@ def prepared(home: Path) -> Path:
     return target
 
 
-def trained(
+def train(
     home: Path, target: Path, out: Path, kills: int, seed: int, epochs: int = 2, rounds: int = 0
 ) -> tuple[bytes, list[int]]:
-    """Train to the end, killed so often before: once in an on-policy round where there is one, else
-    some steps after it begins; and up to a twentieth of a second later, which may be in the middle
-    of a checkpoint.
+    """Train to the end, with `kills` kills before: once in an on-policy round if there is one, else
+    some steps after the start, and up to 0.05 s later, which may be during a checkpoint.
 
     Returns:
-        The file, and the step that each process was seen at last.
+        The file, and the last reported step of each process.
     """
     chance, seen, in_round = random.Random(seed), [], False
     for turn in range(kills + 1):
@@ -67,10 +66,10 @@ def trained(
                     time.sleep(chance.random() * 0.05)
                     process.kill()
                     break
-            told = process.stderr.read()
+            errors = process.stderr.read()
         code = process.wait()
         seen.append(step)
         if turn < kills and not out.exists():
             continue
-        assert code == 0 or (turn < kills and out.exists()), told
+        assert code == 0 or (turn < kills and out.exists()), errors
     return out.read_bytes(), seen

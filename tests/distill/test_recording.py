@@ -1,4 +1,4 @@
-"""Recording: the rows of an answer are the target's own, whatever else was in the passes."""
+"""Recording of answers for training, and on-policy texts."""
 
 from __future__ import annotations
 
@@ -44,56 +44,45 @@ def model(target_path: Path) -> Iterator[Model]:
 
 @pytest.fixture
 def trace(model: Model, tmp_path: Path) -> Iterator[Trace]:
-    with Trace(
-        tmp_path / "t", TraceHeader("tale", "0" * 16, "f" * 24, model.vocabulary.size, K)
-    ) as made:
+    header = TraceHeader("tale", "0" * 16, "f" * 24, model.vocabulary.size, K)
+    with Trace(tmp_path / "t", header) as made:
         yield made
 
 
-def asked(model: Model) -> list[RecordedQuestion]:
+def prepared_questions(model: Model) -> list[RecordedQuestion]:
     tokens = [model.vocabulary.tokenize(text, special=True, add_bos=True) for text in PROMPTS]
     return [RecordedQuestion(tuple(each)) for each in tokens]
 
 
 def record_answers(
-    model: Model,
-    trace: Trace,
-    wanted: list[RecordedQuestion],
-    most: int | None = None,
-    **how: Any,
+    model: Model, trace: Trace, wanted: list[RecordedQuestion], **options: Any
 ) -> int:
+    """Record answers of 12 tokens at most, and return the number of tokens."""
+    options |= {"longest": 12, "known": trace.keys}
     with closing(SharedContext(model, OPTIONS, each=True)) as context:
         tokens = 0
-        for record in recorded_by(
-            context, wanted, K, longest=12, known=trace.keys, most=most, **how
-        ):
+        for record in recorded_by(context, wanted, K, **options):
             trace.append(record)
             tokens += len(record.answer)
         return tokens
 
 
-def alone(model: Model, record: TraceRecord) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def single_answer(model: Model, record: TraceRecord) -> npt.NDArray[np.float32]:
     """Log probabilities for an answer, read by itself in another cache."""
     with closing(Context(model, ModelOptions(context=96, threads=1))) as context:
         text = [int(t) for t in [*record.prompt, *record.answer[:-1]]]
         return log_softmax(np.array(context.extend(text, len(record.answer))))
 
 
-def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
-    record_answers(model, trace, asked(model), temperatures=(0.0, 1.0))
+def test_rows_equal_those_of_single_answers(model: Model, trace: Trace) -> None:
+    record_answers(model, trace, prepared_questions(model), temperatures=(0.0, 1.0))
     assert len(trace) == len(PROMPTS)
     ended = 0
     for number in range(len(trace)):
         record = trace.record(number)
-        log_p = alone(model, record)
-        likely = np.take_along_axis(log_p, record.ids, 1)
+        likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
         assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
-        assert (
-            np.abs(
-                1 - np.exp(log_p)[np.arange(len(log_p))[:, None], record.ids].sum(1) - record.rest
-            ).max()
-            < 0.01
-        )
+        assert np.abs(1 - np.exp(likely).sum(1) - record.rest).max() < 0.01
         assert (np.diff(record.log_p, axis=1) <= 0).all()
         ends = model.vocabulary.ends(int(record.answer[-1]))
         assert ends or len(record.answer) == 12
@@ -102,8 +91,8 @@ def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
     assert ended < len(trace)
 
 
-def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
-    wanted = asked(model)
+def test_recorded_answers_are_skipped(model: Model, trace: Trace) -> None:
+    wanted = prepared_questions(model)
     first = record_answers(model, trace, wanted[:3])
     assert first > 0
     kept = [trace.record(n).answer.tolist() for n in range(3)]
@@ -115,13 +104,13 @@ def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
     assert record_answers(model, trace, [again]) > 0
 
 
-def test_it_stops_where_there_is_enough(model: Model, trace: Trace) -> None:
-    tokens = record_answers(model, trace, asked(model), most=1)
-    assert len(trace) == OPTIONS.parallel  # what was begun is finished
+def test_recording_stops_at_the_limit(model: Model, trace: Trace) -> None:
+    tokens = record_answers(model, trace, prepared_questions(model), most=1)
+    assert len(trace) == OPTIONS.parallel  # running answers are finished
     assert tokens == trace.tokens(held_back=False) + trace.tokens(held_back=True)
 
 
-def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path) -> None:
+def test_given_text_is_read(model: Model, trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(
         "The fox ran to the house. It was a cold day, and he was sad. " * 3
     )
@@ -134,22 +123,21 @@ def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path)
     record = trace.record(0)
     assert record.given
     assert tuple(record.answer) == wanted[0].given
-    likely = np.take_along_axis(alone(model, record), record.ids, 1)
+    likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
     assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
 
 
-def test_all_answers_to_a_prompt_are_held_back_or_none() -> None:
+def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
     prompts = [tuple(range(n, n + 5)) for n in range(2000)]
     held = [RecordedQuestion(prompt).held_back for prompt in prompts]
     assert 0.03 < sum(held) / len(held) < 0.07
     for prompt, each in zip(prompts[:200], held, strict=False):
         assert RecordedQuestion(prompt, turn=3).held_back == each
-    assert (
-        len({RecordedQuestion(prompt, turn).key for prompt in prompts for turn in range(2)}) == 4000
-    )
+    keys = {RecordedQuestion(prompt, turn).key for prompt in prompts for turn in range(2)}
+    assert len(keys) == 4000
 
 
-def test_likeliest_is_sorting() -> None:
+def test_top_tokens_equals_sorting() -> None:
     random = np.random.Generator(np.random.PCG64(1))
     rows = random.normal(size=(5, 50)).astype(np.float32) * 3
     ids, log_p, rest = top_tokens(rows, 6)
@@ -160,7 +148,7 @@ def test_likeliest_is_sorting() -> None:
     assert np.allclose(rest, 1 - np.exp(log_p).sum(1), atol=1e-6)
 
 
-def test_what_is_drawn_is_drawn_from_p() -> None:
+def test_draw_follows_the_distribution() -> None:
     row = np.log(np.array([0.1, 0.2, 0.7], np.float32))
     random = np.random.Generator(np.random.PCG64(2))
     counts = np.bincount([draw(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
@@ -181,19 +169,19 @@ def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
     builder = PromptBuilder(model, 96)
     one, two = questions(["A"], builder, lambda _: [1, 2], raw=False, answers=2)
     assert (one.tokens, one.turn, two.turn) == (two.tokens, 0, 1)
-    said = b"".join(model.vocabulary.piece(t, special=True) for t in one.tokens)
-    assert b"<|user|>A<|end|><|assistant|>" in said
+    spelled = b"".join(model.vocabulary.piece(t, special=True) for t in one.tokens)
+    assert b"<|user|>A<|end|><|assistant|>" in spelled
     assert next(questions(["A"], builder, lambda _: [1, 2], raw=True, answers=1)).tokens == (1, 2)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"prompt": 1}', '{"messages": [1]}', "{}"])
-def test_prompts_that_are_none(tmp_path: Path, line: str) -> None:
+def test_invalid_prompts_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "p.jsonl").write_text(line)
     with pytest.raises(UsageError, match=r"p\.jsonl, line 1 is not a prompt\. Write "):
         list(read_prompts(tmp_path / "p.jsonl"))
 
 
-# On-policy rounds: the texts are the draft's own, and what is wanted of them is the target's.
+# On-policy rounds: texts of the draft with rows of the target.
 
 ALONE = ModelOptions(context=96, threads=1)
 STORY = "Once upon a time, there was a little fox. The fox lived in a big forest with his friends."
@@ -220,7 +208,7 @@ def story_trace(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
-def test_the_draft_says_it_and_the_target_judges(
+def test_on_policy_texts_have_the_targets_rows(
     story_trace: Path,
     target_path: Path,
     draft_path: Path,
@@ -229,7 +217,7 @@ def test_the_draft_says_it_and_the_target_judges(
 ) -> None:
     monkeypatch.setattr(rounds, "CONTINUATION", 8)
     plan = replace(PLAN, records=6, epochs=3, rounds=2, longest=64)
-    told: list[str] = []
+    lines: list[str] = []
     with Trace(story_trace) as known:
         answers = [known.record(n).prompt.tolist() + known.record(n).answer.tolist() for n in (0,)]
 
@@ -238,20 +226,22 @@ def test_the_draft_says_it_and_the_target_judges(
                 shutil.copyfile(draft_path, path)
 
             run = Run(tmp_path, plan)
-            return draft_texts(run, known, target_path, epoch, write, told.append)
+            return draft_texts(run, known, target_path, epoch, write, lines.append)
 
         with texts(1) as own:
             records = [own.record(n) for n in range(len(own))]
         before = (tmp_path / f"{ROUND}1").read_bytes()
-        with texts(1) as again:  # it is there
+        with texts(1) as again:  # stored
             assert len(again) == len(records)
-        assert len(told) == 1
+        assert len(lines) == 1
         (tmp_path / f"{ROUND}1").unlink()
         texts(1).close()
-        assert (tmp_path / f"{ROUND}1").read_bytes() == before, "the same weights say the same"
+        assert (tmp_path / f"{ROUND}1").read_bytes() == before, (
+            "the same weights give the same texts"
+        )
         with texts(2) as later:
             assert {record.key for record in records} != later.keys
-    assert told[0].startswith("On-policy round 1 of 2")
+    assert lines[0].startswith("On-policy round 1 of 2")
     assert len(records) > 3
     greedy = 0
     for record in records:

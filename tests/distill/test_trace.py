@@ -1,4 +1,4 @@
-"""Traces: what was appended is what is read, and no accident loses more than the last answer."""
+"""Traces: reading, concurrent writing, deletion and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.distill.traces import HEADER, answer, trace_of
 
 
 def same(one: TraceRecord, other: TraceRecord) -> bool:
-    """But for what is rounded: probabilities are kept in 16 bits."""
+    """Equality, with probabilities rounded to 16 bits."""
     rounded = all(
         np.allclose(getattr(one, name), getattr(other, name), rtol=1e-3, atol=1e-4)
         for name in ("log_p", "rest")
@@ -34,7 +34,7 @@ def same(one: TraceRecord, other: TraceRecord) -> bool:
 
 
 @pytest.mark.parametrize("size", [97, 1 << 16, (1 << 16) + 1, 250_000])
-def test_what_is_appended_is_read(tmp_path: Path, size: int) -> None:
+def test_appended_records_are_read(tmp_path: Path, size: int) -> None:
     header = replace(HEADER, size=size)
     given = [answer(n, held_back=n == 1, header=header) for n in range(3)]
     given[2] = replace(given[2], given=True)
@@ -53,7 +53,7 @@ def test_what_is_appended_is_read(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.nightly
-def test_a_process_that_is_killed_loses_no_answer_that_it_kept(tmp_path: Path) -> None:
+def test_killed_process_loses_no_record(tmp_path: Path) -> None:
     path = tmp_path / "t"
     code = """if True:
         import sys
@@ -80,7 +80,7 @@ def test_a_process_that_is_killed_loses_no_answer_that_it_kept(tmp_path: Path) -
             assert all(same(trace.record(n), answer(n)) for n in range(len(trace)))
 
 
-def test_two_may_record_at_once(tmp_path: Path) -> None:
+def test_two_writers(tmp_path: Path) -> None:
     with Trace(tmp_path / "t", HEADER) as one, Trace(tmp_path / "t", HEADER) as other:
         one.append(answer(1))
         other.append(answer(2))
@@ -90,30 +90,30 @@ def test_two_may_record_at_once(tmp_path: Path) -> None:
         assert [same(trace.record(n), answer(n + 1)) for n in range(2)] == [True, True]
 
 
-def test_what_is_erased_is_gone_from_the_disk(tmp_path: Path) -> None:
+def test_erased_records_are_deleted_from_the_disk(tmp_path: Path) -> None:
     header = replace(HEADER, size=250_000)
     with Trace(tmp_path / "t", header) as trace:
         for number in range(3):
             trace.append(answer(number, header=header))
-        told = answer(1, header=header).answer.astype("<u4").tobytes()
+        erased = answer(1, header=header).answer.astype("<u4").tobytes()
         trace.erase([answer(1, header=header).key])
         assert [trace.record(n).key for n in range(2)] == [answer(n).key for n in (0, 2)]
-        assert told not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert erased not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_file_is_private(tmp_path: Path) -> None:
     trace_of(tmp_path / "inside" / "t", 1)
     assert (tmp_path / "inside" / "t").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF" * 8, b"localspec-trace1\xff\xff\xff\xff{"])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(TraceError, match=r"not a trace|damaged"):
         Trace(tmp_path / "t")
 
 
-def test_another_targets_is_refused(tmp_path: Path) -> None:
+def test_trace_of_another_target_is_refused(tmp_path: Path) -> None:
     trace_of(tmp_path / "t", 1)
     with pytest.raises(TraceError, match="another model"):
         Trace(tmp_path / "t", TraceHeader("other.gguf", "1" * 16, "f" * 24, 97, 4))
@@ -124,7 +124,7 @@ def append_all(trace: Trace, numbers: Iterable[int]) -> None:
         trace.append(answer(number))
 
 
-def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
+def test_full_disk_keeps_earlier_records(tmp_path: Path) -> None:
     trace_of(tmp_path / "t", 2)
     with Trace(tmp_path / "t", HEADER) as trace:
         trace._file.execute("PRAGMA max_page_count = 1")
@@ -136,9 +136,9 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
         assert all(same(trace.record(n), answer(n)) for n in range(count))
 
 
-# What is recorded while chatting: kept beside other answers, and gone with its conversation.
+# Answers recorded from chats, which are deleted with their conversation.
 
-TOLD = [
+LOGPROBS = [
     TokenLogprob(5, math.log(0.4), ((7, math.log(0.5)), (5, math.log(0.4)), (1, math.log(0.05)))),
     TokenLogprob(2, math.log(0.7), ((2, math.log(0.7)), (3, math.log(0.2)), (9, math.log(0.1)))),
 ]
@@ -149,15 +149,17 @@ def folder(home: Path) -> Path:
     return folders.folder_of(Path("toy.gguf"), HEADER.identity)
 
 
-def keep(folder: Path, conversation: str, *prompt: int) -> None:
-    told = [each._replace(top=(*each.top, (60, -9.0))) for each in TOLD]  # as many as HEADER.k
-    chats.record_answer(folder, HEADER, conversation, prompt, told)
+def record_turn(folder: Path, conversation: str, *prompt: int) -> None:
+    logprobs = [
+        each._replace(top=(*each.top, (60, -9.0))) for each in LOGPROBS
+    ]  # as many as HEADER.k
+    chats.record_answer(folder, HEADER, conversation, prompt, logprobs)
 
 
-def test_an_answer_is_kept_once_with_what_was_likely(folder: Path) -> None:
-    keep(folder, "a", 1, 2, 3)
-    keep(folder, "a", 1, 2, 3)
-    keep(folder, "a", 1, 2, 3, 5, 2, 8)  # what was said next
+def test_answer_is_recorded_once_with_its_likeliest_tokens(folder: Path) -> None:
+    record_turn(folder, "a", 1, 2, 3)
+    record_turn(folder, "a", 1, 2, 3)
+    record_turn(folder, "a", 1, 2, 3, 5, 2, 8)  # the next turn
     with Trace(folder / folders.TRACE) as trace:
         assert len(trace) == len(trace.chats) == 2
         record = trace.record(0)
@@ -168,24 +170,24 @@ def test_an_answer_is_kept_once_with_what_was_likely(folder: Path) -> None:
     assert (record.chat, record.given) == (True, False)
 
 
-def test_some_conversations_are_held_back_as_a_whole(folder: Path) -> None:
+def test_whole_conversations_are_held_back(folder: Path) -> None:
     for turn in (1, 2):
         for number in range(20):
-            keep(folder, f"conversation {number}", *range(1, 3 + turn))
+            record_turn(folder, f"conversation {number}", *range(1, 3 + turn))
     with Trace(folder / folders.TRACE) as trace:
         held = [trace.record(n).held_back for n in range(40)]
         assert held[:20] == held[20:] == [number in (1, 9, 17) for number in range(20)]
-        # A night's training starts from there.
+        # A training may start from chats only.
         assert training.plan_steps(trace, 64, 32, 2, 0) > 0
 
 
-def test_with_a_conversation_goes_what_was_recorded_of_it(folder: Path, tmp_path: Path) -> None:
+def test_records_are_deleted_with_their_conversation(folder: Path, tmp_path: Path) -> None:
     with Trace(folder / folders.TRACE, HEADER) as trace:
         trace.append(answer(1))
     for conversation in ("stays", "goes", "stays"):
-        keep(folder, conversation, 1, 2, len(conversation))
-    keep(folder, "goes", 1, 2, 9)
-    (folder / "run-1").mkdir()  # a training that read it
+        record_turn(folder, conversation, 1, 2, len(conversation))
+    record_turn(folder, "goes", 1, 2, 9)
+    (folder / "run-1").mkdir()  # a training on these records
     with Trace(folder / folders.TRACE) as trace:
         stays = [trace.record(n) for n in (0, 1)]
         assert len(trace) == 4
@@ -197,14 +199,14 @@ def test_with_a_conversation_goes_what_was_recorded_of_it(folder: Path, tmp_path
     (folder / "run-1").mkdir()
     assert chats.forget(["goes"]) == 0
     assert (folder / "run-1").exists()
-    keep(folder, "goes", 1, 2, 9)
+    record_turn(folder, "goes", 1, 2, 9)
     assert chats.forget() == 2
     (shown,) = folders.recorded_targets()
     assert (shown.answers, shown.chats) == (1, 0)
 
 
-def test_a_trace_that_cannot_be_read_is_told_and_stops_nothing(folder: Path) -> None:
-    keep(folder, "a", 1, 2, 3)
+def test_unreadable_trace_is_reported(folder: Path) -> None:
+    record_turn(folder, "a", 1, 2, 3)
     broken = folder.with_name("broken")
     broken.mkdir()
     (broken / folders.TRACE).write_bytes(b"nonsense")

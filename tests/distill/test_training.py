@@ -1,6 +1,6 @@
-"""Training: the network is llama.cpp's, the loss is what the paper says, and kills change nothing.
+"""Training: networks, losses, on-policy rounds and kills.
 
-All of it needs PyTorch, which the extra `dev` does not bring: it takes gigabytes.
+It needs PyTorch, which the extra `dev` does not install.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from localspec.llama.eagle_cache import EagleCache
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
+from tests.support.patches import record_calls
 
 pytestmark = pytest.mark.nightly
 
@@ -54,20 +55,25 @@ def _one_thread() -> Iterator[None]:
 
 def labels(logits: Any, k: int) -> Labels:
     ids, log_p, rest = top_tokens(np.asarray(logits, np.float32), k)
-    said = ids[:, 0].copy()
-    return Labels(*(torch.from_numpy(np.array(each)) for each in (said, ids, log_p, rest)))
+    chosen = ids[:, 0].copy()
+    return Labels(*(torch.from_numpy(np.array(each)) for each in (chosen, ids, log_p, rest)))
+
+
+def request_for(target: Path, *, epochs: int = 8, **options: Any) -> DistillRequest:
+    """A short training on the processor."""
+    return DistillRequest(
+        target=target, epochs=epochs, batch=128, rate=1e-2, device="cpu", **options
+    )
 
 
 @pytest.mark.parametrize("which", ["target_path", "draft_path"])
-def test_the_network_says_what_llama_cpp_says(
-    which: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Of a file in F16, as llama.cpp rounds what meets quantized weights."""
+def test_network_is_llama_cpps(which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """With a file in F16, as llama.cpp rounds activations of quantized weights."""
     source = request.getfixturevalue(which)
     shape, values = weights.read(source)
     path = tmp_path / "f16.gguf"
-    told = weights.TrainingFacts("", 0.0, "f16")
-    weights.write(path, shape, values, read_gguf(source), told, weights.F16)
+    facts = weights.TrainingFacts("", 0.0, "f16")
+    weights.write(path, shape, values, read_gguf(source), facts, weights.F16)
     tokens = [0, 300, 5, 77, 1200, 8, 15, 4000, 23, 42]
     with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
         theirs = np.array(context.extend(tokens, len(tokens)))
@@ -79,17 +85,17 @@ def test_the_network_says_what_llama_cpp_says(
     assert np.abs(ours - theirs).mean() < 0.01
 
 
-def test_the_loss_is_the_divergence_over_classes() -> None:
-    """Against numpy in 64 bits, over the k likeliest tokens and one class for all others."""
+def test_loss_is_the_divergence_over_classes() -> None:
+    """Compared with numpy in 64 bits, over the k likeliest tokens and one class for all others."""
     random = np.random.Generator(np.random.PCG64(0))
     target = random.normal(size=(6, 30)) * 2
     draft = random.normal(size=(6, 30)) * 2
-    asked = labels(target, 5)
-    loss, found = losses.distance(torch.from_numpy(draft.astype(np.float32)), asked, 0.25)
+    wanted = labels(target, 5)
+    loss, found = losses.distance(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
     p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))
     expected = overlap = 0.0
     for row in range(6):
-        ids = asked.ids[row].numpy()
+        ids = wanted.ids[row].numpy()
         classes = [np.append(each[row, ids], 1 - each[row, ids].sum()) for each in (p, q)]
         expected += (classes[0] * np.log(classes[0] / classes[1])).sum()
         expected -= 0.25 * np.log(q[row, ids[0]])
@@ -97,22 +103,22 @@ def test_the_loss_is_the_divergence_over_classes() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-3)
     assert found.overlap == pytest.approx(overlap, rel=1e-4)
     assert found.agreed == (p.argmax(1) == q.argmax(1)).sum()
-    same, zero = losses.distance(torch.from_numpy(target.astype(np.float32)), asked, 0.0)
+    same, zero = losses.distance(torch.from_numpy(target.astype(np.float32)), wanted, 0.0)
     assert float(same) == pytest.approx(0.0, abs=1e-3)
     assert zero.agreement == 1.0
 
 
-def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.Generator(np.random.PCG64(1))
     states = torch.from_numpy(random.normal(size=(11, 8)).astype(np.float32))
     found = []
-    for piece in (1 << 24, 30 * 4):  # all at once, and four places at a time
+    for piece in (1 << 24, 30 * 4):  # all at once, and four positions at a time
         monkeypatch.setattr(losses, "CHUNK", piece)
         matrix = torch.from_numpy(
             np.random.Generator(np.random.PCG64(2)).normal(size=(30, 8)).astype(np.float32)
         ).requires_grad_(True)
-        asked = labels(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
-        gradient, measured = losses.chunked_loss(Output(states, matrix, asked), 0.1, backward=True)
+        wanted = labels(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
+        gradient, measured = losses.chunked_loss(Output(states, matrix, wanted), 0.1, backward=True)
         found.append((gradient, matrix.grad, measured.loss))
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
         assert torch.allclose(one, other, atol=1e-6)
@@ -120,85 +126,72 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("vocabulary", [None, 400])
-def test_a_draft_learns_and_nothing_is_done_twice(home: Path, vocabulary: int | None) -> None:
-    target = kills.prepared(home)
-    request = DistillRequest(
-        target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu"
-    )
-    request = replace(request, vocabulary=vocabulary)
+def test_draft_learns_once(home: Path, vocabulary: int | None) -> None:
+    target = kills.prepare(home)
+    request = request_for(target, shape="32x1x64", vocabulary=vocabulary)
     steps = []
-    made = distill(request, lambda progress: steps.append(progress.step), print)
-    first, last = made.curve[0], made.curve[-1]
+    result = distill(request, lambda progress: steps.append(progress.step), print)
+    first, last = result.curve[0], result.curve[-1]
     assert (first.step, last.step) == (0, len(steps))
     assert last.held_loss < 0.75 * first.held_loss
     assert last.acceptance > first.acceptance + 0.05
-    with Model(made.path, OPTIONS) as draft, Model(target, OPTIONS) as opened:
-        assert (difference(target, made.path) is None) == (vocabulary is None)
+    with Model(result.path, OPTIONS) as draft, Model(target, OPTIONS) as opened:
+        assert (difference(target, result.path) is None) == (vocabulary is None)
         assert draft.vocabulary.size == (vocabulary or opened.vocabulary.size)
-    written = made.path.stat().st_mtime_ns
-    again = distill(request, lambda _: pytest.fail("it was trained again"), print)
+    written = result.path.stat().st_mtime_ns
+    again = distill(request, lambda _: pytest.fail("a second training"), print)
     assert (again.new, again.path.stat().st_mtime_ns) == (False, written)
     if vocabulary is None:
-        more = replace(request, shape=None, begun_from=made.path, rate=1e-4)
+        more = replace(request, shape=None, begun_from=result.path, rate=1e-4)
         tuned = distill(more, lambda _: None, print)
         assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
     else:
         whole = distill(replace(request, vocabulary=9000), lambda _: None, print).path
         with Model(whole, OPTIONS) as all_:
-            assert all_.vocabulary.size == 8192, "no more than there are"
+            assert all_.vocabulary.size == 8192, "at most the whole vocabulary"
 
 
-def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
+def test_on_policy_texts_are_the_drafts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They make up half of the steps of the last epochs, without a loss of the drafted tokens."""
     monkeypatch.setattr(rounds, "CONTINUATION", 6)
-    target = kills.prepared(home)
-    seen: list[tuple[bool, float]] = []
-    do = training.Training._train_step
-
-    def watched(self: Any, step: int, records: Any, hard: float) -> Any:
-        seen.append((all(len(record.answer) <= 6 for record in records), hard))
-        return do(self, step, records, hard)
-
-    monkeypatch.setattr(training.Training, "_train_step", watched)
-    told: list[str] = []
-    request = DistillRequest(
-        target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
-    )
-    made = distill(request, lambda _: None, told.append)
-    assert [line[:24] for line in told] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
-    each = len(seen) // 3
-    assert not any(hard == 0.0 for _, hard in seen[:each])
-    own = [is_own for is_own, hard in seen if hard == 0.0]
-    assert all(own)
+    target = kills.prepare(home)
+    calls = record_calls(monkeypatch, training.Training, "_train_step")
+    lines: list[str] = []
+    request = request_for(target, shape="32x1x64", epochs=3, rounds=2)
+    result = distill(request, lambda _: None, lines.append)
+    assert [line[:24] for line in lines] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
+    steps = [(records, hard) for _, _, records, hard in calls]
+    each = len(steps) // 3
+    assert not any(hard == 0.0 for _, hard in steps[:each])
+    own = [records for records, hard in steps if hard == 0.0]
+    assert all(len(record.answer) <= 6 for records in own for record in records)
     assert abs(len(own) - each) <= 2
-    assert made.curve[-1].held_loss < made.curve[0].held_loss
+    assert result.curve[-1].held_loss < result.curve[0].held_loss
     folder = folders.folder_of(target, content_identity(target))
-    assert not list(folder.glob("run-*/round-*")), "what was said is gone with the training"
+    assert not list(folder.glob("run-*/round-*")), "texts are deleted after the training"
 
 
-def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
-    target = kills.prepared(tmp_path)
+def test_killed_and_resumed_training_gives_the_same_file(tmp_path: Path) -> None:
+    target = kills.prepare(tmp_path)
     out = tmp_path / "whole" / "d.gguf"
-    whole, steps = kills.trained(tmp_path, target, out, 0, 0, rounds=1)
+    whole, steps = kills.train(tmp_path, target, out, 0, 0, rounds=1)
     assert steps[0] > 10
-    # The folder of a finished run begins anew.
+    # A finished run starts again.
     out = tmp_path / "torn" / "d.gguf"
-    torn, seen = kills.trained(tmp_path, target, out, 5, 1, rounds=1)
+    torn, seen = kills.train(tmp_path, target, out, 5, 1, rounds=1)
     assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
-    assert steps[0] // 2 in seen[:-1], "one was killed over the round"
+    assert steps[0] // 2 in seen[:-1], "one kill was in the round"
     assert torn == whole
 
 
-def test_too_little_memory_is_told() -> None:
+def test_too_little_memory_is_reported() -> None:
     shape = Shape(250_000, 8192, 8, 32768, 64, 64, 128, 128)
     with pytest.raises(LocalspecError, match=r"takes about .* of memory.*smaller --shape"):
         training.require_memory(shape, shape.parameters, 2048)
 
 
-def test_devices_that_are_not_there() -> None:
+def test_missing_devices_are_refused() -> None:
     from localspec.distill.pytorch import device
 
     assert device("cpu").type == "cpu"
@@ -214,27 +207,18 @@ def test_devices_that_are_not_there() -> None:
 @pytest.mark.parametrize("vocabulary", [None, 1000])
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 def test_heads_learn(kind: str, vocabulary: int | None, home: Path) -> None:
-    target = kills.prepared(home)
-    request = DistillRequest(
-        target=target,
-        kind=kind,
-        vocabulary=vocabulary,
-        epochs=8,
-        batch=128,
-        rate=1e-2,
-        device="cpu",
-    )
-    made = distill(request, lambda _: None, print)
-    first, last = made.curve[0], made.curve[-1]
+    target = kills.prepare(home)
+    result = distill(request_for(target, kind=kind, vocabulary=vocabulary), lambda _: None, print)
+    first, last = result.curve[0], result.curve[-1]
     assert last.held_loss < 0.8 * first.held_loss
     assert len(last.depths) == 4  # as deep as it drafts
     assert min(last.depths) > max(first.depths)
     assert np.mean(last.depths) == pytest.approx(last.agreement, abs=0.1)
-    file = read_gguf(made.path)
+    file = read_gguf(result.path)
     assert file.architecture == kind
-    assert acceptance(read_gguf(target), file) is None  # it is none that `-d auto` could compare
+    assert acceptance(read_gguf(target), file) is None  # `-d auto` does not compare heads
     drafting = localspec.Drafting(drafter=kind.removesuffix("3"), depth=2)
-    with localspec.load(target, draft=str(made.path), drafting=drafting, context=256) as engine:
+    with localspec.load(target, draft=str(result.path), drafting=drafting, context=256) as engine:
         answer = engine.generate(
             "Once upon a time", max_tokens=24, sampling=localspec.SamplingParams(temperature=0)
         )
@@ -242,24 +226,24 @@ def test_heads_learn(kind: str, vocabulary: int | None, home: Path) -> None:
     assert ("d2t" in {tensor.name for tensor in file.tensors}) == (vocabulary is not None)
 
 
-def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None:
+def test_initial_medusa_heads_equal_the_target(target_path: Path) -> None:
     heads = MedusaHeads(target_path, "", heads=2)
     heads.begin(torch.from_numpy)
-    made = {name: torch.from_numpy(value) for name, value in heads.initial().items()}
+    tensors = {name: torch.from_numpy(value) for name, value in heads.initial().items()}
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
-    asked = labels(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
-    batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
+    wanted = labels(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
+    batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), wanted)
     with torch.no_grad():
-        found = heads.outputs(made, batch)
+        found = heads.outputs(tensors, batch)
         last = network.states(heads.frozen, heads.shape, tokens)[0]
     for head, output in enumerate(found):
         count = 4 - (head + 1)
         assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
-        assert (output.labels.following == asked.following[head + 1 :]).all()
+        assert (output.labels.following == wanted.following[head + 1 :]).all()
 
 
 @pytest.mark.parametrize("kept", [None, np.arange(7, 8000, 3)])
-def test_an_eagle_head_is_trained_as_it_drafts(
+def test_eagle_head_is_trained_as_it_drafts(
     target_path: Path, tmp_path: Path, kept: npt.NDArray[np.int64] | None
 ) -> None:
     """After drafted tokens it attends to the target's states of the text before them."""
@@ -267,9 +251,9 @@ def test_an_eagle_head_is_trained_as_it_drafts(
     text = np.random.default_rng(3).integers(300, 8000, known + drafted + 1).tolist()
     part = None if kept is None else KeptTokens(kept, np.zeros(8192))
     eagle = EagleHead(read_gguf(target_path), part, weights.F16)
-    layers, made = eagle.layers, eagle.initial()
+    layers, initial = eagle.layers, eagle.initial()
     file = tmp_path / "head.gguf"
-    eagle.write(file, made, weights.TrainingFacts("", 0.0, "head"))
+    eagle.write(file, initial, weights.TrainingFacts("", 0.0, "head"))
     with (
         Model(target_path, OPTIONS) as target,
         closing(Context(target, OPTIONS)) as context,
@@ -284,12 +268,12 @@ def test_an_eagle_head_is_trained_as_it_drafts(
         theirs = [cache.extend(text[len(cache.tokens) : known])[-1].copy()]
         theirs += [cache.extend([token])[-1].copy() for token in text[known : known + drafted]]
     eagle.begin(torch.from_numpy)
-    tensors = {name: torch.from_numpy(each.copy()) for name, each in made.items()}
-    asked = labels(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
+    tensors = {name: torch.from_numpy(each.copy()) for name, each in initial.items()}
+    wanted = labels(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
     places = torch.arange(known - 2, known + drafted + 1)
-    batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
+    batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), wanted)
     with torch.no_grad():
         ours = [one.states[0] @ one.matrix.T for one in eagle.outputs(tensors, batch)]
     for row, logits in zip(theirs, ours, strict=True):
-        said = row if kept is None else row[kept]
-        assert np.corrcoef(said, logits.numpy())[0, 1] > 0.999
+        chosen = row if kept is None else row[kept]
+        assert np.corrcoef(chosen, logits.numpy())[0, 1] > 0.999

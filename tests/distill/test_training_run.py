@@ -1,4 +1,4 @@
-"""The bookkeeping of a training: a plan that holds, checkpoints that are whole or not there."""
+"""State of a training: plan, checkpoints and curve."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from localspec.distill.training import batches
 from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
 from localspec.errors import TraceError
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
@@ -29,22 +30,15 @@ PLAN = TrainingPlan(
     device="cpu",
     longest=32,
 )
-STATE = State(
-    3,
-    1.5,
-    {
-        "weights/a": np.arange(4, dtype=np.float32),
-        "first/a": np.ones(4, np.float32),
-        "second/a": np.zeros(4, np.float32),
-    },
-)
+TENSORS = {"weights/a": np.arange(4.0), "first/a": np.ones(4), "second/a": np.zeros(4)}
+STATE = State(3, 1.5, {name: tensor.astype(np.float32) for name, tensor in TENSORS.items()})
 POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
 
 
-def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
+def test_resumed_training_keeps_its_plan(tmp_path: Path) -> None:
     run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     run.save(STATE)
-    grown = replace(PLAN, records=20, steps=12)  # more was recorded meanwhile
+    grown = replace(PLAN, records=20, steps=12)  # after more recording
     again = Run.open(tmp_path, grown).start_or_resume(grown)
     assert again.plan == PLAN
     found = again.state()
@@ -54,7 +48,7 @@ def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
     assert np.array_equal(found.part("first")["a"], STATE.tensors["first/a"])
 
 
-def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path) -> None:
+def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) -> None:
     run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     run.note(POINT)
     assert not Run.open(tmp_path, PLAN).is_finished(PLAN)
@@ -68,7 +62,7 @@ def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path)
 
 
 @pytest.mark.parametrize("keep", [0, 10, -30])
-def test_a_damaged_checkpoint_counts_as_none(tmp_path: Path, keep: int) -> None:
+def test_damaged_checkpoint_is_ignored(tmp_path: Path, keep: int) -> None:
     run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     run.save(STATE)
     path = run.folder / CHECKPOINT
@@ -76,16 +70,10 @@ def test_a_damaged_checkpoint_counts_as_none(tmp_path: Path, keep: int) -> None:
     assert run.state() is None
 
 
-def test_a_disk_that_refuses_keeps_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_keeps_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     run.save(STATE)
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "savez", fail_with(OSError(28, "No space left on device")))
     with pytest.raises(TraceError, match=r"No space left.*same command again"):
         run.save(replace(STATE, step=4))
     found = run.state()
@@ -94,7 +82,7 @@ def test_a_disk_that_refuses_keeps_the_checkpoint_before(
     assert [path.name for path in run.folder.iterdir() if "partial" in path.name] == []
 
 
-def test_the_curve_survives_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
+def test_curve_with_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
     run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
     points = [POINT, replace(POINT, step=2), replace(POINT, step=2, loss=1.0)]
     for point in points:
@@ -104,7 +92,7 @@ def test_the_curve_survives_a_torn_line_and_repeated_steps(tmp_path: Path) -> No
     assert run.curve() == [POINT, points[2]]
 
 
-def test_an_epoch_has_every_answer_once_in_batches_that_fit() -> None:
+def test_epoch_has_every_answer_once() -> None:
     random = np.random.Generator(np.random.PCG64(0))
     lengths = [int(n) for n in random.integers(1, 90, 500)]
     first, second = (batches(lengths, 256, 7, n) for n in range(2))

@@ -1,4 +1,4 @@
-"""Drafts as files: llama.cpp opens them, and they are their target's."""
+"""Files of drafts: weights, `-d auto`, and shapes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ from tests.support.ggufs import tiny_llama
 OPTIONS = ModelOptions(context=64, threads=1)
 
 
-def small(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> Path:
-    """A draft for a target, its weights drawn."""
+def small_draft(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> Path:
+    """A draft of a target with random weights."""
     file = read_gguf(target)
     shape = parse(text, weights.target_facts(file))
     made = weights.initial(shape, target, 0)
-    weights.write(
-        path, shape, made, file, TrainingFacts(content_identity(target), right, path.stem)
-    )
+    facts = TrainingFacts(content_identity(target), right, path.stem)
+    weights.write(path, shape, made, file, facts)
     return path
 
 
@@ -46,8 +45,8 @@ def logits(path: Path, tokens: list[int]) -> np.ndarray[tuple[int, ...], np.dtyp
         return np.array(context.extend(tokens, len(tokens)))
 
 
-def test_llama_cpp_opens_what_is_written(target_path: Path, tmp_path: Path) -> None:
-    path = small(target_path, tmp_path / "d.gguf", 0.5)
+def test_llama_cpp_opens_drafts(target_path: Path, tmp_path: Path) -> None:
+    path = small_draft(target_path, tmp_path / "d.gguf", 0.5)
     with Model(target_path, OPTIONS) as target, Model(path, OPTIONS) as draft:
         assert difference(target_path, path) is None
         assert target.vocabulary.fingerprint() == draft.vocabulary.fingerprint()
@@ -58,7 +57,7 @@ def test_llama_cpp_opens_what_is_written(target_path: Path, tmp_path: Path) -> N
     assert types == {"Q8_0", "F32"}
 
 
-def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path) -> None:
+def test_copies_give_the_same_logits(draft_path: Path, tmp_path: Path) -> None:
     shape, values = weights.read(draft_path)
     target = read_gguf(draft_path)
     for kind, far in (("Q8_0", 1e-3), ("Q4_0", 3.0), ("F16", 0.3)):
@@ -72,9 +71,7 @@ def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("layers", "taken"), [(1, [0]), (4, [0, 1, 4, 5]), (8, [0, 1, 2, 3, 2, 3, 4, 5])]
 )
-def test_a_draft_of_the_targets_width_begins_with_its_outer_layers(
-    tmp_path: Path, layers: int, taken: list[int]
-) -> None:
+def test_wide_draft_starts_with_outer_layers(tmp_path: Path, layers: int, taken: list[int]) -> None:
     target = tiny_llama(tmp_path / "target.gguf", layers=6)
     _, there = weights.read(target)
     facts = weights.target_facts(read_gguf(target))
@@ -86,12 +83,12 @@ def test_a_draft_of_the_targets_width_begins_with_its_outer_layers(
         assert np.array_equal(made[f"{name}.weight"], there[f"{other_name}.weight"]), name
 
 
-def test_a_narrower_one_begins_with_what_tells_words_apart(draft_path: Path) -> None:
+def test_narrow_draft_starts_with_the_principal_components(draft_path: Path) -> None:
     _, there = weights.read(draft_path)
     facts = weights.target_facts(read_gguf(draft_path))
     narrow = weights.initial(parse("128x1x32", facts), draft_path, 0)["token_embd.weight"]
     whole = there["token_embd.weight"]
-    # The best that so many dimensions can keep (Eckart & Young 1936).
+    # The best approximation of this rank (Eckart & Young 1936).
     squares = np.linalg.eigvalsh(whole.T @ whole)[::-1]
     assert np.isclose((narrow**2).sum(), squares[:128].sum(), rtol=1e-3)
     some = slice(0, 200)
@@ -104,19 +101,19 @@ def test_other_models_cannot_be_tuned(tmp_path: Path) -> None:
         weights.read(tiny_llama(tmp_path / "more.gguf", more=True))
 
 
-def test_a_full_disk_is_told(draft_path: Path, tmp_path: Path) -> None:
+def test_write_error_is_reported(draft_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalspecError, match=r"could not be written.*same command again"):
-        small(draft_path, tmp_path / "file" / "d.gguf", 0.5, text="64x1x32")
+        small_draft(draft_path, tmp_path / "file" / "d.gguf", 0.5, text="64x1x32")
 
 
-def test_auto_finds_the_best_of_the_embedded_target(home: Path, target_path: Path) -> None:
+def test_auto_selects_the_best_draft(home: Path, target_path: Path) -> None:
     options = ModelOptions()
     assert choose_draft(target_path, options).draft == paths.embedded(paths.EMBEDDED_DRAFT)
     folder = drafts_folder() / "tale"
-    small(target_path, folder / "a.gguf", 0.5)
-    best = small(target_path, folder / "b.gguf", 0.7)
-    other = small(paths.embedded(paths.EMBEDDED_DRAFT), folder / "c.gguf", 0.9)
+    small_draft(target_path, folder / "a.gguf", 0.5)
+    best = small_draft(target_path, folder / "b.gguf", 0.7)
+    other = small_draft(paths.embedded(paths.EMBEDDED_DRAFT), folder / "c.gguf", 0.9)
     assert choose_draft(target_path, options).draft == best
     best.unlink()
     assert choose_draft(target_path, options).draft == folder / "a.gguf"
@@ -124,10 +121,10 @@ def test_auto_finds_the_best_of_the_embedded_target(home: Path, target_path: Pat
     assert {m.path for m in local_models() if m.source == "distilled"} == {folder / "a.gguf", other}
 
 
-def test_what_was_measured_counts_for_its_target_alone(home: Path, tmp_path: Path) -> None:
+def test_measured_acceptance_counts_for_its_target_only(home: Path, tmp_path: Path) -> None:
     target = tiny_llama(tmp_path / "t.gguf", dim=256, heads=8, layers=8, ff=1024)
     other = tiny_llama(tmp_path / "o.gguf", dim=256, heads=8, layers=8, ff=1024, seed=1)
-    draft = small(target, drafts_folder() / "t" / "d.gguf", 0.83, text="32x1x32")
+    draft = small_draft(target, drafts_folder() / "t" / "d.gguf", 0.83, text="32x1x32")
     assert acceptance(read_gguf(target), read_gguf(draft)) == pytest.approx(0.83)
     assert acceptance(read_gguf(other), read_gguf(draft)) is None
     models = [model for model in local_models() if model.path == draft]
@@ -139,15 +136,15 @@ def test_what_was_measured_counts_for_its_target_alone(home: Path, tmp_path: Pat
     assert found[other].acceptance < 0.8  # type: ignore[union-attr]
 
 
-# Shapes: one that pays where one does, and none that llama.cpp would not load.
+# Shapes.
 
-# Llama 3.2 1 B in Q4_0, nearly.
+# About Llama 3.2 1 B in Q4_0.
 BILLION = ShapeTarget(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
 FLAT = [1.0 + 0.03 * n for n in range(9)]
 STEEP = [1.0, 2.0, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3]
 
 
-def test_where_passes_over_more_tokens_are_cheap_a_shape_pays() -> None:
+def test_shape_pays_with_cheap_verification() -> None:
     shape, promise = choose(BILLION, FLAT)
     assert promise.pays
     one_token = (1 + promise.acceptance) / (promise.cost + FLAT[1])
@@ -156,7 +153,7 @@ def test_where_passes_over_more_tokens_are_cheap_a_shape_pays() -> None:
     assert not choose(BILLION, STEEP)[1].pays
 
 
-def test_shapes_can_be_built() -> None:
+def test_chosen_shapes_are_valid() -> None:
     for target in (BILLION, ShapeTarget(8192, 384, 1024, 6, 3, 64, 14_000_000, 13_000_000)):
         for curve in (FLAT, STEEP):
             shape, _ = choose(target, curve)
@@ -165,7 +162,7 @@ def test_shapes_can_be_built() -> None:
             assert shape.heads % shape.kv_heads == 0
 
 
-def test_a_shape_that_is_named() -> None:
+def test_shape_is_parsed() -> None:
     shape = parse("512x3x1536", BILLION)
     assert (shape.width, shape.layers, shape.feed_forward) == (512, 3, 1536)
     assert (shape.heads, shape.kv_heads, shape.vocabulary) == (8, 2, 128_256)
@@ -174,6 +171,6 @@ def test_a_shape_that_is_named() -> None:
 @pytest.mark.parametrize(
     "text", ["512", "512x3", "500x3x1536", "512x0x1536", "512x3x1000", "axbxc"]
 )
-def test_a_shape_that_cannot_be(text: str) -> None:
+def test_invalid_shape_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"Write width|Give a width"):
         parse(text, BILLION)

@@ -1,4 +1,4 @@
-"""Traces of made-up answers."""
+"""Traces of random answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 4)
 
 
 def answer(number: int, *, held_back: bool = False, header: TraceHeader = HEADER) -> TraceRecord:
-    """An answer whose tokens follow a rule that can be learned, with sharp distributions."""
+    """An answer by a learnable rule, with sharp distributions."""
     random = np.random.Generator(np.random.PCG64(number))
     length = int(random.integers(4, 20))
     tokens = (int(random.integers(40)) + 3 * np.arange(length + 3)) % 97

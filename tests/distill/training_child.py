@@ -1,5 +1,5 @@
-"""A short training in a process of its own, for killing: `python -m tests.distill.training_child
-TARGET OUT EPOCHS ROUNDS`. Says every step, and has a checkpoint after each."""
+"""A short training, for killing: `python -m tests.distill.training_child TARGET OUT EPOCHS ROUNDS`.
+Prints every step, and writes a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
         rounds=rounds,
     )
 
-    def say(progress: TrainingProgress) -> None:
+    def report(progress: TrainingProgress) -> None:
         print(progress.step, progress.steps, flush=True)
 
-    distill(request, say, lambda told: print(told, flush=True))
+    distill(request, report, lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

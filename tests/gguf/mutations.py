@@ -1,4 +1,4 @@
-"""GGUF files as a broken disk, download or program leaves them."""
+"""Damaged GGUF files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 
 def _metadata_end(data: bytes) -> int:
-    """Where the names of the tensors begin, roughly: behind it lie weights."""
+    """The approximate end of the metadata."""
     return data.index(b"output_norm.weight") + 2000
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """One damaged copy."""
     changed = bytearray(data)
     end = _metadata_end(data)
     kind = rng.randrange(7)
@@ -25,18 +24,18 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     elif kind == 2:  # a count of the header
         at = rng.choice((8, 16))
         struct.pack_into("<Q", changed, at, rng.choice((0, 1, 1 << 20, 1 << 31, 1 << 63)))
-    elif kind == 3:  # a length or a count somewhere, e.g. in front of a key
+    elif kind == 3:  # a length or a count, e.g. before a key
         name = rng.choice((b"general.name", b"llama.", b"tokenizer.ggml.", b"blk.", b"weight"))
         at = rng.choice([i for i in range(24, end) if changed.startswith(name, i)][:400])
         huge = rng.choice((0, 1 << 16, 1 << 32, 1 << 63, (1 << 64) - 1, rng.getrandbits(64)))
         struct.pack_into("<Q", changed, at - 8, huge)
-    elif kind == 4:  # an array that holds something else, or arrays, or more
+    elif kind == 4:  # an array of another type or length
         at = changed.index(b"tokenizer.ggml.", rng.randrange(24, end // 2))
         at += struct.unpack_from("<Q", changed, at - 8)[0] % 64
         struct.pack_into("<I", changed, at, 9)
         struct.pack_into("<I", changed, at + 4, rng.choice((9, 8, 10, 0, 255)))
         struct.pack_into("<Q", changed, at + 8, rng.choice((1, 8192, 1 << 30, 1 << 62)))
-    elif kind == 5:  # names that are no text
+    elif kind == 5:  # names that are not UTF-8
         at = changed.index(rng.choice((b"general.", b"blk.", b"tokenizer.")))
         changed[at : at + 4] = bytes(rng.randrange(128, 256) for _ in range(4))
     else:  # noise
@@ -50,19 +49,19 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
 _HEADER = 24
 ODD = (0, 1, 2, 3, 7, 63, 255, 4096, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1)
-"""Values of which programs seldom think."""
+"""Edge cases of numbers."""
 NAMES = (b"gemma", b"qwen2", b"qwen3", b"mamba", b"bloom", b"olmo2", b"rwkv6", b"rwkv7", b"mpt\0\0")
 """Architectures whose names are as long as llama's."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things stand in a file.
+    """Offsets in a file.
 
     Attributes:
         numbers: single ones and elements of arrays, as (offset, bytes).
-        texts: the same of texts; of each array's, the first.
-        kinds: offsets of the types of keys' values.
+        texts: the same of texts; of an array the first one.
+        kinds: offsets of the types of values.
         tensors: offsets and numbers of dimensions of tensors' shapes; their type and offset follow.
         names: of the tensors, as (offset, bytes).
     """
@@ -75,7 +74,7 @@ class Places:
 
 
 def places(data: bytes) -> Places:
-    """Walk through a sound file."""
+    """The places of a valid file."""
     found = Places([], [], [], [], [])
     at = _HEADER
 
@@ -110,12 +109,8 @@ def places(data: bytes) -> Places:
     return found
 
 
-def misstate(data: bytes, where: Places, rng: random.Random) -> bytes:
-    """One copy that is well formed, and says something else: what checks of the form let through.
-
-    Args:
-        where: its `places`.
-    """
+def change_values(data: bytes, where: Places, rng: random.Random) -> bytes:
+    """A well-formed copy with other values, which syntax checks accept. `where`: its `places`."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         _change(changed, where, rng)

@@ -1,4 +1,4 @@
-"""GGUF files byte by byte, for what no writer would write."""
+"""GGUF files byte by byte, for content that no writer produces."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def gguf(
     n_keys: int | None = None,
     n_tensors: int | None = None,
 ) -> bytes:
-    """A file with so many bytes of weights behind its metadata."""
+    """A file with this many bytes of weights after its metadata."""
     counts = (
         len(tensors) if n_tensors is None else n_tensors,
         len(keys) if n_keys is None else n_keys,

@@ -1,6 +1,6 @@
-"""Files that llama.cpp would abort over are refused; that it does is seen, in processes of its own.
+"""Files on which llama.cpp aborts are refused; child processes show the aborts.
 
-Each file is a sound model in which some numbers or texts say something else.
+Each file is a valid model with some changed values.
 """
 
 from __future__ import annotations
@@ -37,65 +37,65 @@ _EPSILON = "attention.layer_norm_rms_epsilon"
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a file says instead.
+class Change:
+    """Changed values of a file.
 
     Attributes:
-        make: writes a sound one.
-        changes: values by key of the architecture's section, None where that is taken away.
-        told: what is said about it.
-        ends: how llama.cpp takes it, a signal.
+        make: writes a valid one.
+        values: by key of the architecture's section; None removes a key.
+        error: part of the message.
+        signal: which ends llama.cpp.
     """
 
     make: Callable[[Path], Path]
-    changes: dict[str, float | int | str | list[int] | None]
-    told: str
-    ends: int = ABORTED
+    values: dict[str, float | int | str | list[int] | None]
+    error: str
+    signal: int = ABORTED
 
 
 def tiny_jamba(path: Path) -> Path:
-    """Mamba's numbers under another name; no further than them llama.cpp reads."""
+    """Mamba's metadata under another name; llama.cpp reads nothing else."""
     path.write_bytes(tiny_mamba(path).read_bytes().replace(b"mamba", b"jamba"))
     return path
 
 
 CASES = {
-    "no layers": Said(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp takes 1 to 512"),
-    "many layers": Said(tiny_mamba, {"block_count": 513}, "513 layers"),
-    "nextn": Said(mtp.glm, {"nextn_predict_layers": 4}, "4 of its 3 layers predict ahead"),
-    "nothing but nextn": Said(mtp.glm, {"nextn_predict_layers": 3}, "3 of its 3 layers"),
-    "epsilon": Said(tiny_llama, {_EPSILON: -1e-5}, "epsilon is -1e-05"),
-    "epsilon NaN": Said(tiny_hybrid, {_EPSILON: NAN}, "epsilon is nan"),
-    "rope scaling": Said(tiny_llama, {"rope.scaling.type": "yam"}, "rope.scaling.type is 'yam'"),
-    "rotations": Said(mtp.qwen, {"rope.dimension_count": 34}, "34 numbers of heads that have 32"),
-    "odd rotations": Said(mtp.qwen, {"rope.dimension_count": 31}, "31 numbers of heads"),
-    "heads' width": Said(
+    "no layers": Change(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp takes 1 to 512"),
+    "many layers": Change(tiny_mamba, {"block_count": 513}, "513 layers"),
+    "nextn": Change(mtp.glm, {"nextn_predict_layers": 4}, "4 of its 3 layers predict ahead"),
+    "nothing but nextn": Change(mtp.glm, {"nextn_predict_layers": 3}, "3 of its 3 layers"),
+    "epsilon": Change(tiny_llama, {_EPSILON: -1e-5}, "epsilon is -1e-05"),
+    "epsilon NaN": Change(tiny_hybrid, {_EPSILON: NAN}, "epsilon is nan"),
+    "rope scaling": Change(tiny_llama, {"rope.scaling.type": "yam"}, "rope.scaling.type is 'yam'"),
+    "rotations": Change(mtp.qwen, {"rope.dimension_count": 34}, "34 numbers of heads that have 32"),
+    "odd rotations": Change(mtp.qwen, {"rope.dimension_count": 31}, "31 numbers of heads"),
+    "heads' width": Change(
         mtp.qwen, {"rope.dimension_count": 66, "attention.key_length": None}, "heads that have 32"
     ),
-    "sections": Said(
+    "sections": Change(
         mtp.qwen, {"rope.dimension_sections": [0, -1, 0, 16]}, "by none of its positions"
     ),
-    "wide sections": Said(
+    "wide sections": Change(
         mtp.qwen, {"rope.dimension_sections": [16, 16, 1, 0]}, "33 numbers of heads that have 32"
     ),
-    "interval": Said(
+    "interval": Change(
         mtp.qwen, {"full_attention_interval": 0}, "full_attention_interval is 0", DIVIDED
     ),
-    "delta": Said(mtp.qwen, {"ssm.inner_size": 33}, "33 wide, and not 2 times 16"),
-    "double": Said(tiny_jamba, {"ssm.inner_size": 64}, "64 wide, and not twice 64"),
-    "many experts": Said(mtp.glm, {"expert_count": 1025}, "uses 1 of 1025 experts"),
-    "no experts": Said(mtp.glm, {"expert_count": 0, "expert_used_count": 0}, "0 of 0 experts"),
-    "none of them": Said(mtp.glm, {"expert_used_count": 0}, "uses 0 of 2 experts"),
-    "more of them": Said(mtp.glm, {"expert_used_count": 3}, "uses 3 of 2 experts"),
-    "in a dense one": Said(tiny_llama, {"expert_used_count": 1}, "uses 1 of 0 experts"),
-    "groups": Said(mtp.glm, {"expert_group_count": 2}, "2 groups of 2 experts"),
-    "groups in a dense one": Said(tiny_llama, {"expert_group_count": 1}, "1 groups of 0 experts"),
-    "odd groups": Said(
+    "delta": Change(mtp.qwen, {"ssm.inner_size": 33}, "33 wide, and not 2 times 16"),
+    "double": Change(tiny_jamba, {"ssm.inner_size": 64}, "64 wide, and not twice 64"),
+    "many experts": Change(mtp.glm, {"expert_count": 1025}, "uses 1 of 1025 experts"),
+    "no experts": Change(mtp.glm, {"expert_count": 0, "expert_used_count": 0}, "0 of 0 experts"),
+    "none of them": Change(mtp.glm, {"expert_used_count": 0}, "uses 0 of 2 experts"),
+    "more of them": Change(mtp.glm, {"expert_used_count": 3}, "uses 3 of 2 experts"),
+    "in a dense one": Change(tiny_llama, {"expert_used_count": 1}, "uses 1 of 0 experts"),
+    "groups": Change(mtp.glm, {"expert_group_count": 2}, "2 groups of 2 experts"),
+    "groups in a dense one": Change(tiny_llama, {"expert_group_count": 1}, "1 groups of 0 experts"),
+    "odd groups": Change(
         mtp.glm,
         {"expert_count": 5, "expert_group_count": 2, "expert_group_used_count": 1},
         "1 of 2 groups of 5 experts",
     ),
-    "no group": Said(mtp.glm, {"expert_count": 4, "expert_group_count": 2}, "0 of 2 groups"),
+    "no group": Change(mtp.glm, {"expert_count": 4, "expert_group_count": 2}, "0 of 2 groups"),
 }
 
 
@@ -106,13 +106,13 @@ def _entry(name: str, value: Any) -> bytes:
     return key(name, kind, scalar(kind, value))
 
 
-def misstated(path: Path, said: Said) -> Path:
-    """A sound file with other values."""
-    architecture = read_gguf(said.make(path)).architecture
+def write_changed(path: Path, change: Change) -> Path:
+    """Write a valid file with changed values."""
+    architecture = read_gguf(change.make(path)).architecture
     data = path.read_bytes()
     length, (count,) = len(data), struct.unpack_from("<Q", data, 16)
     added = b""
-    for name, value in said.changes.items():
+    for name, value in change.values.items():
         full = f"{architecture}.{name}"
         old = read_gguf(path).metadata.get(full)
         if old is not None:
@@ -121,7 +121,7 @@ def misstated(path: Path, said: Said) -> Path:
             data, count = data.replace(entry, b""), count - 1
         if value is not None:
             added, count = added + _entry(full, value), count + 1
-    # The weights stay where they are, counted in steps of 32 bytes.
+    # Weights keep their alignment of 32 bytes.
     filled = key("test.filled", STRING, text(b""))
     filled = key("test.filled", STRING, text(bytes((length - len(data + added + filled)) % 32)))
     head = data[:16] + struct.pack("<Q", count + 1)
@@ -130,7 +130,7 @@ def misstated(path: Path, said: Said) -> Path:
 
 
 def status(path: Path) -> int:
-    """How a process ends that opens the file and decodes a token; 3 where it is refused there."""
+    """Exit status of a process that opens the file and decodes a token; 3 for a refusal."""
     command = [sys.executable, "-m", "localspec.llama.trial", "file", str(path)]
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}  # else ggml calls a debugger
     return subprocess.run(command, capture_output=True, env=environment, check=False).returncode
@@ -138,26 +138,26 @@ def status(path: Path) -> int:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", sorted(CASES))
-def test_what_llama_cpp_would_abort_over_is_refused(what: str, tmp_path: Path) -> None:
-    path = misstated(tmp_path / "a.gguf", CASES[what])
+def test_values_on_which_llama_cpp_aborts_are_refused(what: str, tmp_path: Path) -> None:
+    path = write_changed(tmp_path / "a.gguf", CASES[what])
     with pytest.raises(ModelInvalid, match=r"it is damaged: .* Download it again") as refused:
         require_usable(path)
-    assert CASES[what].told in str(refused.value)
-    assert status(path) == CASES[what].ends
+    assert CASES[what].error in str(refused.value)
+    assert status(path) == CASES[what].signal
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("blk.1.ffn_up.weight", "I16"), ("output_norm.weight", "I32"), ("blk.0.attn_q.weight", "I16")],
 )
-def test_weights_that_nothing_multiplies_are_refused(name: str, kind: str, tmp_path: Path) -> None:
+def test_weights_of_unsupported_types_are_refused(name: str, kind: str, tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "a.gguf", more=True)
     number, size = next((n, size) for n, (known, _, size) in TYPES.items() if known == kind)
     data = bytearray(path.read_bytes())
     tensor = next(t for t in read_gguf(path).tensors if t.name == name)
-    # Behind a tensor's name: the number of its dimensions, these, and its type.
+    # After a tensor's name: the number of its dimensions, these, and its type.
     at = data.index(text(name)) + len(text(name)) + 4 + 8 * len(tensor.shape)
-    assert tensor.size == tensor.elements * size, "it stays as long as it was"
+    assert tensor.size == tensor.elements * size, "of the same size"
     struct.pack_into("<I", data, at, number)
     path.write_bytes(data)
     with pytest.raises(ModelInvalid, match=f"its {name} is of type {kind}"):
@@ -165,18 +165,17 @@ def test_weights_that_nothing_multiplies_are_refused(name: str, kind: str, tmp_p
     assert status(path) in (ABORTED, FAULT)
 
 
-def test_numbers_of_tokens_are_no_weights(tmp_path: Path) -> None:
-    """Of a head for a part of the vocabulary, and of experts that are chosen by token."""
+def test_lists_of_tokens_may_be_integers(tmp_path: Path) -> None:
+    """As in heads with a part of the vocabulary, and with experts chosen by token."""
     sound = read_gguf(tiny_llama(tmp_path / "a.gguf"))
     names = ("d2t", "d2t.weight", "blk.0.ffn_gate_tid2eid.weight")
     lists = [TensorInfo(name, (8,), "I64", 0, 64) for name in names]
     assert damage(replace(sound, tensors=(*sound.tensors, *lists))) is None
 
 
-def test_a_pass_that_would_never_end_is_refused(tmp_path: Path) -> None:
-    """ggml steps over as many numbers as are rotated, and over none for ever: no process is asked
-    to show it."""
-    path = misstated(tmp_path / "a.gguf", Said(mtp.glm, {"rope.dimension_count": 0}, ""))
+def test_zero_rotations_are_refused(tmp_path: Path) -> None:
+    """ggml would loop endlessly, so no process shows it."""
+    path = write_changed(tmp_path / "a.gguf", Change(mtp.glm, {"rope.dimension_count": 0}, ""))
     with pytest.raises(ModelInvalid, match="rotates 0 numbers of heads that have 32"):
         require_usable(path)
 
@@ -189,9 +188,7 @@ def test_a_pass_that_would_never_end_is_refused(tmp_path: Path) -> None:
         (heads.eagle, "it is a trained head .* Give it with --draft"),
     ],
 )
-def test_what_generates_no_text_is_refused(
-    make: Callable[[Path], object], words: str, tmp_path: Path
-) -> None:
+def test_files_of_other_kinds(make: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     make(tmp_path / "a.gguf")
     with pytest.raises(ModelInvalid, match=f"^a.gguf cannot be used: {words}"):
         require_usable(tmp_path / "a.gguf")
@@ -207,32 +204,32 @@ def test_what_generates_no_text_is_refused(
         tiny_bert,
         mtp.glm,
         mtp.qwen,
-        lambda path: misstated(path, Said(tiny_llama, {"rope.scaling.type": "yarn"}, "")),
-        lambda path: misstated(path, Said(tiny_mamba, {"rope.dimension_count": 0}, "")),
-        lambda path: misstated(path, Said(mtp.glm, {"expert_group_count": 1}, "")),
+        lambda path: write_changed(path, Change(tiny_llama, {"rope.scaling.type": "yarn"}, "")),
+        lambda path: write_changed(path, Change(tiny_mamba, {"rope.dimension_count": 0}, "")),
+        lambda path: write_changed(path, Change(mtp.glm, {"expert_group_count": 1}, "")),
     ],
 )
-def test_sound_files_are_not(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_valid_files_are_accepted(make: Callable[[Path], Path], tmp_path: Path) -> None:
     path = make(tmp_path / "a.gguf")
     assert damage(read_gguf(path)) is None
 
 
-def test_empty_tokens_are_no_repetition(tmp_path: Path) -> None:
-    """llama.cpp names them by their numbers. What is behind a NUL it does not read."""
+def test_repeated_tokens(tmp_path: Path) -> None:
+    """llama.cpp names empty tokens by their numbers, and reads texts up to a NUL."""
     path = tiny_llama(tmp_path / "a.gguf")
     tokens = [*(read_gguf(path).array("tokenizer.ggml.tokens") or ())]
     entry = array(STRING, tokens)
     data = path.read_bytes()
     assert data.count(entry) == 1
 
-    def told(one: str, other: str) -> tuple[str | None, int]:
-        """Of two tokens of four letters in place of which others stand."""
+    def damage_of(one: str, other: str) -> tuple[str | None, int]:
+        """Damage and exit status with two tokens of four letters replaced."""
         places = [i for i, token in enumerate(tokens) if len(str(token).encode()) == 4][-2:]
         changed = [*tokens]
         changed[places[0]], changed[places[1]] = one, other
         added = array(STRING, changed)
         path.write_bytes(data.replace(entry, added))
-        if len(added) < len(entry):  # and another text is longer by so much
+        if len(added) < len(entry):  # another text is longer instead
             name = key("general.name", STRING, text(b"llama-64x2"))
             assert data.count(name) == 1
             longer = key(
@@ -241,13 +238,12 @@ def test_empty_tokens_are_no_repetition(tmp_path: Path) -> None:
             path.write_bytes(data.replace(entry, added).replace(name, longer))
         return damage(read_gguf(path)), status(path)
 
-    assert told("", "") == (None, 0)
-    assert told("ab\0c", "ab\0d") == ("It is damaged: it lists a token twice.", ABORTED)
+    assert damage_of("", "") == (None, 0)
+    assert damage_of("ab\0c", "ab\0d") == ("It is damaged: it lists a token twice.", ABORTED)
 
 
-# 200 damaged files: each is read, or refused in a sentence, in a second and 200 MB. In a process of
-# its own, whose address space is bounded, so that a crash or a runaway allocation is the test's
-# failure and not its end.
+# 200 damaged files: each is read or refused within a second and 200 MB, in a child process with a
+# bounded address space.
 
 
 MUTATIONS, SEED = 200, 5
@@ -270,23 +266,21 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
     before = time.process_time()
     try:
         file = read_gguf(path)
-        said = "valid"
+        message = "valid"
         for value in file.metadata.values():
             if isinstance(value, Array) and len(value):
                 value[0], value[-1]
         file.n_parameters, file.architecture
     except LocalspecError as error:
-        said = str(error)
-    results.append([path.name, said, time.process_time() - before])
+        message = str(error)
+    results.append([path.name, message, time.process_time() - before])
 json.dump(results, sys.stdout)
 """
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux to bound memory")
-def test_damaged_files_are_refused_in_bounded_time_and_memory(
-    tmp_path: Path, draft_path: Path
-) -> None:
+def test_damaged_files_take_bounded_time_and_memory(tmp_path: Path, draft_path: Path) -> None:
     rng = random.Random(SEED)
     whole = draft_path.read_bytes()
     for number in range(MUTATIONS):
@@ -301,10 +295,10 @@ def test_damaged_files_are_refused_in_bounded_time_and_memory(
     results = json.loads(done.stdout)
     assert len(results) == MUTATIONS
     refused = 0
-    for name, said, seconds in results:
-        assert seconds < SECONDS, (name, said)
-        if said != "valid":
+    for name, message, seconds in results:
+        assert seconds < SECONDS, (name, message)
+        if message != "valid":
             refused += 1
-            assert name in said
-            assert said.count(". ") == 1, said
+            assert name in message
+            assert message.count(". ") == 1, message
     assert refused > MUTATIONS / 2

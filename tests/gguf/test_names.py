@@ -1,4 +1,4 @@
-"""What names tell, and which ones are refused."""
+"""Names of files and repositories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from localspec.gguf.names import (
         ("tale.gguf", ""),
     ],
 )
-def test_the_quantization_is_read_from_the_name(name: str, quant: str) -> None:
+def test_quantization_of_a_name(name: str, quant: str) -> None:
     assert quant_of(name) == quant
 
 
@@ -84,7 +84,7 @@ MANY = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", 
         ([], None, None, None),
     ],
 )
-def test_the_model_that_is_meant(
+def test_choice_of_a_model(
     names: list[str], quant: str | None, file: str | None, taken: str | None
 ) -> None:
     found = choose(models_among(f"{n}.gguf" for n in names), quant=quant, file=file)
@@ -99,7 +99,7 @@ def test_the_model_that_is_meant(
         *("x\u202egguf", "é" * 200, "x\ud800.gguf"),
     ],
 )
-def test_names_that_leave_the_folder_or_steer_the_terminal_are_refused(name: str) -> None:
+def test_dangerous_names_are_refused(name: str) -> None:
     assert not stays_inside(name)
     assert all(stays_inside(name) for name in ("x.gguf", "Q4/x y.gguf", "..x.gguf", "é.gguf"))
 

@@ -1,4 +1,4 @@
-"""Reading what a GGUF file says about itself, surviving what it only claims, and writing one."""
+"""Reading GGUF files, valid and damaged, and writing them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.ggufs import tiny_llama
 
 
 @pytest.mark.parametrize("which", ["target_path", "draft_path"])
-def test_it_reads_what_the_package_gguf_reads(which: str, request: pytest.FixtureRequest) -> None:
+def test_reader_equals_the_package_gguf(which: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(which)
     ours, theirs = read_gguf(path), GGUFReader(path)
     fields = {k: f for k, f in theirs.fields.items() if not k.startswith("GGUF.")}
@@ -50,7 +50,7 @@ def test_it_reads_what_the_package_gguf_reads(which: str, request: pytest.Fixtur
     assert (ours.size, ours.version, ours.parts) == (path.stat().st_size, 3, (path,))
 
 
-def test_block_sizes_are_those_of_llama_cpp() -> None:
+def test_block_sizes_equal_those_of_llama_cpp() -> None:
     from llama_cpp._ggml import libggml
 
     block_of = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int)(("ggml_blck_size", libggml))
@@ -59,7 +59,7 @@ def test_block_sizes_are_those_of_llama_cpp() -> None:
         assert (block_of(number), size_of(number)) == (block, size), name
 
 
-def test_arrays_are_decoded_one_element_at_a_time(tmp_path: Path) -> None:
+def test_arrays_are_decoded_lazily(tmp_path: Path) -> None:
     texts = ["a", "", "né", "\x1b[31m"]
     keys = [
         key("t", ARRAY, array(STRING, texts)),
@@ -86,7 +86,7 @@ def test_arrays_are_decoded_one_element_at_a_time(tmp_path: Path) -> None:
     assert (broken[0], broken[1]) == ("\ufffd\ufffd", "ok")
 
 
-def test_values_of_an_unexpected_type_are_not_taken_for_another(tmp_path: Path) -> None:
+def test_values_of_other_types_are_ignored(tmp_path: Path) -> None:
     more = [key("f", F32, scalar(F32, 0.5)), key("b", BOOL, scalar(BOOL, True))]
     own: dict[str, int | float | str] = {"context_length": "many", "block_count": 4}
     file = read_gguf(write_model(tmp_path / "a.gguf", own=own, more=more))
@@ -99,7 +99,7 @@ def test_values_of_an_unexpected_type_are_not_taken_for_another(tmp_path: Path) 
     assert file.array("general.architecture") is None
 
 
-def test_a_huge_text_is_left_where_it_is(tmp_path: Path) -> None:
+def test_huge_text_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     keys = [
         key("tokenizer.huggingface.json", STRING, text(b"x" * (9 << 20))),
@@ -175,7 +175,7 @@ def test_damage_is_named(tmp_path: Path, content: bytes, cause: str) -> None:
     assert sentence.count(". ") == 1
 
 
-def test_a_sparse_file_cannot_make_it_count_for_ever(tmp_path: Path) -> None:
+def test_huge_counts_in_a_sparse_file_are_refused(tmp_path: Path) -> None:
     """Zeros are empty texts: a hole of a terabyte would hold 10^11 of them."""
     path = tmp_path / "sparse.gguf"
     for kind, count in ((STRING, MAX_STRINGS + 1), (STRING, 1 << 36), (U64, 1 << 36)):
@@ -185,7 +185,7 @@ def test_a_sparse_file_cannot_make_it_count_for_ever(tmp_path: Path) -> None:
             read_gguf(path)
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="no file"):
         read_gguf(tmp_path / "none.gguf")
     with pytest.raises(ModelNotFound, match="is a folder"):
@@ -213,7 +213,7 @@ def _split(folder: Path, count: int, *, total: int = 3) -> Path:
     return folder / f"m-00001-of-{count:05d}.gguf"
 
 
-def test_a_split_file_is_read_as_one(tmp_path: Path) -> None:
+def test_split_file_is_read_as_one(tmp_path: Path) -> None:
     first = _split(tmp_path, 3)
     file = read_gguf(first)
     assert [t.name for t in file.tensors] == ["w0", "w1", "w2"]
@@ -223,7 +223,7 @@ def test_a_split_file_is_read_as_one(tmp_path: Path) -> None:
     assert file.size == sum(path.stat().st_size for path in file.parts)
 
 
-def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
+def test_inconsistent_parts_are_refused(tmp_path: Path) -> None:
     first = _split(tmp_path, 3)
     with pytest.raises(ModelInvalid, match="should have 4 tensors"):
         read_gguf(_split(tmp_path, 3, total=4))
@@ -241,7 +241,7 @@ def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
         read_gguf(tmp_path / "renamed.gguf")
 
 
-def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
+def test_written_file_equals_the_original(tmp_path: Path) -> None:
     file = read_gguf(tiny_llama(tmp_path / "a.gguf"))
     raw = file.path.read_bytes()
     tensors = [
@@ -256,7 +256,7 @@ def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
     ]
 
 
-def test_weights_are_where_the_list_says(tmp_path: Path) -> None:
+def test_offsets_of_weights(tmp_path: Path) -> None:
     file = read_gguf(tiny_llama(tmp_path / "a.gguf"))
     data = {"first": b"\1" * 20, "second": b"\2" * 34 * 64, "last": b"\3" * 36}
     tensors = [

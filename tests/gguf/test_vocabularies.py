@@ -1,4 +1,4 @@
-"""The vocabulary families that llama.cpp's own tests know: read as it reads them, and paired."""
+"""Vocabularies of llama.cpp's own tests: special tokens and pairs."""
 
 from __future__ import annotations
 
@@ -55,24 +55,19 @@ def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFil
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_special_tokens_are_those_that_llama_cpp_finds(
-    family: str, file_of: Callable[[str], GGUFFile]
-) -> None:
+def test_special_tokens_equal_llama_cpps(family: str, file_of: Callable[[str], GGUFFile]) -> None:
     native = FAMILIES[family]["native"]
     found = VocabularyFacts(file_of(family))
-    for name, ours in (
-        ("bos", found.beginning()),
-        ("eos", found.end()),
-        ("eot", found.turn_end()),
-    ):
-        assert ours == (native[name] if native[name] >= 0 else None), name
+    ours = {"bos": found.beginning(), "eos": found.end(), "eot": found.turn_end()}
+    for name, token in ours.items():
+        assert token == (native[name] if native[name] >= 0 else None), name
     if found.adds_beginning() is not None:
         assert found.adds_beginning() == native["add_bos"]
     for token, text, _, control in FAMILIES[family]["tokens"]:
         assert found.control(token) == control, text
 
 
-def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFile]) -> None:
+def test_differences_between_families(file_of: Callable[[str], GGUFFile]) -> None:
     facts = {family: VocabularyFacts(file_of(family)) for family in FAMILIES}
     assert len(DIFFERS) == len(FAMILIES) * (len(FAMILIES) - 1) // 2
     for (a, b), token in DIFFERS.items():
@@ -88,18 +83,16 @@ def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFi
 @pytest.mark.parametrize(
     "family", [name for name, facts in FAMILIES.items() if "bert" not in facts["architecture"]]
 )
-def test_a_smaller_model_of_the_same_family_drafts(
-    family: str, tmp_path: Path, file_of: Callable[[str], GGUFFile]
-) -> None:
+def test_same_family_fits(family: str, tmp_path: Path, file_of: Callable[[str], GGUFFile]) -> None:
     large = read_gguf(_write(tmp_path / "large.gguf", family, width=128, layers=64))
     report = judge_files(large, file_of(family))
     wrong = {check.rule for check in report.checks if check.verdict != "ok"}
-    # The embeddings of a quarter of a million tokens are most of models as small as these.
+    # Embeddings of a quarter of a million tokens dominate such small models.
     assert wrong <= {"smaller"}, report
     assert report.usable
 
 
-def test_text_in_common_counts_marks_of_spaces_as_spaces(tmp_path: Path) -> None:
+def test_common_text_with_marks_of_spaces(tmp_path: Path) -> None:
     a = VocabularyFacts(read_gguf(model(tmp_path / "a.gguf", tokens=("Ġfox", "a", "b", "c"))))
     b = VocabularyFacts(read_gguf(model(tmp_path / "b.gguf", tokens=("x", "▁fox", "c"))))
     assert shared_text(a, b) == 0.5

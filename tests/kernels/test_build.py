@@ -1,4 +1,4 @@
-"""Building the kernels' library while the package is installed: from what, and what if it fails."""
+"""Building the kernels' library during installation, and failures."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ add_library(localspec_kernels SHARED answer.cpp)
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout whose library is one function, so that compiling it takes no time."""
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose library is a single function, which compiles fast."""
     monkeypatch.setattr(hatch_build, "SWITCH", "")
     monkeypatch.delenv("CXX", raising=False)
     place = tmp_path / PLACE
@@ -40,83 +40,79 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(root: Path, answer: int) -> None:
     source = root / PLACE / "answer.cpp"
     source.write_text(f'extern "C" int answer() {{ return {answer}; }}\n')
-    # Not within the tick of the clock in which the last one was compiled.
+    # A later time stamp than that of the last compilation.
     os.utime(source, (source.stat().st_mtime + answer,) * 2)
 
 
-def answer(library: Path) -> int:
-    """What it says, asked in another process: one that is loaded once stays loaded."""
+def answer_of(library: Path) -> int:
+    """The answer of a library, in another process, as a loaded one stays loaded."""
     code = f"import ctypes; print(ctypes.CDLL({str(library)!r}).answer())"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    return int(said.stdout)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    return int(output.stdout)
 
 
-def test_what_changed_is_built_anew_and_put_beside_the_package(small: Path) -> None:
+def test_changed_sources_are_rebuilt(checkout: Path) -> None:
     warnings: list[str] = []
-    put_in_place(small, warnings.append)
-    library = small / PLACE / LIBRARY
+    put_in_place(checkout, warnings.append)
+    library = checkout / PLACE / LIBRARY
     mapped = ctypes.CDLL(str(library))
     assert mapped.answer() == 1
 
-    write(small, 2)
-    put_in_place(small, warnings.append)
-    assert answer(library) == 2
-    assert mapped.answer() == 1, "a process that has the old one open keeps it"
+    write(checkout, 2)
+    put_in_place(checkout, warnings.append)
+    assert answer_of(library) == 2
+    assert mapped.answer() == 1, "a loaded library stays"
     assert warnings == []
 
 
-def test_another_compiler_starts_from_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(small)
+def test_another_compiler_builds_anew(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(checkout)
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(NotBuilt, match="not able to compile"):
-        build(small)
+        build(checkout)
     monkeypatch.delenv("CXX")
-    assert answer(build(small)) == 1
+    assert answer_of(build(checkout)) == 1
 
 
-def test_a_library_that_does_not_fit_its_sources_is_taken_away(small: Path) -> None:
+def test_outdated_library_is_removed(checkout: Path) -> None:
     warnings: list[str] = []
-    put_in_place(small, warnings.append)
-    (small / PLACE / "answer.cpp").write_text("int answer() { nonsense }")
-    put_in_place(small, warnings.append)
-    assert not (small / PLACE / LIBRARY).exists()
+    put_in_place(checkout, warnings.append)
+    (checkout / PLACE / "answer.cpp").write_text("int answer() { nonsense }")
+    put_in_place(checkout, warnings.append)
+    assert not (checkout / PLACE / LIBRARY).exists()
     (warning,) = warnings
     assert "nonsense" in warning
     assert "install a C++ compiler" in warning
 
 
-def test_off_builds_nothing_and_leaves_what_is_there(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_off_builds_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hatch_build, "SWITCH", "off")
-    put_in_place(small, pytest.fail)
-    assert not (small / "build").exists()
-    there = small / PLACE / LIBRARY
+    put_in_place(checkout, pytest.fail)
+    assert not (checkout / "build").exists()
+    there = checkout / PLACE / LIBRARY
     there.write_text("there")
-    put_in_place(small, pytest.fail)
+    put_in_place(checkout, pytest.fail)
     assert there.read_text() == "there"
 
 
-def test_required_or_misspelt_stops(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_without_a_compiler_stops(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hatch_build, "SWITCH", "require")
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(SystemExit, match="required, and missing: there is no C\\+\\+ compiler"):
-        put_in_place(small, pytest.fail)
+        put_in_place(checkout, pytest.fail)
     monkeypatch.setattr(hatch_build, "SWITCH", "no")
     with pytest.raises(SystemExit, match="off or require, not 'no'"):
-        put_in_place(small, pytest.fail)
+        put_in_place(checkout, pytest.fail)
 
 
-def test_cmake_comes_from_pypi_where_the_system_has_none(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook = KernelsHook(str(small), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+def test_cmake_from_pypi_if_missing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = KernelsHook(str(checkout), {}, None, None, "", "wheel")  # type: ignore[arg-type]
     assert hook.dependencies() == []
-    monkeypatch.setenv("PATH", str(small))
+    monkeypatch.setenv("PATH", str(checkout))
     assert hook.dependencies() == [], "nor is there a compiler that it could run"
     monkeypatch.setenv("CXX", sys.executable)
     assert hook.dependencies() == ["cmake>=3.20", "ninja>=1.11"]
-    old = small / "cmake"
+    old = checkout / "cmake"
     old.write_text("#!/bin/sh\necho cmake version 3.19.8\n")
     old.chmod(0o755)
     assert hook.dependencies() == ["cmake>=3.20", "ninja>=1.11"]
@@ -124,19 +120,19 @@ def test_cmake_comes_from_pypi_where_the_system_has_none(
     assert hook.dependencies() == ["ninja>=1.11"]
 
 
-def test_without_a_compiler_the_package_is_installed_without(tmp_path: Path) -> None:
+def test_installation_without_a_compiler(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "--verbose", "--no-index", "--no-deps"]
     command += ["--no-build-isolation", "--target", str(site), str(copy(tmp_path / "copy"))]
     env = os.environ | {"PATH": str(tmp_path), "LOCALSPEC_BUILD_KERNELS": ""}
     env.pop("CXX", None)
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert said.count("without its CPU kernels, and runs on llama.cpp's: there is no C++") == 1
-    assert "localspec-0.1.0-py3-none-any.whl" in said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert output.count("without its CPU kernels, and runs on llama.cpp's: there is no C++") == 1
+    assert "localspec-0.1.0-py3-none-any.whl" in output
     code = "from localspec import kernels as k; print(k.__file__, k.library_path().exists())"
-    shown = subprocess.run(
+    listed = subprocess.run(
         [sys.executable, "-c", code],
         cwd=site,
         env=env | {"PYTHONPATH": str(site)},
@@ -144,10 +140,10 @@ def test_without_a_compiler_the_package_is_installed_without(tmp_path: Path) -> 
         text=True,
         check=True,
     )
-    assert shown.stdout.split() == [str(site / PLACE / "__init__.py"), "False"]
+    assert listed.stdout.split() == [str(site / PLACE / "__init__.py"), "False"]
 
 
-def test_the_list_of_parts_has_the_library(tmp_path: Path) -> None:
+def test_list_of_parts_has_the_library(tmp_path: Path) -> None:
     path = tmp_path / "some.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{PLACE}/{LIBRARY}", b"library")

@@ -1,9 +1,9 @@
-"""The embedded target, contexts of it, a text, and how far rows may lie apart that are the same but
-for rounding."""
+"""The embedded target, contexts of it, a text, and the tolerance for rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -34,17 +34,15 @@ def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
 
 @pytest.fixture
 def context(model: Model) -> Iterator[Context]:
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
+    with closing(Context(model, ModelOptions(context=512, batch=128))) as opened:
+        yield opened
 
 
 @pytest.fixture
 def reference(model: Model) -> Iterator[Context]:
-    """Reads fresh prompts."""
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
+    """A context for rows to compare with."""
+    with closing(Context(model, ModelOptions(context=512, batch=128))) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def tokens(model: Model) -> list[int]:
 
 
 NOISE = 0.3
-"""Logits of other kernels and cell orders differ by a tenth with 8-bit activations (a product of
+"""Logits of other kernels and cell orders differ by 0.1 with 8-bit activations (a product of
 floats differs from llama.cpp's as much); rows of another context differ by several units."""
 
 
@@ -68,7 +66,7 @@ def distance(a: Rows, b: Rows) -> float:
 
 
 def slots(shared: SharedContext) -> list[Context]:
-    """One for each answer, whose passes are not shared."""
+    """A context for each answer, whose passes are not shared."""
 
     def passes(part: PassPart) -> tuple[Rows, float]:
         return shared.decode([part])[0], 0.0

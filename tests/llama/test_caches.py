@@ -1,5 +1,4 @@
-"""A KV cache, alone or shared: whatever was done to it, the next row is a fresh one's, and no cell
-is lost."""
+"""KV caches, single and shared: after any change, rows equal those of a fresh cache."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from localspec import ModelOptions, NativeError, UsageError
-from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.context import Context
@@ -50,20 +48,19 @@ def random_tree(dice: random.Random) -> TokenTree:
 
 
 def change(cache: Context, text: list[int], dice: random.Random, reference: Context) -> None:
-    """Do something to a cache, and to the text that it should have then. A node of a tree reads its
-    path and nothing else."""
+    """Make a random change to a cache and its text. Rows of a tree depend on their path only."""
     tree = random_tree(dice)
     node = dice.randint(ROOT, len(tree) - 1)
-    path, behind = tree.path(node), tree.path_tokens(node)
+    path, added = tree.path(node), tree.path_tokens(node)
     what = dice.choice(("keep", "truncate", "discard", "extend", "clear"))
     row = cache.branch([42, 43], tree)[node + 1].copy()
     text += [42, 43]
-    assert distance(row, fresh(reference, [*text, *behind])) < NOISE
+    assert distance(row, fresh(reference, [*text, *added])) < NOISE
     if what == "discard":
         cache.discard_branches()
         return
     cache.keep(tree, path)
-    text += behind
+    text += added
     if what == "truncate":
         del text[dice.randint(1, len(text)) :]
         cache.truncate(len(text))
@@ -78,9 +75,7 @@ def change(cache: Context, text: list[int], dice: random.Random, reference: Cont
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_left_reads_like_a_prompt(
-    seed: int, caches: list[Context], reference: Context
-) -> None:
+def test_changed_caches_equal_fresh(seed: int, caches: list[Context], reference: Context) -> None:
     dice = random.Random(seed)
     texts = [[1, *(dice.randint(100, 8000) for _ in range(6))] for _ in caches]
     for cache, text in zip(caches, texts, strict=True):
@@ -101,19 +96,12 @@ def test_what_is_left_reads_like_a_prompt(
         assert distance(row, fresh(reference, [*text, 77])) < NOISE
 
 
-# Rows of several tokens, and what is refused or does not fit.
+# Rows of several tokens, refusals and full caches.
 
 
-def rows_after(context: Context, *parts: list[int]) -> list[Rows]:
-    """The row after each part, decoded one after the other from an empty cache."""
-    context.clear()
-    return [context.extend(part)[-1].copy() for part in parts]
-
-
-def test_rows_of_several_outputs_stand_behind_their_tokens(
-    context: Context, tokens: list[int]
-) -> None:
-    reference = rows_after(context, tokens[:-3], *([token] for token in tokens[-3:]))
+def test_several_outputs_equal_single_ones(context: Context, tokens: list[int]) -> None:
+    parts = [tokens[:-3], *([token] for token in tokens[-3:])]
+    reference = [context.extend(part)[-1].copy() for part in parts]
     context.clear()
     rows = context.extend(tokens, 4)
     assert rows.shape == (4, context.model.vocabulary.size)
@@ -121,32 +109,22 @@ def test_rows_of_several_outputs_stand_behind_their_tokens(
         assert distance(row, expected) < NOISE
 
 
-def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
-    full = (tokens * 40)[:510]
-    context.extend(full)
-    with pytest.raises(NativeError, match=r"512 tokens is full.*--ctx"):
-        context.extend([1, 2, 3])
-    assert context.tokens == full
-    reference = rows_after(context, full, [5])[-1]
-    context.truncate(510)
-    assert distance(context.extend([5])[-1], reference) < NOISE
-
-
-def test_a_full_cache_drops_the_tree_and_nothing_else(
-    context: Context, reference: Context, tokens: list[int]
+@pytest.mark.parametrize("branches", [False, True])
+def test_full_cache_raises_without_changes(
+    context: Context, reference: Context, tokens: list[int], branches: bool
 ) -> None:
     full = (tokens * 40)[:508]
     context.extend(full)
     tree = TokenTree()
     for token, parent in ((5, ROOT), (6, ROOT), (7, 0), (8, 1), (9, 1)):
         tree.add(token, parent, "test")
-    with pytest.raises(NativeError, match=r"512 tokens is full"):
-        context.branch([4], tree)
+    with pytest.raises(NativeError, match=r"512 tokens is full.*--ctx"):
+        _ = context.branch([4], tree) if branches else context.extend([1, 2, 3, 4, 5])
     assert context.tokens == full
     assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
 
 
-# One cache for several answers: each sees its own text and nothing of the others'.
+# One cache for several answers: each sees its own text only.
 
 ANSWERS = 3
 OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
@@ -159,9 +137,7 @@ def shared(model: Model) -> Iterator[SharedContext]:
     opened.close()
 
 
-def test_a_text_that_begins_like_another_shares_its_cells(
-    shared: SharedContext, reference: Context
-) -> None:
+def test_common_prefixes_share_cells(shared: SharedContext, reference: Context) -> None:
     """Four texts of 300 tokens that have 280 in common fit into 512 cells."""
     common = [1, *range(300, 579)]
     first, *others = slots(shared)
@@ -179,9 +155,7 @@ def test_a_text_that_begins_like_another_shares_its_cells(
     assert distance(row, fresh(reference, [*common, *[51] * 20, 9])) < NOISE
 
 
-def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
-    shared: SharedContext, reference: Context
-) -> None:
+def test_full_shared_cache_and_undo(shared: SharedContext, reference: Context) -> None:
     first, second, _ = slots(shared)
     first.extend(list(range(100, 350)))
     second.extend(list(range(100, 350)))
@@ -199,7 +173,7 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
     assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
 
 
-def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
+def test_unsupported_features_are_refused(shared: SharedContext, tmp_path: Path) -> None:
     cache = slots(shared)[0]
     cache.request_hidden(())
     with pytest.raises(UsageError, match="last hidden state"):

@@ -1,4 +1,4 @@
-"""Draft models compute logits of some tokens alone."""
+"""Draft models that compute the logits of chosen tokens only."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ def ids(chosen: ChosenOutputs) -> list[int]:
     return (chosen.tiles[:, None] * ROWS + np.arange(ROWS)).ravel().tolist()
 
 
-def test_logits_of_chosen_tokens_are_the_same_bits(
-    context: Context, reference: Context, tokens: list[int]
-) -> None:
-    """In passes over one token and several; of tokens that were read, all."""
+def test_chosen_logits_are_equal(context: Context, reference: Context, tokens: list[int]) -> None:
+    """In passes over one and several tokens; tokens that were read are chosen."""
     context.shared.choose_outputs()
     chosen = context.shared.chosen
     assert chosen is not None
@@ -46,8 +44,7 @@ def test_logits_of_chosen_tokens_are_the_same_bits(
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_answers_are_the_targets(target_path: Path, draft_path: Path, parallel: int) -> None:
-    """And drafts are accepted."""
+def test_answers_equal_plain_decoding(target_path: Path, draft_path: Path, parallel: int) -> None:
     sampling = SamplingParams(temperature=0.0)
     texts = []
     with localspec.load(target_path, draft=draft_path, context=512, parallel=parallel) as engine:

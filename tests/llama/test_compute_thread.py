@@ -1,4 +1,4 @@
-"""One thread makes all passes of a process."""
+"""The compute thread, which makes all passes of a process."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.support.together import together
 pytestmark = pytest.mark.nightly
 
 
-def test_one_thread_makes_the_passes_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_makes_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     made_by: list[int] = []
     decode = llama_cpp.llama_decode
 
-    def noted(*arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         made_by.append(threading.get_ident())
         return decode(*arguments)
 
-    monkeypatch.setattr(llama_cpp, "llama_decode", noted)
+    monkeypatch.setattr(llama_cpp, "llama_decode", recorded)
     options = ModelOptions(context=256)
     with localspec.load(options=options) as one, localspec.load(options=options, parallel=3) as two:
 
@@ -43,22 +43,22 @@ def test_one_thread_makes_the_passes_of_all(monkeypatch: pytest.MonkeyPatch) -> 
             ).completion()
             return threading.get_ident()
 
-        asked = together([lambda n=n: answer(n) for n in range(4)])  # type: ignore[misc]
+        callers = together([lambda n=n: answer(n) for n in range(4)])  # type: ignore[misc]
     assert len(made_by) > 8
     assert len(set(made_by)) == 1
-    assert made_by[0] not in {threading.get_ident(), *asked}
+    assert made_by[0] not in {threading.get_ident(), *callers}
 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """A process that a script began in the background ignores Ctrl+C."""
+    """Background jobs of a shell would ignore Ctrl+C."""
     before = signal.signal(SIGINT, signal.default_int_handler)
     yield
     signal.signal(SIGINT, before)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
-def test_an_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
+def test_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     over: list[bool] = []
     asks = threading.get_ident()
 
@@ -72,10 +72,10 @@ def test_an_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     assert over == [True]
     with pytest.raises(ZeroDivisionError):
         compute_thread.call(divmod, 7, 0)
-    assert compute_thread.call(divmod, 7, 2) == (3, 1), "and the next call is made"
+    assert compute_thread.call(divmod, 7, 2) == (3, 1), "the next call works"
 
 
-def test_an_idle_thread_works_until_there_is_nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_work_ends_when_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     left, done = [2, 1, 0], SimpleQueue[int]()
 
     def step() -> int:
@@ -87,8 +87,8 @@ def test_an_idle_thread_works_until_there_is_nothing_left(monkeypatch: pytest.Mo
     assert [done.get(timeout=60) for _ in range(3)] == [2, 1, 0]
 
 
-def test_it_is_idle_as_soon_as_a_model_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights move into huge pages while a first message is typed."""
+def test_thread_is_idle_after_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that weights move into huge pages while the user types."""
     if not kernels.status().in_use:
         pytest.skip("only with the kernels")
     begun = threading.Event()
@@ -98,7 +98,7 @@ def test_it_is_idle_as_soon_as_a_model_is_open(monkeypatch: pytest.MonkeyPatch) 
         assert begun.wait(60)
 
 
-def test_what_is_queued_comes_before_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_work_precedes_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
     steps: list[int] = []
 

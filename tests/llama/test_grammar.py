@@ -12,7 +12,7 @@ from tests.support.schemas import lets_through
 
 
 def pieces(vocabulary: Vocabulary, grammar: Grammar) -> set[bytes]:
-    """What may follow, as bytes."""
+    """The allowed tokens as bytes."""
     row = grammar.masked(np.zeros(vocabulary.size, np.float32))
     found = np.flatnonzero(row == 0.0)
     assert found.tolist() == [t for t in range(vocabulary.size) if grammar.allows(t)]
@@ -24,7 +24,7 @@ def advance(vocabulary: Vocabulary, grammar: Grammar, text: str) -> None:
         grammar.advance(token)
 
 
-def test_only_what_matches_may_follow(vocabulary: Vocabulary) -> None:
+def test_only_matching_tokens_are_allowed(vocabulary: Vocabulary) -> None:
     grammar = Grammar(vocabulary, 'root ::= "ab" [0-9]+ "."')
     assert pieces(vocabulary, grammar) == {b"a", b"ab"}
     advance(vocabulary, grammar, "ab")
@@ -36,9 +36,7 @@ def test_only_what_matches_may_follow(vocabulary: Vocabulary) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 40, 10_000])
 @pytest.mark.parametrize("pattern", ["[0-9]{40}", "[a-z ]{3,40}", "(?s:.*)", "fox"])
-def test_the_likeliest_are_the_first_of_what_may_follow(
-    vocabulary: Vocabulary, pattern: str, k: int
-) -> None:
+def test_likeliest_allowed_tokens(vocabulary: Vocabulary, pattern: str, k: int) -> None:
     grammar = Grammar.from_regex(vocabulary, pattern)
     row = np.random.default_rng(1).normal(size=vocabulary.size).round(1).astype(np.float32)
     masked = grammar.masked(row)
@@ -47,7 +45,7 @@ def test_the_likeliest_are_the_first_of_what_may_follow(
 
 
 @pytest.mark.parametrize("closes", ["</think>", "<|user|>"])  # a text, and a control token
-def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary, closes: str) -> None:
+def test_grammar_starts_after_a_thought(vocabulary: Vocabulary, closes: str) -> None:
     for grammar in (
         Grammar(vocabulary, 'root ::= "ab"', thought_end=closes),
         Grammar(vocabulary, 'start: "ab"', thought_end=closes),
@@ -62,16 +60,14 @@ def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary, clo
         assert pieces(vocabulary, grammar) == {b"<|end|>", b"<|endoftext|>"}
 
 
-def test_end_of_generation_is_allowed_where_the_grammar_may_end(vocabulary: Vocabulary) -> None:
+def test_end_tokens_are_allowed_at_the_end_of_the_grammar(vocabulary: Vocabulary) -> None:
     grammar = Grammar(vocabulary, 'root ::= "a" "b"?')
     assert not any(piece.startswith(b"<|") for piece in pieces(vocabulary, grammar))
     advance(vocabulary, grammar, "a")
     assert pieces(vocabulary, grammar) == {b"b", b"<|end|>", b"<|endoftext|>"}
 
 
-def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing(
-    vocabulary: Vocabulary,
-) -> None:
+def test_forbidden_token_is_refused(vocabulary: Vocabulary) -> None:
     """llama.cpp itself would end the process here."""
     grammar = Grammar(vocabulary, 'root ::= "a" "b"')
     with pytest.raises(ValueError, match="not allowed"):
@@ -80,7 +76,7 @@ def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing(
     assert pieces(vocabulary, grammar) == {b"b"}
 
 
-def test_forks_go_their_own_ways(vocabulary: Vocabulary) -> None:
+def test_forks_are_independent(vocabulary: Vocabulary) -> None:
     grammar = Grammar(vocabulary, 'root ::= "a" "1" | "b" "2"')
     fork = grammar.fork()
     advance(vocabulary, fork, "a")
@@ -89,8 +85,9 @@ def test_forks_go_their_own_ways(vocabulary: Vocabulary) -> None:
     assert pieces(vocabulary, grammar) == {b"2"}
 
 
-# GBNF as llama.cpp reads it.
+# GBNF.
 
+NAMES = 'root ::= a-b | aB | ab | start\na-b ::= "1"\naB ::= "2"\nab ::= "3"\nstart ::= "4"'
 JSON = r"""
 root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
@@ -116,11 +113,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
         ('root ::= "a"{0} ("b" c){0,0} "e"\nc ::= "(" c ")" | "c"', ["e"], ["ae", "bce"]),
         ('root ::= "a"{2}{2} "b"{,2} "c"{1,}', ["aaaac", "aaaabbcc"], ["aac", "aaaa"]),
         ('root ::= ("a" | ) "b"? # none of "both"', ["", "a", "b", "ab"], ["ba"]),
-        (
-            'root ::= a-b | aB | ab | start\na-b ::= "1"\naB ::= "2"\nab ::= "3"\nstart ::= "4"',
-            ["1", "2", "3", "4"],
-            ["5"],
-        ),
+        (NAMES, ["1", "2", "3", "4"], ["5"]),
         ('root ::= ("a" | "ab") "bc" | "(" root ")"', ["abc", "(abbc)"], ["ab", "(abc"]),
         ('root ::= "x" | "(" root ")"', ["x", "((x))"], ["(x", "()"]),
         ('root ::= root "+" n | n\nn ::= [0-9]+', ["1", "12+3+4"], ["+", "1+"]),
@@ -128,7 +121,9 @@ ws     ::= | " " | "\n" [ \t]{0,20}
         (JSON, ['{"a": [1, -2.5e3, {"b": "\\u00e9 \\n"}],\n "c": null}'], ["[1]", '{"a": 01}']),
     ],
 )
-def test_answers(vocabulary: Vocabulary, gbnf: str, right: list[str], wrong: list[str]) -> None:
+def test_accepted_and_rejected_texts(
+    vocabulary: Vocabulary, gbnf: str, right: list[str], wrong: list[str]
+) -> None:
     grammar = Grammar(vocabulary, gbnf)
     assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
     assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
@@ -162,7 +157,7 @@ def test_answers(vocabulary: Vocabulary, gbnf: str, right: list[str], wrong: lis
         ),
     ],
 )
-def test_refusals_say_what_is_wrong_and_where_and_print_nothing(
+def test_refusals_name_the_error_and_print_nothing(
     vocabulary: Vocabulary, gbnf: str, names: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError) as caught:

@@ -1,8 +1,9 @@
-"""What a trained head has read is the text with the target's states, whatever way it was fed."""
+"""Caches of trained heads: rows do not depend on the way in which states were given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,15 +37,15 @@ BLOCKS: dict[str, tuple[dict[str, Any], BlockShape]] = {
     "dspark": ({"markov": True}, BlockShape(5, block_heads.MASK, anchored=True)),
 }
 SERIAL = ("eagle", *sorted(mtp.MAKERS))
-"""Those that read a token at a time. The others draft blocks."""
+"""Heads that read one token at a time. The others draft blocks."""
 
 
-class Bench:
-    """A head of a kind, and what its target made of TEXT.
+class HeadFixture:
+    """A head of a kind, and its target's states of TEXT.
 
     Attributes:
-        states: that the head is fed, behind each token, [tokens, width].
-        said: what a lens says for each of the last ROWS tokens.
+        states: inputs of the head after each token, [tokens, width].
+        expected: rows of a lens for each of the last ROWS tokens.
     """
 
     def __init__(self, kind: str, folder: Path, target_path: Path, seed: int | None) -> None:
@@ -59,7 +60,7 @@ class Bench:
         self.context = Context(self.target, OPTIONS)
         self.context.request_hidden(layers)
         self.context.collect_inputs()
-        self.said: Rows = self.context.extend(TEXT, ROWS).copy()
+        self.expected: Rows = self.context.extend(TEXT, ROWS).copy()
         last, before = self.context.hidden(ROWS), self.context.take_inputs()
         parts = [np.concatenate([before[i], last[i]]) for i in layers]
         self.states: Rows = np.concatenate(parts, axis=1)
@@ -77,7 +78,7 @@ class Bench:
             states = self.states[-ROWS:, 2 * self.target.width :]
             scale = np.sqrt(np.mean(states * states, axis=-1, keepdims=True) + 1e-5)
             normed = states / scale * known["output_norm.weight"]
-            self.said, self.noise = normed @ known["token_embd.weight"].T, NOISE
+            self.expected, self.noise = normed @ known["token_embd.weight"].T, NOISE
         if not own:
             self.head = Model(head, OPTIONS)
         self._make = make
@@ -87,8 +88,8 @@ class Bench:
         self.made.append(cache)
         return cache
 
-    def fed(self, text: Sequence[int], states: Rows) -> Any:
-        """One that knows these states before the last token of a text."""
+    def cache_with(self, text: Sequence[int], states: Rows) -> Any:
+        """A cache with these states before the last token of a text."""
         cache = self.cache()
         cache.begin(text)
         cache.feed(text, states)
@@ -102,8 +103,8 @@ class Bench:
             model.close()
 
 
-def behind(cache: Any, text: Sequence[int]) -> Rows:
-    """Its rows behind a text, whose last token it did not read."""
+def rows_after(cache: Any, text: Sequence[int]) -> Rows:
+    """Rows after a text whose last token was not read."""
     if isinstance(cache, BlockCache):
         return cache.draft(text[-1], 4).copy()
     rows: Rows = cache.extend(text[len(cache.tokens) :]).copy()
@@ -117,21 +118,23 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def opened(
     kind: str, tmp_path_factory: Any, target_path: Path, seed: int | None
-) -> Iterator[Bench]:
-    bench = Bench(kind, tmp_path_factory.mktemp("heads"), target_path, seed)
+) -> Iterator[HeadFixture]:
+    bench = HeadFixture(kind, tmp_path_factory.mktemp("heads"), target_path, seed)
     yield bench
     bench.close()
 
 
 @pytest.fixture(scope="module")
-def lens(kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Iterator[Bench]:
+def lens(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path
+) -> Iterator[HeadFixture]:
     yield from opened(kind, tmp_path_factory, target_path, None)
 
 
 @pytest.fixture(scope="module")
 def random(
     kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path
-) -> Iterator[Bench]:
+) -> Iterator[HeadFixture]:
     yield from opened(kind, tmp_path_factory, target_path, 1)
 
 
@@ -140,16 +143,16 @@ of_blocks = pytest.mark.parametrize("kind", BLOCKS, indirect=True, scope="module
 
 
 @pytest.mark.parametrize("length", [40, MAX_PASS, MAX_PASS + 1, MAX_PASS + 2, 2 * MAX_PASS + 5])
-def test_rows_do_not_depend_on_the_way_of_feeding(random: Bench, length: int) -> None:
-    """In pieces, token by token at the end, and after drafts that were dropped."""
+def test_rows_do_not_depend_on_pieces_and_drafts(random: HeadFixture, length: int) -> None:
+    """States given in pieces, single tokens at the end, and dropped drafts."""
     text, states = TEXT[:length], random.states
-    expected = behind(random.fed(text, states[: length - 1]), text)
-    other = behind(random.fed(text[:-1], states[: length - 2]), text[:-1])
+    expected = rows_after(random.cache_with(text, states[: length - 1]), text)
+    other = rows_after(random.cache_with(text[:-1], states[: length - 2]), text[:-1])
     assert not np.allclose(expected, other, atol=1.0), "places differ"
     cache = random.cache()
     cache.begin(text)
     cache.feed(text[:-3], states[: length - 4])
-    behind(cache, text[:-3])
+    rows_after(cache, text[:-3])
     if isinstance(cache, EagleCache):
         cache.extend([1])
         cache.extend([9, 8])
@@ -157,32 +160,34 @@ def test_rows_do_not_depend_on_the_way_of_feeding(random: Bench, length: int) ->
         if isinstance(cache, EagleCache):
             cache.drop_drafted()
         cache.feed(text[:end], states[end - 2 : end - 1])
-        rows = behind(cache, text[:end])
+        rows = rows_after(cache, text[:end])
     assert np.abs(rows - expected).max() < ALIKE
 
 
-def test_where_states_are_lacking_it_begins_behind_that(random: Bench) -> None:
-    """The text before is none of its."""
-    cache = random.fed(TEXT[:41], random.states[30:40])
+def test_cache_begins_after_missing_states(random: HeadFixture) -> None:
+    cache = random.cache_with(TEXT[:41], random.states[30:40])
     for first, end in ((30, 41), (55, 61)):  # and once more, further on
         if first > 30:
             cache.feed(TEXT[:end], random.states[first : end - 1])
-        rows = behind(cache, TEXT[:end])
-        fresh = random.fed(TEXT[first:end], random.states[first : end - 1])
-        assert np.abs(rows - behind(fresh, TEXT[first:end])).max() < ALIKE
+        rows = rows_after(cache, TEXT[:end])
+        fresh = random.cache_with(TEXT[first:end], random.states[first : end - 1])
+        assert np.abs(rows - rows_after(fresh, TEXT[first:end])).max() < ALIKE
 
 
-def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(random: Bench) -> None:
-    """The state of the last shared token is the one that is needed next, and is not told again."""
-    cache = random.fed(TEXT[:60], random.states[:59])
-    behind(cache, TEXT[:60])
+def test_other_text_keeps_the_common_prefix(random: HeadFixture) -> None:
+    """The state of the last common token is needed next, and is not given again."""
+    cache = random.cache_with(TEXT[:60], random.states[:59])
+    rows_after(cache, TEXT[:60])
     other = [*TEXT[:40], *TEXT[100:110]]
     cache.begin(other)
     assert cache.tokens == TEXT[:40]
     # Any states do: the target would have read 40 to 48.
     cache.feed(other, random.states[100:109])
     states = np.concatenate([random.states[:40], random.states[100:109]])
-    assert np.abs(behind(cache, other) - behind(random.fed(other, states), other)).max() < ALIKE
+    assert (
+        np.abs(rows_after(cache, other) - rows_after(random.cache_with(other, states), other)).max()
+        < ALIKE
+    )
     cache.begin(TEXT[120:130])
     assert cache.tokens == []
 
@@ -191,19 +196,19 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(random: Bench) ->
 
 
 @of_serial
-def test_a_token_is_read_with_the_targets_state_of_the_one_before(lens: Bench) -> None:
-    """A lens says behind a token what the target said of that token."""
-    cache = lens.fed(TEXT, lens.states[:-1])
+def test_token_is_read_with_the_state_of_the_one_before(lens: HeadFixture) -> None:
+    """A lens gives the target's row for the token before."""
+    cache = lens.cache_with(TEXT, lens.states[:-1])
     assert cache.tokens == TEXT[:1], "of the first token there is no pair"
     rows = cache.extend(TEXT[1:], 19)
-    assert np.abs(rows - lens.said[-20:-1]).max() < lens.noise
+    assert np.abs(rows - lens.expected[-20:-1]).max() < lens.noise
     assert not np.allclose(rows[:-1], rows[1:], atol=1.0), "places differ"
 
 
 @of_serial
-def test_behind_what_is_drafted_the_state_is_the_heads_own(lens: Bench) -> None:
-    """Which a lens passes on as it is."""
-    cache, expected = lens.fed(TEXT, lens.states[:-1]), lens.said[-2]
+def test_drafted_tokens_use_the_heads_own_state(lens: HeadFixture) -> None:
+    """A lens passes its state through."""
+    cache, expected = lens.cache_with(TEXT, lens.states[:-1]), lens.expected[-2]
     assert np.abs(cache.extend(TEXT[1:])[0] - expected).max() < lens.noise
     for token in (5, 8, 3):
         assert np.abs(cache.extend([token])[0] - expected).max() < lens.noise
@@ -212,10 +217,13 @@ def test_behind_what_is_drafted_the_state_is_the_heads_own(lens: Bench) -> None:
     assert np.abs(cache.extend([8])[0] - expected).max() < lens.noise
 
 
-def test_states_of_every_token_come_beside_few_logits(tmp_path: Path) -> None:
-    """Of a prompt as well, whatever the size of the pass."""
-    with Model(mtp.glm(tmp_path / "glm.gguf"), OPTIONS, mtp=True) as model:
-        whole, single = Context(model, OPTIONS), Context(model, OPTIONS)
+def test_states_of_all_tokens_with_few_logits(tmp_path: Path) -> None:
+    """Also of a prompt, in passes of any size."""
+    with (
+        Model(mtp.glm(tmp_path / "glm.gguf"), OPTIONS, mtp=True) as model,
+        closing(Context(model, OPTIONS)) as whole,
+        closing(Context(model, OPTIONS)) as single,
+    ):
         for context in (whole, single):
             context.request_hidden((NEXTN,))
         whole.collect_inputs()
@@ -225,16 +233,15 @@ def test_states_of_every_token_come_beside_few_logits(tmp_path: Path) -> None:
         for token, state in zip(TEXT[:5], states, strict=False):
             single.extend([token])
             assert np.abs(single.hidden(1)[NEXTN][0] - state).max() < ALIKE
-        whole.close()
-        single.close()
 
 
-def test_a_model_without_such_a_graph_is_refused(target_path: Path) -> None:
-    with Model(target_path, OPTIONS) as model:
-        context = Context(model, OPTIONS)
-        with pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"):
-            context.request_hidden((NEXTN,))
-        context.close()
+def test_model_without_mtp_states_is_refused(target_path: Path) -> None:
+    with (
+        Model(target_path, OPTIONS) as model,
+        closing(Context(model, OPTIONS)) as context,
+        pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"),
+    ):
+        context.request_hidden((NEXTN,))
 
 
 # Blocks.
@@ -242,8 +249,8 @@ def test_a_model_without_such_a_graph_is_refused(target_path: Path) -> None:
 
 @of_blocks
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_a_block_is_as_long_as_it_was_trained_at_most(random: Bench, kind: str, count: int) -> None:
-    cache = random.fed(TEXT[:21], random.states[:20])
+def test_block_is_at_most_as_long_as_trained(random: HeadFixture, kind: str, count: int) -> None:
+    cache = random.cache_with(TEXT[:21], random.states[:20])
     most = 5 if kind == "dspark" else 4  # a row of the last token drafts as well
     assert cache.most == most
     whole = cache.draft(TEXT[20], most).copy()
@@ -257,8 +264,8 @@ def test_a_block_is_as_long_as_it_was_trained_at_most(random: Bench, kind: str, 
 
 
 @of_blocks
-def test_measuring_and_stopping_leave_nothing_behind(random: Bench) -> None:
-    cache = random.fed(TEXT[:30], random.states[:29])
+def test_calibration_and_cancelling_change_nothing(random: HeadFixture) -> None:
+    cache = random.cache_with(TEXT[:30], random.states[:29])
     before = cache.draft(TEXT[29], 4).copy()
     for count in (1, 4, 60):
         assert cache.extend(cache.filler(count), count).shape[0] == count
@@ -269,6 +276,6 @@ def test_measuring_and_stopping_leave_nothing_behind(random: Bench) -> None:
     with pytest.raises(Cancelled):
         cache.draft(TEXT[39], 4)
     cache.resume()
-    fresh = random.fed(TEXT[:40], random.states[:39])
+    fresh = random.cache_with(TEXT[:40], random.states[:39])
     assert np.abs(cache.draft(TEXT[39], 4) - fresh.draft(TEXT[39], 4)).max() < ALIKE
     assert cache.tokens == TEXT[:39]

@@ -1,4 +1,4 @@
-"""Hidden rows: those of the pass's logits, whatever its shape."""
+"""Hidden rows of passes of any shape."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.support import ggufs
 from tests.support.gguf_files import gguf_file
 
 TOKENS = list(range(300, 340))
+Matrix = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module", params=["embedded", "tiny"])
@@ -40,21 +41,21 @@ def model(path: Path) -> Iterator[Model]:
         yield opened
 
 
-def weights(path: Path, *names: str) -> npt.NDArray[np.float32]:
-    """The first of these tensors that there is: the output matrix may be that of the embeddings."""
+def weights(path: Path, *names: str) -> Matrix:
+    """The first existing tensor: the output matrix may be that of the embeddings."""
     tensors: dict[str, Any] = {tensor.name: tensor for tensor in gguf_file(path).tensors}
     found = next(tensors[name] for name in names if name in tensors)
-    matrix: npt.NDArray[np.float32] = dequantize(found.data, found.tensor_type)
+    matrix: Matrix = dequantize(found.data, found.tensor_type)
     return matrix
 
 
 @pytest.fixture(scope="module")
-def embeddings(path: Path) -> npt.NDArray[np.float32]:
+def embeddings(path: Path) -> Matrix:
     return weights(path, "token_embd.weight")
 
 
 @pytest.fixture(scope="module")
-def output(path: Path) -> npt.NDArray[np.float32]:
+def output(path: Path) -> Matrix:
     return weights(path, "output.weight", "token_embd.weight")
 
 
@@ -72,9 +73,7 @@ def agree(a: Rows, b: Rows, tolerance: float) -> bool:
     return a.shape == b.shape and float(np.abs(a - b).max()) < tolerance
 
 
-def test_final_rows_make_the_logits_of_a_tree(
-    context: Context, model: Model, output: npt.NDArray[np.float32]
-) -> None:
+def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, output: Matrix) -> None:
     context.request_hidden((model.layers,))
     context.extend(TOKENS[:-3])
     tree = a_tree()
@@ -86,9 +85,7 @@ def test_final_rows_make_the_logits_of_a_tree(
     assert agree(context.hidden(2)[model.layers] @ output.T, again, NOISE)
 
 
-def test_what_goes_into_the_first_layer_are_the_embeddings(
-    context: Context, model: Model, embeddings: npt.NDArray[np.float32]
-) -> None:
+def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings: Matrix) -> None:
     context.request_hidden((0, 1, model.layers - 1))
     context.extend(TOKENS[:-3])
     tree = a_tree()
@@ -100,7 +97,7 @@ def test_what_goes_into_the_first_layer_are_the_embeddings(
     assert not agree(found[1], found[0], 1e-2)
 
 
-def test_layer_rows_of_a_node_are_those_of_its_path(context: Context, model: Model) -> None:
+def test_rows_of_a_node_depend_on_its_path(context: Context, model: Model) -> None:
     tree = a_tree()
     layers = tuple(range(model.layers + 1))
     context.request_hidden(layers)
@@ -118,10 +115,8 @@ def test_layer_rows_of_a_node_are_those_of_its_path(context: Context, model: Mod
             assert agree(found[layer][node + 1 : node + 2], alone[layer], 0.05 * scale), layer
 
 
-def test_long_prompts_make_no_more_rows_than_there_is_room_for(
-    context: Context, model: Model, output: npt.NDArray[np.float32]
-) -> None:
-    """With final states every token of a pass is an output; too many, and llama.cpp aborts."""
+def test_long_prompts_are_read_in_chunks(context: Context, model: Model, output: Matrix) -> None:
+    """With final states every token is an output, and too many make llama.cpp abort."""
     context.request_hidden((0, model.layers))
     long = (TOKENS * 10)[:300]  # three chunks
     seen: list[tuple[int, int]] = []
@@ -137,7 +132,7 @@ def test_long_prompts_make_no_more_rows_than_there_is_room_for(
     assert agree(context.extend(long, 3).copy(), rows, NOISE)
 
 
-def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_path: Path) -> None:
+def test_architecture_without_layer_inputs(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     output = weights(path, "output.weight", "token_embd.weight")
     with Model(path, ModelOptions()) as model:

@@ -1,4 +1,4 @@
-"""JSON schemas: what an answer may be, and what is refused."""
+"""JSON schemas: accepted and rejected answers, and refused schemas."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ),
     ],
 )
-def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]) -> None:
+def test_accepted_and_rejected_answers(
+    vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]
+) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
     assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
@@ -112,9 +114,7 @@ def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: l
         ({"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(400)}}, "large"),
     ],
 )
-def test_refusals_name_the_cause_in_one_sentence(
-    vocabulary: Vocabulary, schema: Any, names: str
-) -> None:
+def test_refusals_name_the_cause(vocabulary: Vocabulary, schema: Any, names: str) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*$") as caught:
         Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     assert names in str(caught.value)
@@ -122,7 +122,7 @@ def test_refusals_name_the_cause_in_one_sentence(
 
 
 def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
-    """Two that are below 64-bit integers once ended the process, with a signal."""
+    """Two bounds below 64-bit integers once crashed the process."""
     schema = {"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}
     for between in (" ", " // why\n"):
         with pytest.raises(UsageError, match="bound -1"):
@@ -132,13 +132,13 @@ def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
     assert not lets_through(vocabulary, small, "5")
 
 
-def test_schemas_without_end_are_refused() -> None:
+def test_too_deep_and_truncated_schemas_are_refused() -> None:
     for text in ("[" * 100_000, '{"items":' * 900 + "{}" + "}" * 900, '{"a": '):
         with pytest.raises(UsageError):
-            Grammar.from_schema(None, parse_schema(text))  # type: ignore[arg-type]  # never asked
+            Grammar.from_schema(None, parse_schema(text))  # type: ignore[arg-type]  # not used
 
 
-def test_an_object_has_the_properties_that_are_named() -> None:
+def test_objects_are_closed_by_default() -> None:
     named = {"type": "object", "properties": {"a": {}}}
     closed = {**named, "additionalProperties": False}
     assert intended(named) == closed
@@ -151,8 +151,8 @@ def test_an_object_has_the_properties_that_are_named() -> None:
         assert intended(both) == both
 
 
-def test_all_of_one_or_of_several_objects_is_an_object_too() -> None:
-    """As pydantic writes a field with a default, and what inherits."""
+def test_all_of_objects_is_merged() -> None:
+    """As pydantic writes fields with defaults, and inheritance."""
     parts = [{"type": "object", "properties": {name: {}}, "required": [name]} for name in "ab"]
     whole = {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
     closed = {**whole, "additionalProperties": False}
@@ -167,7 +167,7 @@ def test_all_of_one_or_of_several_objects_is_an_object_too() -> None:
     assert intended(single)["additionalProperties"] is False
 
 
-def test_one_of_what_references_name_is_told_apart(vocabulary: Vocabulary) -> None:
+def test_one_of_references_must_be_disjoint(vocabulary: Vocabulary) -> None:
     place = {"$ref": "#/$defs/place"}
     schema = {"oneOf": [{"type": "integer"}, place], "$defs": {"place": {"type": "array"}}}
     Grammar.from_schema(vocabulary, schema)
@@ -176,7 +176,7 @@ def test_one_of_what_references_name_is_told_apart(vocabulary: Vocabulary) -> No
         Grammar.from_schema(vocabulary, schema)
 
 
-def test_tools_keep_what_can_be_enforced() -> None:
+def test_make_enforceable_drops_unsupported_keywords() -> None:
     kept = {
         "type": "object",
         "properties": {"a": {"type": "string"}},
@@ -197,9 +197,8 @@ def test_tools_keep_what_can_be_enforced() -> None:
         assert make_enforceable({"type": "object", **odd})[0]["type"] == "object"
 
 
-def test_the_official_suite(vocabulary: Vocabulary) -> None:
-    """Valid answers may come and invalid ones may not; what masks alone lead to is valid."""
-    told: Counter[str] = Counter()
+def test_official_suite(vocabulary: Vocabulary) -> None:
+    counts: Counter[str] = Counter()
     wrong: list[tuple[Any, Any]] = []
     walked = 0
     for number, (schema, valid, invalid) in enumerate(suite()):
@@ -209,15 +208,15 @@ def test_the_official_suite(vocabulary: Vocabulary) -> None:
             grammar = Grammar.from_schema(vocabulary, text)
         except UsageError as error:
             wrong += [(schema, str(error))] if "'" not in str(error) and valid else []
-            told["refused" if valid else "right"] += count
+            counts["refused" if valid else "right"] += count
             continue
-        told["right"] += count
+        counts["right"] += count
         wrong += [(schema, one) for one in valid if not allows_value(vocabulary, grammar, one)]
         wrong += [(schema, one) for one in invalid if allows_value(vocabulary, grammar, one)]
-        said = walk(vocabulary, grammar, number)
-        if said is not None and r"\\p{" not in json.dumps(schema):  # which the judge cannot read
-            jsonschema.Draft202012Validator(schema).validate(json.loads(said))
+        answer = walk(vocabulary, grammar, number)
+        if answer is not None and r"\\p{" not in json.dumps(schema):  # which the judge cannot read
+            jsonschema.Draft202012Validator(schema).validate(json.loads(answer))
             walked += 1
     assert wrong == []
-    assert told["right"] / told.total() > 0.8
+    assert counts["right"] / counts.total() > 0.8
     assert walked > 100

@@ -1,6 +1,6 @@
-"""localspec's own CPU kernels: used where all is well, and done without, in a sentence, where not.
+"""localspec's CPU kernels, and the fallback to llama.cpp's with a reason.
 
-Each fault is forced on a copy of the package, whose library is damaged, and seen from outside.
+Faults are tested in a copy of the package with a damaged library.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ GREEDY = SamplingParams(temperature=0.0)
 STORY = "Once upon a time there was a fox."
 
 
-class Copy:
-    """A copy of the package, with folders of its own, and what `localspec run` says there."""
+class PackageCopy:
+    """A copy of the package in its own folder, which runs `localspec run`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,13 +54,13 @@ class Copy:
         self.original = self.library.read_bytes()
 
     def change(self, change: Callable[[bytes], bytes] | None) -> None:
-        """Replace the library; None takes it away."""
+        """Replace the library; None removes it."""
         self.library.unlink(missing_ok=True)
         if change is not None:
             self.library.write_bytes(change(self.original))
 
     def run(self, *arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
-        """Answer and figures."""
+        """The answer and its statistics."""
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "localspec", "run", STORY, "--raw", "--temp", "0"),
@@ -73,25 +73,25 @@ class Copy:
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
-        told = json.loads(done.stdout)
-        return told["text"], told["stats"]
+        report = json.loads(done.stdout)
+        return report["text"], report["stats"]
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> PackageCopy:
     if not library_path().is_file():
         pytest.skip(f"{library_path()} was not built, see docs/install.md")
-    return Copy(tmp_path_factory.mktemp("copy"))
+    return PackageCopy(tmp_path_factory.mktemp("copy"))
 
 
-def of_another_version(library: bytes) -> bytes:
+def other_version(library: bytes) -> bytes:
     here = f"llama-cpp-python {llama_cpp.__version__}".encode()
     assert here in library
     return library.replace(here, here[:-1] + b"x")
 
 
-def wrong(library: bytes) -> bytes:
-    """One value of the table of IQ4_NL, as bytes or moved up by 128, is another one."""
+def wrong_table(library: bytes) -> bytes:
+    """Change one value of the table of IQ4_NL, stored as bytes or with an offset of 128."""
     table = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
     for moved in (0, 128):
         right = bytes((value + moved) % 256 for value in table)
@@ -100,7 +100,7 @@ def wrong(library: bytes) -> bytes:
     raise AssertionError("the library has no table of IQ4_NL")
 
 
-def test_they_are_used_and_told(copy: Copy) -> None:
+def test_kernels_are_used_and_reported(copy: PackageCopy) -> None:
     copy.change(lambda library: library)
     text, stats = copy.run()
     assert stats["kernels"].startswith("localspec's, ")
@@ -117,16 +117,16 @@ def test_they_are_used_and_told(copy: Copy) -> None:
         (None, "they were not built: install a C++ compiler, then reinstall localspec"),
         (lambda library: b"", "cannot be loaded"),
         (lambda library: library[: len(library) // 2], "reinstall localspec"),
-        (of_another_version, "they were built for llama-cpp-python"),
-        (wrong, "their self-test failed: MUL_MAT over IQ4_NL with n = 65 is wrong in row"),
+        (other_version, "they were built for llama-cpp-python"),
+        (
+            wrong_table,
+            "their self-test failed: MUL_MAT over IQ4_NL with n = 65 is wrong in row",
+        ),
     ],
-    ids=["missing", "empty", "truncated", "another version", "wrong"],
+    ids=["missing", "empty", "truncated", "another version", "wrong_table"],
 )
-def test_without_a_sound_library_all_is_as_llama_cpp_comes(
-    copy: Copy,
-    tmp_path: Path,
-    change: Callable[[bytes], bytes] | None,
-    words: str,
+def test_fallback_without_a_valid_library(
+    copy: PackageCopy, tmp_path: Path, change: Callable[[bytes], bytes] | None, words: str
 ) -> None:
     copy.change(change)
     text, stats = copy.run(LOCALSPEC_HOME=str(tmp_path))
@@ -136,22 +136,22 @@ def test_without_a_sound_library_all_is_as_llama_cpp_comes(
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("value", "words"),
     [
         ("off", "the option kernels is off"),
         ("neon-dotprod" if sys.platform != "darwin" else "avx2", "asks for "),
     ],
 )
-def test_what_the_variable_says_holds(copy: Copy, said: str, words: str) -> None:
+def test_environment_variable_selects_kernels(copy: PackageCopy, value: str, words: str) -> None:
     if os.uname().machine in ("aarch64", "arm64"):
-        said = said.replace("neon-dotprod", "avx2")
+        value = value.replace("neon-dotprod", "avx2")
     copy.change(lambda library: library)
-    _, stats = copy.run(LOCALSPEC_KERNELS=said)
+    _, stats = copy.run(LOCALSPEC_KERNELS=value)
     assert stats["kernels"].startswith("llama.cpp's: ")
     assert words in stats["kernels"]
 
 
-def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy) -> None:
+def test_all_instruction_sets_give_the_same_answer(copy: PackageCopy) -> None:
     copy.change(lambda library: library)
     found = {name: copy.run(LOCALSPEC_KERNELS=name) for name in supported(load(library_path()))}
     assert found
@@ -160,7 +160,7 @@ def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy
     assert len({text for text, _ in found.values()}) == 1
 
 
-def test_one_process_has_models_with_and_without(kernels: None) -> None:
+def test_models_with_and_without_kernels_in_one_process(kernels: None) -> None:
     before = decided.taken_count()
     with localspec.load(context=256, threads=1, kernels="off") as stock:
         assert decided.taken_count() == before
@@ -177,7 +177,7 @@ def test_one_process_has_models_with_and_without(kernels: None) -> None:
                 }
                 assert len(words) == 1
             tokens = ours.tokenize(STORY)
-            # The same model, computed by others: close, and not the same numbers.
+            # Different kernels give close, but not equal numbers.
             rows = [engine.logits(tokens) for engine in (stock, ours)]
             assert 0.0 < abs(rows[0] - rows[1]).max() < 2.0
             identities = [
@@ -186,15 +186,15 @@ def test_one_process_has_models_with_and_without(kernels: None) -> None:
             assert identities[0] == ["stock"] != identities[1]
 
 
-def test_layers_on_a_device_do_not_exclude_them(kernels: None, target_path: Path) -> None:
+def test_kernels_with_layers_on_a_device(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as model:
         assert model.kernels.in_use
 
 
-def test_a_restored_state_has_the_order_of_its_positions(
+def test_restored_state_is_in_the_order_of_positions(
     kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After trees cells are out of order, and a state keeps them so; the next row is the same."""
+    """After trees, cells are out of order, also in a state; the next row is the same."""
     options = ModelOptions(context=256, threads=1)
 
     with Model(target_path, options) as model:
@@ -227,14 +227,12 @@ def test_a_restored_state_has_the_order_of_its_positions(
         assert not np.array_equal(restored(), plain), "here the order of cells makes a difference"
 
 
-def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Path) -> None:
+def test_reason_without_any_weights(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(), vocabulary_only=True) as model:
         assert model.kernels.why_not == "its weights stay as they are in the file"
 
 
-def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
-    kernels: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crashed_or_hanging_self_test_fails(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def runs(program: str) -> str:
         command = [sys.executable, "-c", program]
         monkeypatch.setattr(child_process, "command", lambda *_: command)
@@ -252,8 +250,8 @@ def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
         assert decided._start().why_not == why
 
 
-def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernels: None) -> None:
-    """llama.cpp's own layout, whose rows depend on how many share a pass."""
+def test_self_test_detects_varying_bits(kernels: None) -> None:
+    """Rows of llama.cpp's layout depend on the size of the pass."""
     layouts = ggml.cpu_weight_buffers()
     with Backend(1) as backend:
         assert SelfTest(backend, layouts[BUFFER], (1, 4, 8)).first_fault() is None
@@ -263,7 +261,7 @@ def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernel
     assert "gives other bits than with n = 8" in fault
 
 
-IN_USUAL_PAGES = """
+HUGE_PAGES_PROGRAM = """
 import ctypes, mmap, sys, threading, time
 from pathlib import Path
 import localspec
@@ -301,9 +299,9 @@ with localspec.load(draft=None, options=localspec.ModelOptions(context=256)) as 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages of Linux")
-def test_weights_move_into_huge_pages_while_nothing_is_computed(kernels: None) -> None:
+def test_idle_thread_moves_weights_into_huge_pages(kernels: None) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_USUAL_PAGES], capture_output=True, text=True, check=False
+        [sys.executable, "-c", HUGE_PAGES_PROGRAM], capture_output=True, text=True, check=False
     )
     if "cannot collapse" in done.stderr:
         pytest.skip(done.stderr)

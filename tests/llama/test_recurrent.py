@@ -1,10 +1,11 @@
-"""Memories that cannot be cut back token by token: by snapshot if there is one."""
+"""Recurrent memories, which are restored from snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -18,8 +19,10 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from tests.support import ggufs, inside
+from tests.support.patches import record_calls
 
 NOISE = 0.02
+AB = "root ::= [ab]{200}"
 MAKERS = {"mamba": ggufs.tiny_mamba, "hybrid": ggufs.tiny_hybrid}
 
 
@@ -33,16 +36,15 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def contexts(path: Path) -> Iterator[tuple[Context, Context]]:
     """The context under test and one to compare with."""
     options = ModelOptions(context=512)
-    with Model(path, options) as model:
-        tested, reference = Context(model, options), Context(model, options)
+    with (
+        Model(path, options) as model,
+        closing(Context(model, options)) as tested,
+        closing(Context(model, options)) as reference,
+    ):
         yield tested, reference
-        tested.close()
-        reference.close()
 
 
-def test_drafts_are_rolled_back_to_what_a_fresh_cache_gives(
-    contexts: tuple[Context, Context],
-) -> None:
+def test_drafts_are_rolled_back(contexts: tuple[Context, Context]) -> None:
     tested, reference = contexts
     target, rng = LlamaTarget(tested), np.random.default_rng(3)
     committed = [int(t) for t in rng.integers(5, 8000, 12)]
@@ -62,10 +64,8 @@ def test_drafts_are_rolled_back_to_what_a_fresh_cache_gives(
 
 
 @pytest.mark.parametrize("left", [7, 38])
-def test_cutting_back_further_than_anything_saved_starts_anew(
-    left: int, contexts: tuple[Context, Context]
-) -> None:
-    """Snapshots are of one pass only: llama.cpp would say yes to 38, and leave a wrong state."""
+def test_truncation_before_the_snapshot(left: int, contexts: tuple[Context, Context]) -> None:
+    """Snapshots cover one pass: llama.cpp would accept 38, and leave a wrong state."""
     tested, reference = contexts
     tokens = list(range(100, 140))
     for token in tokens:
@@ -77,78 +77,57 @@ def test_cutting_back_further_than_anything_saved_starts_anew(
     assert np.abs(row - reference.extend([*tokens[:left], 500])[-1]).max() < NOISE
 
 
-def test_greedy_answers_are_those_of_plain_decoding(path: Path) -> None:
-    """The model drafts for itself, so that drafts get accepted, and few letters make repeats."""
-    greedy, letters = SamplingParams(temperature=0), "root ::= [ab]{200}"
+def test_greedy_answers_equal_plain_decoding(path: Path) -> None:
+    """The model drafts for itself, and few letters repeat, so that drafts are accepted."""
+    greedy = SamplingParams(temperature=0)
     with localspec.load(path, draft=path, options=ModelOptions(context=512)) as engine:
-
-        def answer(drafter: str) -> localspec.Completion:
-            drafting = Drafting(drafter=drafter)
-            return engine.generate(
-                "a b a b", max_tokens=40, sampling=greedy, grammar=letters, drafting=drafting
-            )
-
-        plain = answer("none")
+        answer = partial(engine.generate, "a b a b", max_tokens=40, sampling=greedy, grammar=AB)
+        plain = answer(drafting=Drafting(drafter="none"))
         for drafter in ("ngram", "model", "cascade", "ngram+model"):
-            drafted = answer(drafter)
+            drafted = answer(drafting=Drafting(drafter=drafter))
             assert drafted.text == plain.text
             assert drafted.stats.accepted > 0
 
 
-def test_without_snapshots_nothing_is_drafted_unless_asked_for(tmp_path: Path) -> None:
+def test_without_snapshots_only_named_drafters_draft(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     with localspec.load(path, options=ModelOptions(context=512)) as engine:
-        stats = engine.generate(
-            "a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}"
-        ).stats
+        answer = partial(engine.generate, "a b a b a b a b", max_tokens=20, grammar=AB)
+        stats = answer().stats
         assert stats.drafted == 0
         assert any("cannot be cut back" in reason for reason in stats.reasons)
-        drafting = Drafting(drafter="ngram", depth=4)
-        stats = engine.generate(
-            "a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}", drafting=drafting
-        ).stats
-        assert stats.drafted > 0
+        assert answer(drafting=Drafting(drafter="ngram", depth=4)).stats.drafted > 0
 
 
-class Counted:
-    """What saving states and reading tokens cost.
-
-    Attributes:
-        saved: bytes of each state that was copied.
-        read: tokens decoded.
-    """
+class CostCounter:
+    """Sizes of copied states in bytes, and the number of decoded tokens."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.saved: list[int] = []
         self.read = 0
+        inside.before_each_pass(patch, self._count)
+        names = ("llama_state_seq_get_data", "llama_state_seq_get_data_ext")
+        self._saves = [record_calls(patch, llama_cpp, name) for name in names]
 
-        def count(_: object, batch: llama_cpp.llama_batch) -> None:
-            self.read += int(batch.n_tokens)
+    @property
+    def saved(self) -> list[int]:
+        return [int(arguments[2]) for calls in self._saves for arguments in calls]
 
-        inside.before_each_pass(patch, count)
-        for name in ("llama_state_seq_get_data", "llama_state_seq_get_data_ext"):
-            patch.setattr(llama_cpp, name, self._counting(getattr(llama_cpp, name)))
-
-    def _counting(self, save: Callable[..., int]) -> Callable[..., int]:
-        def counted(*arguments: Any) -> int:
-            self.saved.append(int(arguments[2]))
-            return save(*arguments)
-
-        return counted
+    def _count(self, _: object, batch: llama_cpp.llama_batch) -> None:
+        self.read += int(batch.n_tokens)
 
 
 @pytest.mark.parametrize("depth", [4, 20])
-def test_draft_model_goes_back_without_reading_its_text_again(
+def test_truncation_to_checkpoints_reads_little(
     depth: int, contexts: tuple[Context, Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As drafters use it: a checkpoint after each token, and at last some of them are dropped."""
+    """As drafters use it: a checkpoint after each token, then some tokens are dropped."""
     tested, reference = contexts
     rng = np.random.default_rng(depth)
     committed = [int(token) for token in rng.integers(5, 8000, 200)]
     tested.extend(committed[:-1])
     steps, drafted = 10, 0
     with monkeypatch.context() as patch:
-        counted = Counted(patch)
+        counted = CostCounter(patch)
         for _ in range(steps):
             drafts = [int(token) for token in rng.integers(5, 8000, depth)]
             unread = committed[len(tested.tokens) :]
@@ -162,7 +141,7 @@ def test_draft_model_goes_back_without_reading_its_text_again(
             tested.truncate(min(len(tested.tokens), len(committed) - 1))
             assert tested.tokens == committed[: len(tested.tokens)]
         assert len(counted.saved) <= steps * (1 + depth // 8)
-        assert counted.read < 3 * drafted + 2 * steps, "and not 200 tokens a step"
+        assert counted.read < 3 * drafted + 2 * steps, "not 200 tokens per step"
     row = tested.extend(committed[len(tested.tokens) :])[-1]
     assert np.abs(row - reference.extend(committed)[-1]).max() < NOISE
 
@@ -171,7 +150,7 @@ def test_saved_state_does_not_grow_with_the_text(
     contexts: tuple[Context, Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tested, _ = contexts
-    counted = Counted(monkeypatch)
+    counted = CostCounter(monkeypatch)
     for length in (10, 300):
         tested.extend(list(range(100, 100 + length)))
         tested.checkpoint()

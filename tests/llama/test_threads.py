@@ -1,9 +1,10 @@
-"""Thread counts: which there are, moved between passes; and prompts in chunks as somebody says."""
+"""Thread options, chunks of watched prompts, and the load of other processes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ from localspec.llama.options import MIN_CHUNK, thread_count
 from localspec.llama.other_processes import OtherProcesses
 
 NOISE = 0.3
-"""As in test_context."""
+"""As in tests/llama/conftest.py."""
 
 
-class Watch:
-    """Wants the smallest chunks, and keeps what it is told."""
+class SmallChunksWatch:
+    """Requests the smallest chunks, and records passes."""
 
     def __init__(self) -> None:
         self.passes: list[tuple[int, int]] = []
@@ -36,18 +37,16 @@ class Watch:
 @pytest.fixture(scope="module")
 def context(draft_path: Path) -> Iterator[Context]:
     options = ModelOptions(context=512)
-    with Model(draft_path, options) as model:
-        opened = Context(model, options)
+    with Model(draft_path, options) as model, closing(Context(model, options)) as opened:
         yield opened
-        opened.close()
 
 
-def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Context) -> None:
+def test_watched_prompt_is_read_in_chunks(context: Context) -> None:
     tokens = context.filler(MIN_CHUNK * 3 + 20)
     context.clear()
     whole = context.extend(tokens)[-1].copy()
     context.clear()
-    context.watch = watch = Watch()
+    context.watch = watch = SmallChunksWatch()
     try:
         parts = context.extend(tokens)[-1]
         assert watch.passes == [(64, 0), (64, 64), (84, 128)], "a short rest joins the last chunk"
@@ -55,7 +54,7 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
         context.extend([5])
         assert watch.passes[-1] == (1, len(tokens))
         rows = context.extend(tokens[: MIN_CHUNK + 1], MIN_CHUNK + 1)
-        assert len(rows) == MIN_CHUNK + 1, "all of them are wanted, so they stay together"
+        assert len(rows) == MIN_CHUNK + 1, "passes with several outputs are not split"
     finally:
         context.watch = None
 
@@ -63,19 +62,17 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
 @pytest.mark.parametrize(
     ("text", "count"), [("2", 2), (" auto", "auto"), ("-1", "auto"), ("-2", -2), ("x", "x")]
 )
-def test_threads_as_people_write_them(text: str, count: int | str) -> None:
+def test_thread_count_is_parsed(text: str, count: int | str) -> None:
     assert thread_count(text) == count
 
 
 @pytest.mark.parametrize("threads", [0, -1, "x", "2"])
-def test_no_such_number_of_threads(threads: int | str) -> None:
+def test_invalid_thread_count_is_refused(threads: int | str) -> None:
     with pytest.raises(UsageError, match=r"Give 1 to 512, or auto\."):
         ModelOptions(threads=threads)
 
 
-def test_the_waits_of_openmp_are_shortened_for_this_process_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_openmp_waits_are_shortened_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(openmp.NAME, raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     openmp.shorten_waits()
@@ -85,40 +82,38 @@ def test_the_waits_of_openmp_are_shortened_for_this_process_alone(
     monkeypatch.setenv(openmp.NAME, "7")
     openmp.shorten_waits()
     openmp.restore()
-    assert os.environ[openmp.NAME] == "7", "somebody's own is left alone"
+    assert os.environ[openmp.NAME] == "7", "a value of the user is kept"
 
 
-# What others use of the machine, from readings of its cores.
+# Load of other processes, from readings of the cores.
 
 
 @pytest.mark.parametrize(
     ("worked", "own", "found"),
     [(0.0, 0.0, 0.0), (2.0, 1.0, 1.0), (1.0, 1.05, 0.0), (None, 0.0, None)],
 )
-def test_what_is_not_ours_is_of_others(
-    worked: float | None, own: float, found: float | None
-) -> None:
+def test_load_of_other_processes(worked: float | None, own: float, found: float | None) -> None:
     work: Iterator[float | None] = iter([500.0, None if worked is None else 500.0 + worked])
     ours, clock = iter([10.0, 10.0 + own]), iter([0.0, 1.0])
     others = OtherProcesses(lambda: next(work), lambda: next(ours), lambda: next(clock))
     assert others() == (None if found is None else pytest.approx(found))
 
 
-def test_the_system_is_asked_now_and_then_only() -> None:
-    asked = 0
+def test_system_is_read_rarely() -> None:
+    reads = 0
 
     def work() -> float:
-        nonlocal asked
-        asked += 1
+        nonlocal reads
+        reads += 1
         return 0.0
 
     others = OtherProcesses(work, clock=lambda: 0.1)
     for _ in range(10):
         others()
-    assert asked == 1
+    assert reads == 1
 
 
-def test_this_system_tells_what_can_be() -> None:
+def test_load_on_this_system() -> None:
     time = iter([0.0, 1e12])
     found = OtherProcesses(clock=lambda: next(time))()
     assert found is None or found >= 0.0

@@ -1,4 +1,4 @@
-"""Unknown files and kernels are tried in child processes, which end when we say so."""
+"""Trials of unknown files and kernels in child processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from localspec.llama.context import Context
 from localspec.llama.crash_test import require_survivable
 from localspec.llama.model import Model
 from tests.support.ggufs import aborting_llama, tiny_llama
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
-WAITS = "import threading; threading.Event().wait()"
-HAS_A_CHILD = """
+HANGING = "import threading; threading.Event().wait()"
+WITH_CHILD = """
 import os, pathlib, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
 place = pathlib.Path(sys.argv[1])
@@ -33,16 +34,16 @@ child.wait()
 """
 
 
-def runs(monkeypatch: pytest.MonkeyPatch, program: str) -> list[str]:
-    """Children run this instead; returns the modules and trials that were asked for."""
-    asked: list[str] = []
+def replace_children(monkeypatch: pytest.MonkeyPatch, program: str) -> list[str]:
+    """Have children run this program; returns the requested modules and trials."""
+    requested: list[str] = []
 
     def command(module: str, *arguments: str) -> list[str]:
-        asked.append(arguments[0] if module == child_process.TRIAL else module)
+        requested.append(arguments[0] if module == child_process.TRIAL else module)
         return [sys.executable, "-c", program, *arguments]
 
     monkeypatch.setattr(child_process, "command", command)
-    return asked
+    return requested
 
 
 def running(pid: int) -> bool:
@@ -52,17 +53,15 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_files_of_the_current_folder_are_no_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "platform.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
     assert child_process.run("platform", limit=60.0)[0] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
-def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    runs(monkeypatch, HAS_A_CHILD)
+def test_processes_of_a_child_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_children(monkeypatch, WITH_CHILD)
     place = tmp_path / "pids"
     with pytest.raises(Cancelled):
         child_process.run("any", str(place), limit=600.0, cancelled=place.exists)
@@ -76,7 +75,7 @@ def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
-def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
+def test_amx_is_disabled_in_a_child_process() -> None:
     code = (
         "from localspec.llama import ggml, kernels\n"
         "assert kernels.disable_amx(list) == bool(ggml.cpu_weight_buffers())\n"
@@ -84,10 +83,7 @@ def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "what ggml prints is kept from the user"
-
-
-# Files.
+    assert done.stderr == "", "output of ggml is suppressed"
 
 
 @pytest.fixture(autouse=True)
@@ -101,13 +97,10 @@ def known() -> list[str]:
 
 
 def forbid_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object, **__: object) -> None:
-        raise AssertionError("it is tried again")
-
-    monkeypatch.setattr(subprocess, "Popen", none)
+    monkeypatch.setattr(subprocess, "Popen", fail_with(AssertionError("a second trial")))
 
 
-def test_a_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
+def test_aborting_file_is_refused(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     with pytest.raises(ModelInvalid) as caught:
         require_survivable(path)
@@ -115,13 +108,11 @@ def test_a_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         "bad.gguf makes llama.cpp crash (SIGABRT), tried in a separate process. The file may be "
         "damaged: download it again, or choose another model."
     )
-    # Another llama.cpp may get on with it, and so may the same one another day.
+    # Another version of llama.cpp may open it.
     assert known() == []
 
 
-def test_a_good_file_is_tried_once_and_again_when_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_valid_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_llama(tmp_path / "good.gguf")
     require_survivable(path)
     with monkeypatch.context() as patch:
@@ -134,16 +125,14 @@ def test_a_good_file_is_tried_once_and_again_when_it_changed(
 
 
 @pytest.mark.parametrize("name", [paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT])
-def test_the_embedded_pair_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_models_are_not_tried(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_children(monkeypatch)
     require_survivable(paths.embedded(name))
     assert known() == []
 
 
 @pytest.mark.parametrize("data", [None, b"", b"GGUF", b"no model at all" * 100])
-def test_a_file_that_is_refused_in_order_is_left_to_loading(
-    data: bytes | None, tmp_path: Path
-) -> None:
+def test_refusals_are_left_to_loading(data: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "refused.gguf"
     if data is not None:
         path.write_bytes(data)
@@ -151,31 +140,29 @@ def test_a_file_that_is_refused_in_order_is_left_to_loading(
     assert known() == []
 
 
-def test_it_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs(monkeypatch, WAITS)
-    asked = iter([False, False, True])
+def test_trial_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_children(monkeypatch, HANGING)
+    requested = iter([False, False, True])
     with pytest.raises(Cancelled):
-        require_survivable(tiny_llama(tmp_path / "model.gguf"), cancelled=lambda: next(asked))
+        require_survivable(tiny_llama(tmp_path / "model.gguf"), cancelled=lambda: next(requested))
     assert known() == []
 
 
-def test_file_that_makes_llama_cpp_hang_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_hanging_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(crash_test, "MIN_TIMEOUT", 0.2)
     path = tiny_llama(tmp_path / "slow.gguf")
-    kernels.status()  # whose own children are asked for before
-    asked = runs(monkeypatch, WAITS)
+    kernels.status()  # which starts children too
+    requested = replace_children(monkeypatch, HANGING)
     for _ in range(2):
         with pytest.raises(
             ModelInvalid, match=r"slow.gguf makes llama.cpp hang.*download it again"
         ):
             require_survivable(path)
-    assert asked == ["file"] * 2, "it may be the machine: tried again"
+    assert requested == ["file"] * 2, "not stored, as the machine may be the cause"
 
 
 @pytest.mark.parametrize("data", [b"\xff", b'[["a"]]'])
-def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
+def test_damaged_record_of_trials_is_ignored(data: bytes, tmp_path: Path) -> None:
     store = paths.cache_folder() / "crash_tests.json"
     store.parent.mkdir(parents=True)
     store.write_bytes(data)
@@ -183,16 +170,14 @@ def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
     assert len(known()) == 1
 
 
-def test_nothing_is_remembered_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_unwritable_home_is_tolerated(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file where the folder should be")
     require_survivable(tiny_llama(tmp_path / "model.gguf"))
     assert home.read_text() == "a file where the folder should be"
 
 
-def test_a_model_that_is_kept_off_devices_works(
-    draft_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cpu_only_model(draft_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "accelerated", lambda: True)
     options = ModelOptions(context=64)
     with Model(draft_path, options, cpu_only=True) as model:

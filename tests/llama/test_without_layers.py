@@ -1,4 +1,4 @@
-"""What a model says without some of its layers is what a file without them says."""
+"""Passes without some layers equal those of a file without them."""
 
 from __future__ import annotations
 
@@ -40,24 +40,20 @@ def chosen(model: Model, text: list[int]) -> npt.NDArray[np.int64]:
     return best
 
 
-def test_layers_left_out_are_those_of_the_file(
-    model: Model, text: list[int], tmp_path: Path
-) -> None:
+def test_layers_left_out_equal_a_file(model: Model, text: list[int], tmp_path: Path) -> None:
     path = tmp_path / "fewer.gguf"
     quantize(model.path, path, None, 1, leave_out=LEFT_OUT, name="fewer")
     with Model(path, OPTIONS) as fewer, closing(WithoutLayers(model, OPTIONS)) as passes:
         assert (fewer.layers, fewer.name) == (model.layers - len(LEFT_OUT), "fewer")
         assert fewer.metadata["general.file_type"] == model.metadata["general.file_type"]
-        said = passes.choices(text, LEFT_OUT)
-        assert (said == chosen(fewer, text)).all()
-        assert (said != chosen(model, text)).any()
-        # What was left out before is back.
+        choices = passes.choices(text, LEFT_OUT)
+        assert (choices == chosen(fewer, text)).all()
+        assert (choices != chosen(model, text)).any()
+        # Layers left out before are used again.
         assert (passes.choices(text, ()) == chosen(model, text)).all()
 
 
-def test_layers_that_change_nothing_have_no_influence(
-    draft_path: Path, tmp_path: Path, text: list[int]
-) -> None:
+def test_idle_layers_have_no_influence(draft_path: Path, tmp_path: Path, text: list[int]) -> None:
     path = tmp_path / "padded.gguf"
     scale_model(draft_path, path, ModelShape(192, 7, 512, "F16"))
     with Model(path, OPTIONS) as padded, closing(WithoutLayers(padded, OPTIONS)) as passes:

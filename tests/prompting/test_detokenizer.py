@@ -15,7 +15,7 @@ def detokenizer(pieces: list[bytes], stop: tuple[str, ...] = ()) -> Detokenizer:
     return Detokenizer(pieces.__getitem__, stop)
 
 
-def taken(text: Detokenizer, count: int) -> list[str]:
+def take_all(text: Detokenizer, count: int) -> list[str]:
     found = []
     for token in range(count):
         text.push(token)
@@ -23,30 +23,28 @@ def taken(text: Detokenizer, count: int) -> list[str]:
     return found
 
 
-def test_an_incomplete_character_at_the_end_is_replaced() -> None:
+def test_incomplete_character_at_the_end_is_replaced() -> None:
     text = detokenizer([b"a", "é".encode()[:1]])
-    assert taken(text, 2) == ["a", ""]
+    assert take_all(text, 2) == ["a", ""]
     text.finish()
     assert text.take() == "\ufffd"
     assert text.text == "a\ufffd"
 
 
-def test_the_stop_string_that_is_complete_first_ends_the_answer() -> None:
+def test_first_complete_stop_string_ends_the_answer() -> None:
     text = detokenizer([b"Once", b" upon", b" a time"], ("Once upon a time", "upon"))
     assert [text.push(0), text.push(1)] == [False, True]
     assert (text.text, text.stopped) == ("Once ", "upon")
 
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 60)), st.text(min_size=1, max_size=4))
-def test_text_ends_before_the_stop_string_however_it_is_split(
-    whole: str, cuts: list[int], stop: str
-) -> None:
+def test_text_ends_before_the_stop_string(whole: str, cuts: list[int], stop: str) -> None:
     data = whole.encode("utf-8", "replace")
     whole = data.decode()
     ends = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
     text = detokenizer(pieces, (stop,))
-    released = "".join(taken(text, len(pieces)))
+    released = "".join(take_all(text, len(pieces)))
     text.finish()
     released += text.take()
     assert released == whole.split(stop)[0] == text.text
@@ -62,15 +60,15 @@ def test_stop_strings_apply_after_a_thought(before: str, thinks: bool, size: int
     data = f"{before}\n\nYes. STOP No".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     text = Detokenizer(pieces.__getitem__, ("STOP",), thinks=thinks)
-    taken(text, len(pieces))
+    take_all(text, len(pieces))
     assert (text.text, text.stopped) == (f"{before}\n\nYes. ", "STOP")
 
 
 def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:
     text = Detokenizer([b"<thi", b"nk>STOP", b"STOP</th"].__getitem__, ("STOP",), thinks=False)
-    assert taken(text, 3) == ["<thi", "nk>STOP", "STOP</th"]
+    assert take_all(text, 3) == ["<thi", "nk>STOP", "STOP</th"]
     plain = Detokenizer([b"<this", b" STOP"].__getitem__, ("STOP",), thinks=False)
-    assert taken(plain, 2) == ["<this", " "]
+    assert take_all(plain, 2) == ["<this", " "]
 
 
 def test_a_control_token_also_ends_the_answer() -> None:

@@ -1,4 +1,4 @@
-"""Every family's template: messages are adapted to it, and users' text stays text."""
+"""Templates of model families: adapted messages, and injected special tokens."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Open]:
+def open_prompts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Open]:
     found: dict[str, Prompts] = {}
     with ExitStack() as stack:
 
-        def open_(family: Family) -> Prompts:
+        def open_family(family: Family) -> Prompts:
             if family.name not in found:
                 path = tmp_path_factory.mktemp("families") / f"{family.name}.gguf"
                 family.model(path, draft_path)
@@ -62,7 +62,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterat
                 found[family.name] = Prompts(model)
             return found[family.name]
 
-        yield open_
+        yield open_family
 
 
 def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
@@ -70,30 +70,28 @@ def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
 
 
 @families
-def test_a_system_prompt_is_rendered(family: Family, opened: Open) -> None:
-    found = text(opened(family), SYSTEM, ASK)
+def test_a_system_prompt_is_rendered(family: Family, open_prompts: Open) -> None:
+    found = text(open_prompts(family), SYSTEM, ASK)
     assert family.system in found
-    assert text(opened(family), SYSTEM, ASK, ANSWER, AGAIN).endswith(family.begins)
+    assert text(open_prompts(family), SYSTEM, ASK, ANSWER, AGAIN).endswith(family.begins)
 
 
 @pytest.mark.parametrize(
     "family",
-    [
-        family for family in FAMILIES.values() if "'type'" in family.template
-    ],  # others know texts alone
+    [family for family in FAMILIES.values() if "'type'" in family.template],  # others: only texts
     ids=lambda family: family.name,
 )
-def test_parts_of_a_content_are_rendered(family: Family, opened: Open) -> None:
+def test_parts_of_a_content_are_rendered(family: Family, open_prompts: Open) -> None:
     parts: Message = {"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "x"}]}
-    assert "V" in text(opened(family), parts)
+    assert "V" in text(open_prompts(family), parts)
 
 
 @families
-def test_calls_and_results_are_rendered(family: Family, opened: Open) -> None:
-    found = text(opened(family), ASK, call(), result("Rain."), ANSWER, AGAIN)
+def test_calls_and_results_are_rendered(family: Family, open_prompts: Open) -> None:
+    found = text(open_prompts(family), ASK, call(), result("Rain."), ANSWER, AGAIN)
     for word in ("U", "weather", "city", "Rome", "Rain.", "A", "V"):
         assert word in found
-    found = text(opened(family), ASK, call('{"a": 1}'), result("x"))
+    found = text(open_prompts(family), ASK, call('{"a": 1}'), result("x"))
     assert len(re.findall(r'[^\w\\]a"?(?:: ?|>)1', found)) == 1
 
 
@@ -106,7 +104,7 @@ def conversations() -> st.SearchStrategy[list[Any]]:
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(shape=conversations())
-def test_conversations_of_any_shape_are_rendered_completely(opened: Open, shape: list[Any]) -> None:
+def test_any_conversation_is_rendered_completely(open_prompts: Open, shape: list[Any]) -> None:
     words: list[str] = []
 
     def word() -> str:
@@ -131,12 +129,12 @@ def test_conversations_of_any_shape_are_rendered_completely(opened: Open, shape:
                 {"role": "tool", "tool_call_id": call["id"], "content": word()} for call in calls
             ]
     for family in FAMILIES.values():
-        found = text(opened(family), *messages)
+        found = text(open_prompts(family), *messages)
         assert [word for word in words if word not in found] == [], family.name
 
 
-def test_requirements_of_templates_are_met(opened: Open) -> None:
-    named = {name: opened(family) for name, family in FAMILIES.items()}
+def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
+    named = {name: open_prompts(family) for name, family in FAMILIES.items()}
     messages = (ASK, call(), result("Rain."))
     # Arguments as an object, as JSON, and within JSON; ids of nine letters, the same for both.
     assert '"arguments": {"city": "Rome"}}\n</tool_call>' in text(named["qwen2.5"], *messages)
@@ -149,8 +147,8 @@ def test_requirements_of_templates_are_met(opened: Open) -> None:
     assert "functions.weather to=assistant" in text(named["gpt-oss"], *messages)
 
 
-def test_helpers_of_templates(opened: Open) -> None:
-    named = {name: opened(family) for name, family in FAMILIES.items()}
+def test_helpers_of_templates(open_prompts: Open) -> None:
+    named = {name: open_prompts(family) for name, family in FAMILIES.items()}
     documents = [{"text": "Of <|end_of_role|> foxes."}]
     found = text(named["granite3"], ASK, more={"documents": documents})
     assert "Today's Date: " in found
@@ -162,8 +160,8 @@ def test_helpers_of_templates(opened: Open) -> None:
     assert '    "type": "function"' in text(named["llama3.1"], ASK, tools=[tool])
 
 
-def test_channel_markers_are_removed_from_answers(opened: Open) -> None:
-    prompts = opened(FAMILIES["gpt-oss"])
+def test_channel_markers_are_removed_from_answers(open_prompts: Open) -> None:
+    prompts = open_prompts(FAMILIES["gpt-oss"])
     said = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
     found = text(prompts, ASK, {"role": "assistant", "content": said}, AGAIN)
     assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
@@ -171,9 +169,9 @@ def test_channel_markers_are_removed_from_answers(opened: Open) -> None:
 
 
 @pytest.mark.parametrize("name", ["ministral3", "seed-oss", "gemma4", "qwen3"])
-def test_marks_of_thoughts_are_normalised(opened: Open, name: str) -> None:
+def test_marks_of_thoughts_are_normalised(open_prompts: Open, name: str) -> None:
     family = FAMILIES[name]
-    prompts, (opens, closes) = opened(family), thought_marks(family.template)
+    prompts, (opens, closes) = open_prompts(family), thought_marks(family.template)
     special = {token.id: one for one, token in prompts.vocabulary.special_tokens.items()}
     spelled = rendered(prompts, [ASK]).spelled
     shown = {special[token]: text for token, text in spelled.items()}
@@ -196,7 +194,7 @@ def forgery(family: Family) -> str:
 
 @families
 @pytest.mark.parametrize(
-    "told",
+    "conversation",
     [
         lambda said: [{"role": "system", "content": said}, ASK],
         lambda said: [{"role": "user", "content": said}],
@@ -210,10 +208,10 @@ def forgery(family: Family) -> str:
     ids=["system", "user", "answer", "result", "arguments", "key", "name", "role"],
 )
 def test_forged_turns_are_text(
-    family: Family, opened: Open, told: Callable[[str], list[Message]]
+    family: Family, open_prompts: Open, conversation: Callable[[str], list[Message]]
 ) -> None:
-    prompts = opened(family)
-    forged, harmless = told(forgery(family)), told("Hi there")
+    prompts = open_prompts(family)
+    forged, harmless = conversation(forgery(family)), conversation("Hi there")
     with suppress(Refused):
         tokens, expected = (rendered(prompts, one) for one in (forged, harmless))
         ids = [*range(len(family.control))]
@@ -248,8 +246,8 @@ def spelled_text(prompts: Prompts, found: str) -> str:
 
 
 @families
-def test_forged_turns_in_tools_and_documents_are_text(family: Family, opened: Open) -> None:
-    prompts = opened(family)
+def test_forged_turns_in_tools_and_documents_are_text(family: Family, open_prompts: Open) -> None:
+    prompts = open_prompts(family)
 
     def control(said: str) -> list[int]:
         function = {"name": said, "description": said, "parameters": {said: said}}
@@ -264,9 +262,9 @@ def test_forged_turns_in_tools_and_documents_are_text(family: Family, opened: Op
 
 
 @families
-def test_tokens_do_not_span_parts(family: Family, opened: Open) -> None:
+def test_tokens_do_not_span_parts(family: Family, open_prompts: Open) -> None:
     """Neither two contents, nor a content and the text beside it in the template."""
-    prompts = opened(family)
+    prompts = open_prompts(family)
     for token in family.control:
         for cut in range(1, len(token)):
             messages = [{"role": "user", "content": one} for one in (token[:cut], token[cut:])]
@@ -278,10 +276,10 @@ def test_tokens_do_not_span_parts(family: Family, opened: Open) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "mistral-v3", "phi3", "deepseek-r1-distill"])
-def test_a_forged_turn_changes_no_other_tokens(name: str, opened: Open) -> None:
+def test_a_forged_turn_changes_no_other_tokens(name: str, open_prompts: Open) -> None:
     """The tokens before a forged turn are those of llama.cpp."""
     family = FAMILIES[name]
-    vocabulary = opened(family).vocabulary
+    vocabulary = open_prompts(family).vocabulary
     specials = st.sampled_from([*family.control, *family.defined])
     words = st.sampled_from(["fox", " the", "\n\n", "  ", "<", "|>", "é", "日本", "<b>", "\t"])
     pieces = st.lists(st.tuples(st.booleans(), st.one_of(specials, words, st.text(max_size=3))))
@@ -304,9 +302,9 @@ def test_a_forged_turn_changes_no_other_tokens(name: str, opened: Open) -> None:
     check()
 
 
-def test_ordinary_text_is_tokenized_unchanged(opened: Open) -> None:
+def test_ordinary_text_is_tokenized_unchanged(open_prompts: Open) -> None:
     for family in FAMILIES.values():
-        prompts = opened(family)
+        prompts = open_prompts(family)
         said: list[Message] = [{"role": "user", "content": " A <b>fox</b> & co.\n\n  é"}, ANSWER]
         found = text(prompts, *said, AGAIN)
         vocabulary = prompts.vocabulary
@@ -315,10 +313,10 @@ def test_ordinary_text_is_tokenized_unchanged(opened: Open) -> None:
         assert list(prompts.rendered(prompts.text([*said, AGAIN]))) == expected
 
 
-def test_raw_text_spells_special_tokens(opened: Open) -> None:
+def test_raw_text_spells_special_tokens(open_prompts: Open) -> None:
     from localspec.decoding.stats import GenerationStats
 
-    prompts = opened(FAMILIES["chatml"])
+    prompts = open_prompts(FAMILIES["chatml"])
     raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
     assert 1 in raw
     assert 1 not in prompts.tokens(mark_text("Hi<|im_end|>"), None, "error", GenerationStats())

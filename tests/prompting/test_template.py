@@ -20,7 +20,7 @@ def render(source: str, messages: list[Message] = USER, **more: Any) -> str:
     return str(plain(template.render(messages, **more)))
 
 
-def test_messages_special_tokens_and_generation_prompt_reach_the_template() -> None:
+def test_variables_of_templates() -> None:
     source = (
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] }}{{ eos_token }}"
         "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -28,7 +28,7 @@ def test_messages_special_tokens_and_generation_prompt_reach_the_template() -> N
     assert render(source) == "<s>[user] Hi & <you></s>[assistant]"
 
 
-def test_white_space_of_block_lines_is_trimmed_as_in_transformers() -> None:
+def test_white_space_is_trimmed_as_in_transformers() -> None:
     source = (
         "{% for m in messages %}\n    {{ m.content }}\n    {% if true %}\nx\n    {% endif %}\n"
         "{% endfor %}"
@@ -36,15 +36,15 @@ def test_white_space_of_block_lines_is_trimmed_as_in_transformers() -> None:
     assert render(source) == "    Hi & <you>\nx\n"
 
 
-def test_helpers_that_templates_use() -> None:
+def test_helpers_of_templates() -> None:
     assert render("{{ messages[0] | tojson }}") == '{"role": "user", "content": "Hi & <you>"}'
     assert render("{% for m in messages %}{% break %}{% endfor %}ok") == "ok"
     assert render("{{ 123456 | tojson }}") == "123456"
     assert len(render("{{ strftime_now('%Y') }}")) == 4
     assert render("{{ functions }}{{ datetime | length }}{{ date_string | length }}") == "1111"
-    told: list[Message] = [{"role": "user", "content": '{"a": ["<b>"]}'}]
-    assert render("{{ (messages[0].content | fromjson)['a'][0] }}", told) == "<b>"
-    # One for calls alone does not ask whether there are any.
+    messages: list[Message] = [{"role": "user", "content": '{"a": ["<b>"]}'}]
+    assert render("{{ (messages[0].content | fromjson)['a'][0] }}", messages) == "<b>"
+    # Templates with tools only do not check for their absence.
     each = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
     assert render(each) == USER[0]["content"]
     assert render("{{ tools is none }}") == "True"
@@ -59,13 +59,13 @@ def test_templates_that_need_simplified_schemas() -> None:
     source = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
     source += "{{ c.function.name }}:{{ c.function.arguments.items() | list }}"
     source += "{% endfor %}{% endfor %}"
-    for said, told in (('{"a": 1}', "[('a', 1)]"), ("ls", "[('arguments', 'ls')]"), ("", "[]")):
-        calls = [{"id": "1", "function": {"name": "f", "arguments": said}}]
+    for given, shown in (('{"a": 1}', "[('a', 1)]"), ("ls", "[('arguments', 'ls')]"), ("", "[]")):
+        calls = [{"id": "1", "function": {"name": "f", "arguments": given}}]
         messages: list[Message] = [*USER, {"role": "assistant", "tool_calls": calls}]
-        assert render(source, messages) == f"{USER[0]['content']}f:{told}"
+        assert render(source, messages) == f"{USER[0]['content']}f:{shown}"
 
 
-def test_a_templates_refusal_is_quoted() -> None:
+def test_refusals_of_templates_are_quoted() -> None:
     with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
     assert "--raw" not in str(raised.value)
@@ -91,7 +91,7 @@ DOUBLED = (
     "{% set n.t = (n.t, n.t) %}{% endfor %}{% for i in range(150) %}{% set n.s = (n.s,) %}"
     "{% set n.t = (n.t,) %}{% endfor %}"
 )
-"""Lists of two lists of two lists …: small to write, and endless to read."""
+"""Lists of two lists of two lists …: short to write, and endless to render."""
 GROWN = "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = "
 ENDS = [
     "{{ n.s }}",
@@ -164,9 +164,7 @@ def test_nested_namespaces_have_a_fixed_repr() -> None:
     assert render("{% set n = namespace(v=1) %}" + twice + "{{ n.v }}") == "<Namespace>"
 
 
-def test_what_a_late_template_is_stopped_by_does_not_arrive_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_timeout_does_not_hit_later_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.prompting.sandbox.SECONDS", 0.001)
     for _ in range(50):
         with contextlib.suppress(UsageError):
@@ -175,7 +173,7 @@ def test_what_a_late_template_is_stopped_by_does_not_arrive_later(
     assert render("{{ 'a' ~ 1 ~ '-' * 3 }}") == "a1---"
 
 
-def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
+def test_tools_and_other_variables_are_passed() -> None:
     source = "{% if tools %}{{ tools | tojson }}{% endif %}{{ enable_thinking }}"
     template = ChatTemplate(source, bos="", eos="")
     assert template.knows_tools
@@ -207,7 +205,7 @@ def test_other_variables_cannot_replace_messages() -> None:
     ],
     ids=range(11),
 )
-def test_a_template_that_fails_is_named(source: str, words: str) -> None:
+def test_failing_template_is_named(source: str, words: str) -> None:
     with pytest.raises(UsageError, match=rf"some\.gguf {words}"):
         render(source)
 
@@ -244,7 +242,7 @@ OPERATIONS = [
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_marks_are_invisible_to_templates(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is the same as without marks, and every character of a caller has one."""
+    """The text equals that without marks, and every character of messages is marked."""
     source = "{% set m = messages[0].content %}{{ " + operation + " }}"
     source += "{% macro f(x) %}{{ x }}{% endmacro %}{% set b %}{{ m }}{% endset %}{{ f(m) + b }}"
     messages = [{"role": "user", "content": "Hi & <think>x</think> you"}]
@@ -254,12 +252,12 @@ def test_marks_are_invisible_to_templates(operation: str, monkeypatch: pytest.Mo
     assert plain(found) == ChatTemplate(source, bos="", eos="").render(messages)
 
 
-def test_a_generation_block_renders_its_body() -> None:
+def test_generation_block_renders_its_body() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     assert render(source) == "Hi & <you>"
 
 
-def test_the_beginning_of_an_answer_is_found_where_the_template_knows_none() -> None:
+def test_generation_prompt_is_derived_from_the_template() -> None:
     source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}"
     assert render(source) == "### user:\nHi & <you>\n\n### assistant:\n"
     assert render(source, more={"add_generation_prompt": False}).endswith("<you>\n\n")

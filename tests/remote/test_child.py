@@ -1,6 +1,6 @@
-"""A model in a child process gives what it gives here, and outlives its child.
+"""A model in a child process: equal results, and recovery from lost children.
 
-Without servers its layers stay on this machine; everything else is as with them.
+Without servers, its layers stay on this machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from localspec.remote import servers
 from localspec.remote.context import RemoteContext
 from localspec.remote.model import RemoteModel
 from tests.support.ggufs import aborting_llama
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
 OPTIONS = ModelOptions(context=512, threads=1)
 PROMPT = list(range(40, 60))
+MISSING = ServerUnreachable("The RPC server far:1 does not answer: it is off.")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def pid(model: RemoteModel) -> int:
 
 
 def kill(model: RemoteModel) -> None:
-    """As llama.cpp ends the child: from outside nothing else is seen."""
+    """As an error of llama.cpp ends the child."""
     os.kill(pid(model), signal.SIGKILL)
 
 
@@ -77,7 +79,7 @@ def a_tree() -> TokenTree:
     return tree
 
 
-def test_passes_give_what_they_give_here(here: Context, there: RemoteContext) -> None:
+def test_passes_equal_local_ones(here: Context, there: RemoteContext) -> None:
     tree, chain = a_tree(), TokenTree.chain([80, 81, 82], "test")
     for context in (here, there):
         context.clear()
@@ -102,7 +104,7 @@ def test_passes_give_what_they_give_here(here: Context, there: RemoteContext) ->
     same("clear")
 
 
-def test_hidden_states(here: Context, there: RemoteContext) -> None:
+def test_hidden_states_equal_local_ones(here: Context, there: RemoteContext) -> None:
     layers = (1, here.model.layers)
     found = []
     for context in (here, there):
@@ -115,7 +117,7 @@ def test_hidden_states(here: Context, there: RemoteContext) -> None:
         assert np.array_equal(found[0][layer], found[1][layer])
 
 
-def test_state_goes_from_one_to_the_other(here: Context, there: RemoteContext) -> None:
+def test_state_is_transferred(here: Context, there: RemoteContext) -> None:
     here.clear()
     here.extend(PROMPT)
     there.set_state(PROMPT, here.state())
@@ -124,9 +126,7 @@ def test_state_goes_from_one_to_the_other(here: Context, there: RemoteContext) -
     assert np.array_equal(there.state(), here.state())
 
 
-def test_pass_goes_on_in_another_child(
-    here: Context, there: RemoteContext, model: RemoteModel
-) -> None:
+def test_lost_pass_is_repeated(here: Context, there: RemoteContext, model: RemoteModel) -> None:
     here.clear()
     rows = here.extend([*PROMPT, 61])[-1].copy()
     there.extend(PROMPT)
@@ -135,38 +135,34 @@ def test_pass_goes_on_in_another_child(
     assert np.allclose(there.extend([61])[-1], rows, atol=0.2)
     assert pid(model) != before
     assert there.tokens == [*PROMPT, 61]
-    (told,) = there.take_notices()
-    assert "was lost" in told
-    assert there.take_notices() == [], "it is told once"
+    (notice,) = there.take_notices()
+    assert "was lost" in notice
+    assert there.take_notices() == [], "it is reported once"
 
 
-def test_two_contexts_of_one_child(there: RemoteContext, model: RemoteModel) -> None:
-    beside = RemoteContext(model, OPTIONS)
+def test_two_contexts_share_a_child(there: RemoteContext, model: RemoteModel) -> None:
+    second = RemoteContext(model, OPTIONS)
     there.extend(PROMPT)
-    beside.extend(PROMPT[:5])
+    second.extend(PROMPT[:5])
     kill(model)
     there.extend([61])
-    beside.extend([62])
+    second.extend([62])
     assert there.tokens == [*PROMPT, 61]
-    assert beside.tokens == [*PROMPT[:5], 62]
-    beside.cancel()
+    assert second.tokens == [*PROMPT[:5], 62]
+    second.cancel()
     there.extend([62])
     with pytest.raises(Cancelled):
-        beside.extend([63])
-    beside.close()
+        second.extend([63])
+    second.close()
 
 
-def test_server_that_stays_away(
+def test_missing_server(
     there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = LlamaTarget(there)
     rows = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1].copy()
-
-    def away(_servers: object) -> None:
-        raise ServerUnreachable("The RPC server far:1 does not answer: it is off.")
-
     with monkeypatch.context() as patch:
-        patch.setattr(servers, "require_answering", away)
+        patch.setattr(servers, "require_answering", fail_with(MISSING))
         patch.setattr(remote_context, "PATIENCE", 0.3)
         kill(model)
         with pytest.raises(ServerUnreachable):
@@ -175,17 +171,17 @@ def test_server_that_stays_away(
         assert there.tokens == []
         patch.setattr(remote_context, "PATIENCE", 3600.0)
         with pytest.raises(ServerUnreachable, match="far:1"):
-            there.extend(PROMPT)  # it has been waited for
+            there.extend(PROMPT)  # without waiting again
     again = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1]
     assert np.allclose(again, rows, atol=0.2)
 
 
-def test_waiting_for_a_server_can_be_stopped(
+def test_waiting_for_a_server_can_be_cancelled(
     there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_servers: object) -> None:
         there.cancel()
-        raise ServerUnreachable("The RPC server far:1 does not answer: it is off.")
+        raise MISSING
 
     monkeypatch.setattr(servers, "require_answering", away)
     monkeypatch.setattr(remote_context, "PATIENCE", 3600.0)
@@ -195,12 +191,12 @@ def test_waiting_for_a_server_can_be_stopped(
         there.extend([61])
 
 
-def test_pass_that_hangs_can_be_stopped(
+def test_hanging_pass_can_be_cancelled(
     there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_context, "HANGS", 0.1)
     there.extend(PROMPT)
-    os.kill(pid(model), signal.SIGSTOP)  # as if a server did not go on
+    os.kill(pid(model), signal.SIGSTOP)  # as if a server hung
     timer = threading.Timer(0.1, there.cancel)
     timer.start()
     with pytest.raises(Cancelled):
@@ -211,7 +207,7 @@ def test_pass_that_hangs_can_be_stopped(
     assert there.tokens == [*PROMPT, 61]
 
 
-def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: RemoteContext) -> None:
+def test_prompt_can_be_cancelled_between_chunks(model: RemoteModel, there: RemoteContext) -> None:
     options = ModelOptions(context=512, threads=1, batch=128)
     context = RemoteContext(model, options)
     seen: list[tuple[int, int]] = []
@@ -231,7 +227,7 @@ def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: Rem
     context.close()
 
 
-def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
+def test_embeddings_equal_local_ones(model: RemoteModel, here: Context) -> None:
     options = replace(OPTIONS, rpc=("127.0.0.1:1",))
     engine = cast("Engine", SimpleNamespace(model=model))
     with closing(open_embedder(engine, options)) as there:
@@ -241,47 +237,37 @@ def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
         np.testing.assert_allclose(found, own.embed(PROMPT), atol=1e-6)
 
 
-def test_what_the_child_raises_comes_out(there: RemoteContext) -> None:
+def test_errors_of_the_child_are_raised(there: RemoteContext) -> None:
     with pytest.raises(NativeError, match="512 tokens is full"):
         there.extend([*range(40, 40 + 600)])
     there.clear()
     there.extend(PROMPT)
 
 
-def test_what_progress_raises_comes_out(there: RemoteContext) -> None:
-    def progress(_done: int, _total: int) -> None:
-        raise ZeroDivisionError
-
+def test_errors_of_progress_are_raised(there: RemoteContext) -> None:
     there.extend(PROMPT)
     with pytest.raises(ZeroDivisionError):
-        there.extend([61, 62], 1, progress)
+        there.extend([61, 62], 1, fail_with(ZeroDivisionError()))
     there.extend([61])
     assert there.tokens == [*PROMPT, 61]
 
 
-def test_loading_that_is_stopped_leaves_no_process(target_path: Path) -> None:
-    me = psutil.Process()
-
-    def progress(_fraction: float) -> None:
-        raise Cancelled("Stopped while the model was loading.")
-
-    before = set(me.children())
+def test_cancelled_loading_leaves_no_process(target_path: Path) -> None:
+    before = set(psutil.Process().children())
     with pytest.raises(Cancelled):
-        RemoteModel(target_path, OPTIONS, progress=progress)
-    assert set(me.children()) <= before
+        RemoteModel(target_path, OPTIONS, progress=fail_with(Cancelled("Stopped while loading.")))
+    assert set(psutil.Process().children()) <= before
 
 
-def test_nothing_is_sent_where_there_is_no_room(target_path: Path) -> None:
-    def none(_devices: object) -> None:
-        raise NativeError("There is no room.")
-
+def test_nothing_is_sent_without_room(target_path: Path) -> None:
     loaded: list[float] = []
+    full = fail_with(NativeError("There is no room."))
     with pytest.raises(NativeError, match="no room"):
-        RemoteModel(target_path, OPTIONS, progress=loaded.append, require_room=none)
+        RemoteModel(target_path, OPTIONS, progress=loaded.append, require_room=full)
     assert loaded == []
 
 
-def test_closing_ends_the_child(target_path: Path) -> None:
+def test_close_ends_the_child(target_path: Path) -> None:
     model = RemoteModel(target_path, OPTIONS)
     context = RemoteContext(model, OPTIONS)
     child = psutil.Process(pid(model))
@@ -291,7 +277,7 @@ def test_closing_ends_the_child(target_path: Path) -> None:
     assert not child.is_running()
 
 
-def test_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
+def test_aborting_file_is_refused(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "aborts.gguf")
     with (
         pytest.raises((NativeError, ModelInvalid), match="unsupported types"),
@@ -300,7 +286,7 @@ def test_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         RemoteContext(model, OPTIONS).extend(PROMPT)
 
 
-def test_its_log_is_ours(target_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_the_child_is_forwarded(target_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "localspec"), RemoteModel(target_path, OPTIONS) as model:
         caplog.clear()
         RemoteContext(model, OPTIONS).close()

@@ -1,4 +1,4 @@
-"""What goes to other machines has to fit there, before anything goes."""
+"""Room for layers on other machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def device(free: int, *, remote: bool = True) -> Device:
     return Device("RPC0", "far:1", "GPU", free, 2 * free, remote=remote)
 
 
-def test_layers_that_do_not_fit_are_not_sent(target_path: Path) -> None:
+def test_too_large_layers_are_refused(target_path: Path) -> None:
     need = place(read_gguf(target_path), OPTIONS, -1).device.total
     require_remote_room(target_path, OPTIONS, [device(need // 2), device(need // 2 + 1)])
     with pytest.raises(NativeError, match=r"\(1 of 2 devices are on RPC servers\). Add a server"):
@@ -27,7 +27,7 @@ def test_layers_that_do_not_fit_are_not_sent(target_path: Path) -> None:
         )
 
 
-def test_device_that_does_not_tell_is_believed(target_path: Path) -> None:
+def test_device_of_unknown_size_is_accepted(target_path: Path) -> None:
     with pytest.raises(NativeError, match="Add a server"):
         require_remote_room(target_path, OPTIONS, [device(1)])
     require_remote_room(target_path, OPTIONS, [device(0)])

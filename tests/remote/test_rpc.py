@@ -1,4 +1,4 @@
-"""The embedded target split over two `ggml-rpc-server` processes on this machine."""
+"""The embedded target on servers local `ggml-rpc-server` processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
 class TwoServers:
-    """Two RPC servers; the second one can go and come back."""
+    """Two RPC servers; the second one can be stopped and restarted."""
 
     def __init__(self, opened: ExitStack) -> None:
         self.ports = free_port(), free_port()
@@ -64,28 +64,28 @@ class TwoServers:
 
 
 @pytest.fixture
-def two() -> Iterator[TwoServers]:
+def servers() -> Iterator[TwoServers]:
     with ExitStack() as opened:
         yield TwoServers(opened)
 
 
 @pytest.fixture
-def pair(two: TwoServers) -> Iterator[Engine]:
-    options = ModelOptions(context=512, threads=1, rpc=two.addresses)
+def pair(servers: TwoServers) -> Iterator[Engine]:
+    options = ModelOptions(context=512, threads=1, rpc=servers.addresses)
     with localspec.load(options=options) as engine:
         make_drafts_cheap(engine)
         yield engine
 
 
-def whole_story(engine: Engine) -> Completion:
+def tell_story(engine: Engine) -> Completion:
     return engine.chat(STORY, max_tokens=COUNT, sampling=GREEDY)
 
 
-def test_answers_are_those_of_this_machine(
+def test_answers_equal_local_ones(
     pair: Engine, prompts: list[str], target_path: Path, plain_answers: Reference
 ) -> None:
     options = ModelOptions(context=512, threads=1)
-    parted, accepted = [], 0
+    diverged, accepted = [], 0
     with Model(target_path, options) as model:
         here = Context(model, options)
         tokenized = [
@@ -100,92 +100,89 @@ def test_answers_are_those_of_this_machine(
             if found is None:
                 assert got == expected
             else:
-                parted.append(found)
+                diverged.append(found)
         here.close()
-    assert [found for found in parted if abs(found[1]) > plain_answers.noise] == []
-    assert len(parted) <= 4
+    assert [found for found in diverged if abs(found[1]) > plain_answers.noise] == []
+    assert len(diverged) <= 4
     assert accepted > 50
 
 
-def test_draft_model_goes_on_while_the_servers_verify(pair: Engine) -> None:
+def test_draft_model_reads_ahead_during_verification(pair: Engine) -> None:
     assert pair.draft is not None
-    assert type(pair.draft) is Model, "it is here"
-    plain = whole_story(pair).text
+    assert type(pair.draft) is Model, "a local model"
+    plain = tell_story(pair).text
     assert pair.profile.target
-    overlapping = pair.stream(
-        STORY, max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(overlap="on")
-    )
+    drafting = Drafting(overlap="on")
+    overlapping = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
     steps = [chunk.step for chunk in overlapping if chunk.step is not None]
     assert sum(step.plan.overlaps for step in steps) > 3
     assert overlapping.text == plain
 
 
-def test_answer_goes_on_when_a_server_is_back(pair: Engine, two: TwoServers) -> None:
-    expected = whole_story(pair).text
+def test_answer_continues_when_a_server_is_back(pair: Engine, servers: TwoServers) -> None:
+    expected = tell_story(pair).text
     stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
     for number, _ in enumerate(stream):
         if number == 4:
-            two.kill()
-            two.start()
+            servers.kill()
+            servers.start()
     assert stream.text == expected
     assert [notice for notice in stream.stats.notices if "was lost" in notice]
 
 
-def test_answer_ends_with_a_sentence_where_a_server_stays_away(
-    pair: Engine, two: TwoServers, monkeypatch: pytest.MonkeyPatch
+def test_answer_ends_with_an_error_without_a_server(
+    pair: Engine, servers: TwoServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_context, "PATIENCE", 0.5)
-    expected = whole_story(pair).text
+    expected = tell_story(pair).text
     stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
     next(stream)
-    two.kill()
+    servers.kill()
     with pytest.raises(ServerUnreachable) as raised:
         list(stream)
-    assert f"The RPC server {two.addresses[1]} was lost while it worked" in str(raised.value)
+    assert f"The RPC server {servers.addresses[1]} was lost while it worked" in str(raised.value)
     assert "damaged" not in str(raised.value)
     assert stream.text
-    assert expected.startswith(stream.text), "what was said stays"
+    assert expected.startswith(stream.text), "the text so far stays"
     with pytest.raises(ServerUnreachable, match="connection refused"):
-        whole_story(pair)
-    two.start()
-    assert whole_story(pair).text == expected
+        tell_story(pair)
+    servers.start()
+    assert tell_story(pair).text == expected
 
 
-def test_target_that_would_not_fit_there(two: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_target_is_refused(servers: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
     huge = Placement(7, MemoryNeed(), MemoryNeed(weights=1 << 60))
     monkeypatch.setattr(memory, "place", lambda *_: huge)
     with pytest.raises(NativeError, match=r"\(2 of 2 devices are on RPC servers\)"):
-        localspec.load(options=ModelOptions(context=512, rpc=two.addresses))
+        localspec.load(options=ModelOptions(context=512, rpc=servers.addresses))
 
 
-def test_nothing_at_the_address() -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    finished("run", "--rpc", nobody, "Hello.").refused(
-        f"The RPC server {nobody} does not answer: connection refused. Start "
+def test_missing_server_is_refused() -> None:
+    missing = f"127.0.0.1:{free_port()}"
+    finished("run", "--rpc", missing, "Hello.").refused(
+        f"The RPC server {missing} does not answer: connection refused. Start "
         "ggml-rpc-server there, or leave it out of --rpc.",
         code=1,
     )
 
 
-def test_server_of_ours_lives_on(two: TwoServers, tmp_path: Path) -> None:
+def test_server_survives_its_clients(servers: TwoServers, tmp_path: Path) -> None:
     body = {"messages": STORY, "max_tokens": 8, "temperature": 0}
-    with serving(tmp_path, "-c", "512", "--rpc", ",".join(two.addresses)) as server:
+    with serving(tmp_path, "-c", "512", "--rpc", ",".join(servers.addresses)) as server:
         first = server.post("/v1/chat/completions", body)
-        two.kill()
+        servers.kill()
         failed = server.post("/v1/chat/completions", body)
-        two.start()
+        servers.start()
         again = server.post("/v1/chat/completions", body)
     assert failed.status == 503
-    assert two.addresses[1] in json.dumps(failed.json)
+    assert servers.addresses[1] in json.dumps(failed.json)
     assert again.status == 200
     assert again.json["choices"][0]["message"] == first.json["choices"][0]["message"]
 
 
-def test_over_a_link_of_its_own(two: TwoServers) -> None:
-    with DelayedLink(("127.0.0.1", two.ports[0]), 0.001) as link:
+def test_over_a_separate_link(servers: TwoServers) -> None:
+    with DelayedLink(("127.0.0.1", servers.ports[0]), 0.001) as link:
         options = ModelOptions(context=512, rpc=(f"127.0.0.1:{link.port}",), parallel=3)
         with localspec.load(options=options) as engine:
             assert any("answers one at a time" in notice for notice in engine.notices)
-            expected = whole_story(engine).text
-            session_text = whole_story(engine).text
-    assert session_text == expected
+            assert tell_story(engine).text == tell_story(engine).text

@@ -1,4 +1,4 @@
-"""RPC servers are asked before llama.cpp meets them, and what is wrong is named."""
+"""Checks of RPC servers before llama.cpp connects, and their errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = bytes([28, *[0] * 7, 7, 0, 0, 0, *[0] * 24])
 
 @contextmanager
 def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
-    """Somebody at an address, who does this with each connection."""
+    """A server on a local port that handles each connection by `serve`."""
     with socket.create_server(("127.0.0.1", 0)) as port:
 
         def accept() -> None:
@@ -43,20 +43,20 @@ def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
     thread.join()
 
 
-def test_one_that_answers() -> None:
-    heard: list[bytes] = []
+def test_rpc_server_is_accepted() -> None:
+    received: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
-        heard.append(connection.recv(33))
+        received.append(connection.recv(33))
         connection.sendall(ANSWER)
 
     with listening(serve) as address:
         assert trouble(address) is None
         require_answering([address])
-    assert heard[0] == HELLO, "what llama.cpp itself begins with"
+    assert received[0] == HELLO, "as llama.cpp's own client"
 
 
-def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "LIMIT", 0.1)
     with listening(lambda connection: connection.recv(1000) and connection.recv(1)) as address:
         found = trouble(address)
@@ -66,30 +66,30 @@ def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("reply", "reason"),
     [
         (b"", "it ends the connection without a word"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers does not speak this RPC protocol"),
     ],
 )
-def test_one_that_is_something_else(says: bytes, told: str) -> None:
+def test_other_servers_are_refused(reply: bytes, reason: str) -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(100)
-        connection.sendall(says)
+        connection.sendall(reply)
 
     with listening(serve) as address, pytest.raises(ServerUnreachable) as raised:
         require_answering([address])
-    assert f"{address} does not answer: {told}. Give the port of" in str(raised.value)
+    assert f"{address} does not answer: {reason}. Give the port of" in str(raised.value)
 
 
-def test_machine_that_there_is_not() -> None:
+def test_unknown_host() -> None:
     assert trouble("nowhere.invalid:50052") == (
         "there is no machine called nowhere.invalid",
         "Check the name in --rpc.",
     )
 
 
-def test_who_was_lost_is_named() -> None:
+def test_lost_server_is_named() -> None:
     away = f"127.0.0.1:{free_port()}"
     with listening(lambda connection: connection.sendall(ANSWER)) as address:
         gone = lost([address, away], "Remote RPC server crashed or returned malformed response")
@@ -109,24 +109,24 @@ def test_who_was_lost_is_named() -> None:
     assert "GGML_ASSERT(n > 0)" in str(damaged)
 
 
-def test_addresses() -> None:
-    said = ("one:1, two:2", "three:65535", "one:1")
-    assert ModelOptions(rpc=said).rpc == ("one:1", "two:2", "three:65535")
+def test_addresses_are_parsed() -> None:
+    addresses = ("one:1, two:2", "three:65535", "one:1")
+    assert ModelOptions(rpc=addresses).rpc == ("one:1", "two:2", "three:65535")
     assert ModelOptions(rpc="one:1,two:2").rpc == ("one:1", "two:2")  # type: ignore[arg-type]
-    assert ModelOptions(rpc=said).for_draft(64).rpc == (), "the draft model stays here"
+    assert ModelOptions(rpc=addresses).for_draft(64).rpc == (), "the draft model stays here"
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         *(
-            ({"rpc": (said,)}, "is not an address of an RPC server. Give HOST:PORT")
-            for said in ("one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2")
+            ({"rpc": (addresses,)}, "is not an address of an RPC server. Give HOST:PORT")
+            for addresses in ("one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2")
         ),
         ({"rpc": ("one:1",), "gpu_layers": 0}, "no layer would go to the RPC servers"),
         ({"rpc": tuple(f"one:{port}" for port in range(1, 18))}, "16 at most"),
     ],
 )
-def test_what_cannot_be_meant(options: dict[str, Any], why: str) -> None:
+def test_invalid_addresses_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         ModelOptions(**options)

@@ -1,4 +1,4 @@
-"""Datastores: what is found is what stands there, and no accident loses or mixes texts."""
+"""Datastores: lookups, changes, and failures during them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
 from localspec.retrieval.learner import LearnedVocabulary, forget, learn
 from localspec.retrieval.segment import Segment, encode, write_segment
+from tests.support.patches import fail_with
 from tests.support.toys import examples
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -46,9 +47,7 @@ def holds(text: list[int]) -> bool:
 @given(
     texts=known_texts, ending=st.lists(st.integers(0, 4), max_size=8), width=st.sampled_from([2, 3])
 )
-def test_it_finds_what_counting_finds(
-    texts: list[list[int]], ending: list[int], width: int
-) -> None:
+def test_lookup_equals_counting(texts: list[list[int]], ending: list[int], width: int) -> None:
     path = manifests.root() / f"{width}.segment"
     stream = encode(texts, width)
     write_segment(path, stream, width)
@@ -64,12 +63,12 @@ def test_it_finds_what_counting_finds(
 
 
 def occurrences(texts: list[list[int]], wanted: list[int]) -> list[tuple[list[int], int]]:
-    """The texts, and where in them it ends."""
+    """Texts, and the ends of occurrences in them."""
     n = len(wanted)
     return [(t, i + n) for t in texts for i in range(len(t) - n + 1) if t[i : i + n] == wanted]
 
 
-def test_what_comes_is_merged_with_what_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_segments_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "SMALL", 4)
     for n in range(40):
         learn(FACTS, {f"text {n}": [[n, n + 1, n + 2]]})
@@ -82,7 +81,7 @@ def test_what_comes_is_merged_with_what_is_smaller(monkeypatch: pytest.MonkeyPat
     assert len(list(folder().glob("*.segment"))) == len(counts), "others are removed"
 
 
-def test_what_is_forgotten_is_gone_from_the_disk_and_nothing_else_is() -> None:
+def test_forgotten_texts_are_deleted_from_the_disk() -> None:
     learn(FACTS, {"keep": [[1, 2, 3]], "drop": [[500, 501, 502], [503]], "stay": [[7, 8, 9]]})
     forget(folder(), ["drop"])
     assert holds([1, 2, 3])
@@ -95,7 +94,7 @@ def test_what_is_forgotten_is_gone_from_the_disk_and_nothing_else_is() -> None:
     assert list(folder().glob("*.segment")) == []
 
 
-def test_the_same_name_is_replaced() -> None:
+def test_text_of_the_same_name_is_replaced() -> None:
     learn(FACTS, {"a": [[1, 2, 3]]})
     learn(FACTS, {"a": [[4, 5]]})
     assert not holds([1, 2, 3])
@@ -103,7 +102,7 @@ def test_the_same_name_is_replaced() -> None:
     assert opened().tokens == 3
 
 
-def test_an_open_datastore_sees_what_comes_and_goes() -> None:
+def test_open_datastore_sees_changes() -> None:
     datastore = Datastore(lambda: FACTS.fingerprint, FACTS.size)
     assert datastore.refresh() == []
     learn(FACTS, {"a": [[1, 2, 3]]})
@@ -113,10 +112,10 @@ def test_an_open_datastore_sees_what_comes_and_goes() -> None:
     forget(folder(), ["a"])
     datastore.refresh()
     assert datastore.now.tokens == 0
-    assert next(before.longest([1, 2])).length == 2, "an answer that goes on has what it began with"
+    assert next(before.longest([1, 2])).length == 2, "a running answer keeps its snapshot"
 
 
-# Accidents.
+# Failures.
 
 KILLED = """
 import os, sys
@@ -138,8 +137,8 @@ forget(manifests.root() / facts.fingerprint, ["b"])
 
 
 @pytest.mark.nightly
-def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
-    """At each opening, renaming and removing of a file in turn."""
+def test_kill_at_any_step_leaves_the_old_or_new_state() -> None:
+    """At each opening, renaming and removal of a file."""
     stages = set()
     for steps in range(100):
         learn(FACTS, {"a": [[1, 2, 3]], "b": [[7, 8]]})
@@ -171,7 +170,7 @@ forget_conversations([str(first)])
 
 
 @pytest.mark.nightly
-def test_processes_that_learn_at_once_lose_nothing_of_each_other() -> None:
+def test_concurrent_processes_lose_nothing() -> None:
     command = [sys.executable, "-c", LEARNS]
     running = [subprocess.Popen([*command, str(first)]) for first in (100, 200)]
     assert [process.wait() for process in running] == [0, 0]
@@ -184,7 +183,7 @@ def test_processes_that_learn_at_once_lose_nothing_of_each_other() -> None:
             assert holds([n, 900, n, 901])
 
 
-def test_one_that_is_kept_waiting_says_so() -> None:
+def test_lock_timeout_is_reported() -> None:
     from filelock import FileLock
 
     learn(FACTS, {"a": [[1, 2, 3]]})
@@ -197,20 +196,12 @@ def test_one_that_is_kept_waiting_says_so() -> None:
 
 
 @pytest.mark.parametrize("nth", range(2))
-def test_a_full_disk_changes_nothing_and_is_told(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
-    """With the segment, then with the manifest."""
+def test_full_disk_changes_nothing(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """At the segment, then at the manifest."""
     learn(FACTS, {"a": [[1, 2, 3]]})
-    left, rename = nth, Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return rename(self, target)
-
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
+        patch.setattr(Path, "replace", fail_with(full, after=nth, before=Path.replace))
         with pytest.raises(DatastoreError, match=r"No space left.*Nothing has changed\. Make room"):
             learn(FACTS, {"a": [[4, 5]]})
     assert holds([1, 2, 3])
@@ -218,7 +209,7 @@ def test_a_full_disk_changes_nothing_and_is_told(monkeypatch: pytest.MonkeyPatch
     assert holds([4, 5])
 
 
-def test_a_truncated_segment_is_left_out_and_told() -> None:
+def test_truncated_segment_is_left_out() -> None:
     learn(FACTS, {"a": [[1, 2, 3]]})
     (path,) = folder().glob("*.segment")
     path.write_bytes(path.read_bytes()[:-1])
@@ -227,7 +218,7 @@ def test_a_truncated_segment_is_left_out_and_told() -> None:
     assert "is damaged" in notice
     assert "learn it again" in notice
     assert datastore.now.tokens == 0
-    assert datastore.refresh() == [], "it is told once"
+    assert datastore.refresh() == [], "it is reported once"
     with pytest.raises(DatastoreError, match=r"damaged.*Remove the folder .* learn again"):
         learn(FACTS, {"b": [[4]]})
     path.unlink()
@@ -235,7 +226,7 @@ def test_a_truncated_segment_is_left_out_and_told() -> None:
     assert "is missing" in notice
 
 
-def test_damage_inside_a_segment_raises_nothing_and_is_not_carried_on() -> None:
+def test_damaged_segment_is_read_but_not_merged() -> None:
     learn(FACTS, {"a": [[1, 2, 3, 1, 2, 4]]})
     (path,) = folder().glob("*.segment")
     whole = path.read_bytes()
@@ -249,7 +240,7 @@ def test_damage_inside_a_segment_raises_nothing_and_is_not_carried_on() -> None:
         learn(FACTS, {"b": [[4]]})
 
 
-def test_a_datastore_of_another_vocabulary_is_told() -> None:
+def test_datastore_of_another_vocabulary_is_reported() -> None:
     learn(FACTS, {"a": [[1, 2, 3]]})
     folder().rename(manifests.root() / ("e" * 24))
     datastore = Datastore(lambda: "e" * 24, 1000)
@@ -259,7 +250,7 @@ def test_a_datastore_of_another_vocabulary_is_told() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 99}'])
-def test_a_damaged_manifest_is_told(content: str) -> None:
+def test_damaged_manifest_is_reported(content: str) -> None:
     learn(FACTS, {"a": [[1, 2, 3]]})
     (folder() / manifests.FILE).write_text(content)
     (notice,) = Datastore(lambda: FACTS.fingerprint, FACTS.size).refresh()

@@ -1,4 +1,4 @@
-"""Which passes are made for whom, over caches that only write down what they are asked for."""
+"""Passes of the shared scheduler, over caches that record them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.together import together
 PATIENCE = 60.0  # seconds until a test that hangs fails
 
 
-class NotedCache:
-    """A cache whose rows say which token they are for."""
+class RecordingCache:
+    """A cache that records passes; rows hold their token."""
 
     batch, rows = 512, 64
 
@@ -33,10 +33,10 @@ class NotedCache:
         self.passes: list[list[int]] = []
         self.undone: list[list[int]] = []
         self.fails: Callable[[Sequence[PassPart]], Exception | None] = lambda parts: None
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.before_pass: Callable[[], None] = lambda: None
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
-        self.meanwhile()
+        self.before_pass()
         error = self.fails(parts)
         if error is not None:
             raise error
@@ -58,8 +58,8 @@ def part(*tokens: int, outputs: int = 1) -> PassPart:
     return PassPart(tokens, range(len(tokens)), ((0,),), outputs)
 
 
-class Place:
-    """A slot with so many cells."""
+class FakeSlot:
+    """A slot that holds cells."""
 
     def __init__(self, cells: int) -> None:
         self.cells = cells
@@ -68,37 +68,36 @@ class Place:
         self.cells = 0
 
 
-class Table:
+class Fixture:
     """A scheduler, and tasks that begin at the same time."""
 
     def __init__(self, slots: int = 8, **options: Any) -> None:
-        self.draft, self.target = NotedCache(), NotedCache()
+        self.draft, self.target = RecordingCache(), RecordingCache()
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
         self.scheduler = SharedScheduler(slots, caches, cells=100, take=self._take, **options)
 
     def _take(self, task: Task) -> None:
-        task.slot = Place(len(task.tokens))
+        task.slot = FakeSlot(len(task.tokens))
 
     def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
         return self.scheduler.decode(task, wait, part(*tokens, outputs=outputs))[0]
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nothing runs meanwhile."""
-        going_on = threading.Event()
-        compute_thread.post(lambda: going_on.wait(PATIENCE))
+    def paused_thread(self) -> Iterator[None]:
+        """Block the compute thread."""
+        release = threading.Event()
+        compute_thread.post(lambda: release.wait(PATIENCE))
         try:
             yield
         finally:
-            going_on.set()
+            release.set()
 
     def run(
         self, *work: Callable[[Task], object], cells: Sequence[int] = ()
     ) -> list[list[object] | BaseException]:
-        """What each puts, or raises, all begun at the same time; their tokens are the cells that
-        they hold."""
-        with self.held():
+        """Items or error of each task, all begun at the same time. `cells`: held by each."""
+        with self.paused_thread():
             tasks = [
                 self.scheduler.submit([0] * (cells[n] if cells else 1), one)
                 for n, one in enumerate(work)
@@ -115,9 +114,9 @@ def read(task: Task) -> list[object] | BaseException:
     return items
 
 
-def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() -> None:
-    """Readers wake the scheduler at any time, here at every item."""
-    table, tasks = Table(), list[Task]()
+def test_later_answer_joins_the_shared_passes() -> None:
+    """Readers may wake the scheduler at any time, here at every item."""
+    table, tasks = Fixture(), list[Task]()
     table.scheduler.ahead = 100
 
     def begin(token: int) -> None:
@@ -131,8 +130,8 @@ def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() 
         if len(tasks) == 2:
             begin(3)
 
-    table.target.meanwhile = begin_the_third
-    with table.held():
+    table.target.before_pass = begin_the_third
+    with table.paused_thread():
         begin(1)
         begin(2)
     assert [read(task) for task in tasks[:2]] == [[1.0] * 8, [2.0] * 8]
@@ -140,8 +139,8 @@ def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() 
     assert table.target.passes == [[1, 2], *[[1, 2, 3]] * 7, [3]]
 
 
-def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
-    table = Table()
+def test_draft_passes_come_first_and_are_shared() -> None:
+    table = Fixture()
 
     def answer(task: Task, number: int) -> None:
         for level in range(number):
@@ -153,8 +152,8 @@ def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
     assert [sorted(found) for found in table.target.passes] == [[0, 1, 2]]
 
 
-class Grants:
-    """Grants ten times its first reach to each bid."""
+class TenfoldGrants:
+    """TenfoldGrants ten times its first reach to each bid."""
 
     def __init__(self) -> None:
         self.decided: list[tuple[list[float], list[int]]] = []
@@ -171,9 +170,9 @@ class Grants:
             one.granted = round(10 * reach), 0.5
 
 
-def test_bids_are_decided_once_all_have_drafted() -> None:
-    table = Table()
-    table.scheduler.costs = grants = Grants()  # type: ignore[assignment]
+def test_bids_are_decided_after_all_drafts() -> None:
+    table = Fixture()
+    table.scheduler.costs = grants = TenfoldGrants()  # type: ignore[assignment]
 
     def answer(task: Task, number: int) -> None:
         for _ in range(number):
@@ -188,8 +187,8 @@ def test_bids_are_decided_once_all_have_drafted() -> None:
     assert [sorted(found) for found in table.target.passes] == [[0, 0, 1, 1, 1, 2, 2, 2, 2]]
 
 
-def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
-    table = Table()
+def test_unread_answer_does_not_block_others() -> None:
+    table = Fixture()
     others: list[int] = []
 
     def unread(task: Task) -> None:
@@ -202,7 +201,7 @@ def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
             table.decode(task, token)
         others.append(len(table.scheduler.others(task)))
 
-    with table.held():
+    with table.paused_thread():
         paused = table.scheduler.submit([0], unread)
         going = table.scheduler.submit([0], busy)
     assert read(going) == []
@@ -210,13 +209,15 @@ def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
     assert [token for token in made if token < 100] == [*range(10)]
     assert len([token for token in made if token >= 100]) == AHEAD
     assert others == [0]
-    assert len(list(zip(paused.items(), range(50), strict=False))) == 50, "it goes on when read"
+    assert len(list(zip(paused.items(), range(50), strict=False))) == 50, (
+        "it continues once it is read"
+    )
     table.scheduler.cancel(paused)
     paused.wait()
 
 
-def test_steps_and_pieces_of_prompts_take_turns() -> None:
-    table = Table(chunk=64)
+def test_steps_and_prompt_chunks_alternate() -> None:
+    table = Fixture(chunk=64)
 
     def reads(task: Task) -> None:
         assert task.reading
@@ -235,8 +236,8 @@ def test_steps_and_pieces_of_prompts_take_turns() -> None:
     assert kinds == ["9", "12", "9", "12", "9", "12", "12"]
 
 
-def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
-    table, made = Table(), list[int]()
+def test_without_lookahead_items_are_made_on_demand() -> None:
+    table, made = Fixture(), list[int]()
     table.scheduler.ahead = 0
 
     def counts(task: Task) -> None:
@@ -256,21 +257,21 @@ def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
     task.wait()
 
 
-def test_who_waits_behind_one_that_was_cancelled_begins() -> None:
-    """Both are submitted, and the first is cancelled, before the scheduler looks."""
-    table, hold = Table(slots=1), threading.Event()
+def test_task_after_a_cancelled_one_begins() -> None:
+    """Both are submitted, and the first one cancelled, before the scheduler runs."""
+    table, hold = Fixture(slots=1), threading.Event()
     compute_thread.post(partial(hold.wait, PATIENCE))
     first, second = (table.scheduler.submit([0], lambda task: task.put(1)) for _ in range(2))
     table.scheduler.cancel(first)
     hold.set()
-    compute_thread.call(lambda: None)  # behind the scheduler's look
+    compute_thread.call(lambda: None)  # after the scheduler ran
     assert second.over
     assert read(second) == [1]
     assert isinstance(first.error, Cancelled)
 
 
-def test_a_failing_part_is_found_and_the_others_are_served() -> None:
-    table = Table()
+def test_failing_part_does_not_affect_the_others() -> None:
+    table = Fixture()
 
     def fails(parts: Sequence[PassPart]) -> Exception | None:
         return NativeError("bad") if any(1 in one.tokens for one in parts) else None
@@ -283,47 +284,46 @@ def test_a_failing_part_is_found_and_the_others_are_served() -> None:
     assert table.target.undone == [[0, 1, 2], [1]]
 
 
-def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_of_a_paused_answer_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_scheduler, "PAUSED", 1e-2)
-    table = Table()
+    table = Fixture()
 
     def unread(task: Task) -> None:
         while True:
             table.scheduler.put(task, 0)
 
-    with table.held():
+    with table.paused_thread():
         paused = table.scheduler.submit([0] * 80, unread)
-        comes = table.scheduler.submit([], lambda task: table.scheduler.wait_for_room(task, 40))
-    assert read(comes) == []
+        waiting = table.scheduler.submit([], lambda task: table.scheduler.wait_for_room(task, 40))
+    assert read(waiting) == []
     assert paused.slot is not None
     assert paused.slot.cells == 0
     table.scheduler.cancel(paused)
     paused.wait()
 
 
-def test_measured_passes_come_after_others_have_looked_at_their_rows() -> None:
-    """Those are views, which the next pass overwrites. Who measures comes in the middle of a pass,
-    and begins with that."""
-    table, order = Table(), list[str]()
+def test_direct_passes_wait_for_readers_of_rows() -> None:
+    """Rows are views, which the next pass overwrites. The measuring task begins during a pass."""
+    table, order = Fixture(), list[str]()
 
     def measure(task: Task) -> None:
         with table.scheduler.direct():
             order.append("measured")
-            assert table.scheduler.chunk(task) == NotedCache.batch
+            assert table.scheduler.chunk(task) == RecordingCache.batch
             table.decode(task, 7, 8)
 
-    def look(task: Task) -> None:
+    def use_rows(task: Task) -> None:
         for token in (1, 2):
             table.decode(task, token)
-            order.append("looked")
+            order.append("used")
 
     def begin() -> None:
         if not table.target.passes:
-            comes.append(table.scheduler.submit([0], measure))
+            waiting.append(table.scheduler.submit([0], measure))
 
-    comes: list[Task] = []
-    table.target.meanwhile = begin
-    assert table.run(look, look) == [[], []]
-    assert read(comes[0]) == []
-    assert order == ["looked", "looked", "measured", "looked", "looked"]
+    waiting: list[Task] = []
+    table.target.before_pass = begin
+    assert table.run(use_rows, use_rows) == [[], []]
+    assert read(waiting[0]) == []
+    assert order == ["used", "used", "measured", "used", "used"]
     assert table.target.passes == [[1, 1], [7, 8], [2, 2]]

@@ -1,4 +1,4 @@
-"""What passes cost one of several answers, and what that makes of its drafts."""
+"""Costs of shared passes for one of several answers, and the sizes of its drafts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from localspec.policy.worth import Bid, Worth
 from localspec.scheduling.shared_costs import SharedCosts, SharedCurve, share_out
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import Task, Wait
-from tests.scheduling.test_scheduler import NotedCache
+from tests.scheduling.test_scheduler import RecordingCache
 
 TILES = {1: 1.0, 2: 1.54, 3: 2.17, 4: 1.52, 8: 2.82, 16: 4.28, 32: 8.0, 64: 15.0}
 """T(n) in passes over one token of a 1 B model in Q4_0 on a CPU, see FACTS: tiles of four."""
 
 
-class Table:
-    """So many answers that share passes of known cost."""
+class Fixture:
+    """Answers that share passes of known cost."""
 
     def __init__(self, answers: int, costs: dict[int, float] = TILES) -> None:
         self.profile = PairProfile()
         self.costs = SharedCosts(self.profile)
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
-        caches: dict[Wait, Any] = {Wait.TARGET: NotedCache()}
+        caches: dict[Wait, Any] = {Wait.TARGET: RecordingCache()}
         self.scheduler = SharedScheduler(answers, caches, cells=100)
         self.tasks = self.scheduler.tasks
         for _ in range(answers):
@@ -46,59 +46,59 @@ class Table:
         return self.profile.target.seconds(n, 0)
 
 
-def asking(task: Task, tokens: int) -> Task:
-    """The task, once it waits for a pass over so many tokens."""
+def requested(task: Task, tokens: int) -> Task:
+    """The task, waiting for a pass over this many tokens."""
     task.request(Wait.TARGET, part=PassPart([0] * tokens, range(tokens), ((0,),), tokens))
     return task
 
 
-def drafted(table: Table, chance: float) -> int:
-    """How many tokens of a chain are worth verifying, each right with this chance."""
+def drafted(table: Fixture, chance: float) -> int:
+    """The number of tokens of a chain worth verifying, each right with this chance."""
     seconds = table.profile.verifying(0, 16, table.view())
     worth = Worth(seconds, 1.0 / seconds[1], 1e9)
     return worth.count([chance**n for n in range(1, 17)])
 
 
-def test_an_answer_alone_has_the_costs_of_always() -> None:
-    table = Table(1)
+def test_single_answer_has_the_unshared_costs() -> None:
+    table = Fixture(1)
     real = table.profile
     assert table.view().row(20, 5) == real.target.row(20, 5)
     assert table.view().plain(5) == real.target.plain(5)
     assert real.verifying(0, 20, table.view()) == real.verifying(0, 20)
 
 
-def test_the_more_answers_the_fewer_drafts() -> None:
-    """Down to none, where each row costs what it brings."""
+def test_more_answers_draft_less() -> None:
+    """Down to none if each row costs as much as it gains."""
     costs = {n: 1.0 + 0.2 * n for n in (1, 2, 4, 8, 16, 32, 64)}
-    lengths = [drafted(Table(answers, costs), 0.7) for answers in (1, 2, 4, 8, 16)]
+    lengths = [drafted(Fixture(answers, costs), 0.7) for answers in (1, 2, 4, 8, 16)]
     assert lengths[0] >= 3
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] == 0
 
 
-def test_shares_add_up_and_those_who_draft_pay_for_it() -> None:
-    table = Table(3)
-    asked = [asking(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
-    plain, same, more = table.costs.weigh(Wait.TARGET, asked)
+def test_shares_add_up_and_drafts_pay_for_themselves() -> None:
+    table = Fixture(3)
+    tasks = [requested(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
+    plain, same, more = table.costs.weigh(Wait.TARGET, tasks)
     assert plain == same < more
     assert plain + same + more == pytest.approx(table.seconds(8))
 
 
-def test_after_many_drafted_passes_a_plain_one_is_made() -> None:
-    table = Table(2)
+def test_plain_pass_after_many_drafted_ones() -> None:
+    table = Fixture(2)
     for _ in range(CostCurve.OVERDUE):
         assert not table.view().doubtful(0)
-        asked = [asking(task, 2) for task in table.tasks]
-        table.costs.passed(Wait.TARGET, asked, table.seconds(4))
+        tasks = [requested(task, 2) for task in table.tasks]
+        table.costs.passed(Wait.TARGET, tasks, table.seconds(4))
     assert table.view(0).doubtful(0)
     assert table.view(1).doubtful(0)
-    plain = [asking(task, 1) for task in table.tasks]
+    plain = [requested(task, 1) for task in table.tasks]
     table.costs.passed(Wait.TARGET, plain, table.seconds(2))
     assert not table.view().doubtful(0)
 
 
-def test_who_reads_a_prompt_in_passes_of_its_own_is_not_counted() -> None:
-    table = Table(4)
+def test_answers_that_read_prompts_are_not_counted() -> None:
+    table = Fixture(4)
     for task in table.tasks[2:]:
         task.reading = True
     least = table.seconds
@@ -106,19 +106,19 @@ def test_who_reads_a_prompt_in_passes_of_its_own_is_not_counted() -> None:
     assert table.view().seconds(3, 0) == pytest.approx(least(2) / 2 + least(4) - least(2))
 
 
-def test_passes_of_one_beside_prompts_teach_the_curve() -> None:
-    """Its planner does not learn from them, and would wait for a plain pass for ever."""
+def test_curve_learns_from_a_single_answer_beside_prompts() -> None:
+    """Its planner does not, and would always wait for a plain pass."""
     for alone in (False, True):
-        table = Table(2)
+        table = Fixture(2)
         table.tasks[0].alone = alone
         before = table.profile.target.plain(0)
         for _ in range(20):
-            table.costs.passed(Wait.TARGET, [asking(table.tasks[0], 1)], 3.0 * before)
-        # Of one alone its planner learns.
+            table.costs.passed(Wait.TARGET, [requested(table.tasks[0], 1)], 3.0 * before)
+        # From a single answer its planner learns.
         assert (table.profile.target.plain(0) > 1.5 * before) == (not alone)
 
 
-# What several answers verify together is the best that they could.
+# The tokens that several answers verify together are an optimal choice.
 
 UNBOUND = 1e9
 chances = st.floats(0.01, 1.0)
@@ -141,7 +141,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Bid], list[float]]:
 
 
 @given(tables())
-def test_no_other_choice_is_worth_more(table: tuple[list[Bid], list[float]]) -> None:
+def test_share_out_is_optimal(table: tuple[list[Bid], list[float]]) -> None:
     bids, further = table
     counts, each = share_out(bids, further)
     best = max(
@@ -153,24 +153,22 @@ def test_no_other_choice_is_worth_more(table: tuple[list[Bid], list[float]]) -> 
 
 
 @given(tables(), st.lists(st.floats(0.0, 3.0), min_size=4, max_size=4))
-def test_nobody_stakes_more_than_it_may(
-    table: tuple[list[Bid], list[float]], spare: list[float]
-) -> None:
+def test_stakes_are_limited(table: tuple[list[Bid], list[float]], spare: list[float]) -> None:
     bids = [bid._replace(spare=most) for bid, most in zip(table[0], spare, strict=False)]
     counts, each = share_out(bids, table[1])
     assert all(count * each <= bid.spare + 1e-9 for bid, count in zip(bids, counts, strict=True))
 
 
-def test_a_pass_that_is_cheap_at_one_size_is_filled_by_all() -> None:
-    """Eight rows for what one costs: none of four answers would pay for that alone."""
+def test_cheap_large_pass_is_filled_together() -> None:
+    """Eight rows for the cost of one: no single answer of four could pay for them."""
     bids = [Bid([0.6, 0.4], 0, 1.0, UNBOUND)] * 4
     further = [0.0, *[2.0] * 8, 4.0]
     assert share_out(bids[:1], further)[0] == [0]
     assert share_out(bids, further) == ([2, 2, 2, 2], 0.25)
 
 
-def test_what_was_drawn_is_verified() -> None:
-    """Whatever it costs; what was looked up behind it only where it pays."""
+def test_drawn_tokens_are_always_verified() -> None:
+    """At any cost; looked-up tokens after them only where they pay."""
     bids = [Bid([0.1, 0.1, 0.9], 2, 1.0, 0.0), Bid([0.2], 0, 1.0, UNBOUND)]
     assert share_out(bids, [0.0, 1.0, 2.0, 2.3, 4.0])[0] == [2, 0]
     free = [bids[0]._replace(spare=UNBOUND), bids[1]]

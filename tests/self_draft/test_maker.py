@@ -1,4 +1,4 @@
-"""Drafts of a model's own file: what `-d self` may mean, and when one is made."""
+"""Self-drafts: references, and drafts make_draft from a model's own file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub import removal
 from localspec.hub.local import local_models
 from localspec.llama.model import Model
+from localspec.llama.quantize import quantize
 from localspec.pairing import forecast
 from localspec.policy.cost_curve import CostCurve
 from localspec.self_draft import draft_trial
@@ -32,7 +33,7 @@ from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcom
 from tests.support import ggufs
 
 
-def test_references() -> None:
+def test_references_are_parsed() -> None:
     assert SelfDraftRequest.parse("self") == SelfDraftRequest()
     assert SelfDraftRequest.parse("self:q4_0") == SelfDraftRequest(quant="Q4_0")
     assert SelfDraftRequest.parse("self:4") == SelfDraftRequest(count=4)
@@ -41,19 +42,19 @@ def test_references() -> None:
 
 
 @pytest.mark.parametrize("reference", ["self:", "self:0", "self:Q9_9", "self:-4"])
-def test_what_means_nothing(reference: str) -> None:
+def test_invalid_reference_is_refused(reference: str) -> None:
     with pytest.raises(UsageError, match=r"Write self for what pays, self:Q4_0"):
         SelfDraftRequest.parse(reference)
 
 
-def test_words() -> None:
+def test_descriptions() -> None:
     assert Recipe("Q4_0").description == "in Q4_0"
     assert Recipe(None, (3,)).description == "without layer 3"
     assert Recipe("Q4_0", (3, 4, 7)).description == "in Q4_0 without layers 3, 4 and 7"
     assert Recipe("Q4_0", (3, 4)).label == "Q4_0-without-2"
 
 
-def test_layers_of_other_kinds_stay(tmp_path: Path, target_path: Path) -> None:
+def test_models_whose_layers_cannot_be_left_out(tmp_path: Path, target_path: Path) -> None:
     mamba = read_gguf(ggufs.tiny_mamba(tmp_path / "mamba.gguf"))
     hybrid = read_gguf(ggufs.tiny_hybrid(tmp_path / "hybrid.gguf"))
     short = read_gguf(ggufs.tiny_llama(tmp_path / "short.gguf", layers=3))
@@ -63,24 +64,21 @@ def test_layers_of_other_kinds_stay(tmp_path: Path, target_path: Path) -> None:
     assert why_all_layers(read_gguf(target_path)) is None
 
 
-def test_the_next_quantization(tmp_path: Path, target_path: Path) -> None:
+def test_smaller_quantizations(tmp_path: Path, target_path: Path) -> None:
     assert smaller_quantizations(read_gguf(target_path)) == ("Q4_0",)
-    from localspec.llama.quantize import quantize
-
     quantize(target_path, tmp_path / "small.gguf", "Q4_0", 1, again=True)
     assert smaller_quantizations(read_gguf(tmp_path / "small.gguf")) == ("Q2_K",)
     whole = read_gguf(ggufs.tiny_llama(tmp_path / "whole.gguf"))
     assert smaller_quantizations(whole) == ("Q4_0", "Q8_0")
 
 
-# Made where they pay, once, and never in the way. What passes cost is agreed on; what is made, and
-# how often it is right, is real.
+# Costs of passes are fixed here; drafts and their acceptance are real.
 
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
 GREEDY = SamplingParams(temperature=0)
 FLAT = {n: 1.0 + 0.02 * n for n in range(1, 10)}
-"""Seconds of a pass over n tokens, where verifying is cheap."""
+"""Seconds of a pass over n tokens with cheap verification."""
 STEEP = {n: float(n) for n in range(1, 10)}
 
 
@@ -92,7 +90,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def padded(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Path:
-    """The embedded draft model with six layers more, which do nothing."""
+    """The embedded draft model with six more layers, which do nothing."""
     path = tmp_path_factory.mktemp("padded") / "padded.gguf"
     scale_model(draft_path, path, ModelShape(192, 9, 512, "Q8_0"))
     return path
@@ -103,9 +101,9 @@ Costs = Callable[..., None]
 
 @pytest.fixture
 def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
-    """Agree on what passes cost: the model's by size, a draft's by its share of the bytes."""
+    """Fix the costs of passes: the model's by size, a draft's by its share of the bytes."""
 
-    def agree(seconds: Mapping[int, float], ratio: float | None = None) -> None:
+    def fix(seconds: Mapping[int, float], ratio: float | None = None) -> None:
         def calibrate(_context: object, curve: CostCurve, _budget: float) -> bool:
             curve.learn(seconds, 0)
             return True
@@ -117,10 +115,10 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
         monkeypatch.setattr(forecast, "calibrate", calibrate)
         monkeypatch.setattr(draft_trial, "time_ratio", time_ratio)
 
-    return agree
+    return fix
 
 
-def made(path: Path, reference: str = "self") -> SelfDraft:
+def make_draft(path: Path, reference: str = "self") -> SelfDraft:
     request = SelfDraftRequest.parse(reference)
     assert request is not None
     return self_draft(path, request, OPTIONS)
@@ -131,25 +129,25 @@ def ggufs_in(home: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_layers_that_do_nothing_are_found_and_left_out(
+def test_idle_layers_are_left_out(
     padded: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs(FLAT)
-    draft = made(padded)
+    draft = make_draft(padded)
     assert draft.path is not None
     layers = read_gguf(draft.path).own_integer("block_count")
     assert layers is not None
-    assert layers <= 6  # the last layer stays, whatever it does
+    assert layers <= 6  # the last layer always stays
     assert "times the speed" in draft.words
     assert f"'localspec rm {draft.path}' removes it" in draft.words
     assert ggufs_in(home) == [draft.path.name]
-    # It is not looked for again.
+    # The result is stored.
     monkeypatch.setattr(forecast, "calibrate", lambda *_: pytest.fail("measured again"))
-    assert made(padded) == draft
+    assert make_draft(padded) == draft
 
 
 @pytest.mark.nightly
-def test_the_answer_is_the_models_own(padded: Path, costs: Costs) -> None:
+def test_answer_equals_plain_decoding(padded: Path, costs: Costs) -> None:
     costs(FLAT)
     with localspec.load(padded, draft="self", options=OPTIONS) as engine:
         assert engine.draft_path is not None
@@ -164,7 +162,7 @@ def test_the_answer_is_the_models_own(padded: Path, costs: Costs) -> None:
 
 
 @pytest.mark.nightly
-def test_every_outcome_has_the_models_probability(target_path: Path, costs: Costs) -> None:
+def test_sampled_text_has_the_targets_distribution(target_path: Path, costs: Costs) -> None:
     costs(FLAT)
     with localspec.load(target_path, draft="self:3", options=OPTIONS) as engine:
         way = WAYS["tree, speculative sampling"]
@@ -172,11 +170,11 @@ def test_every_outcome_has_the_models_probability(target_path: Path, costs: Cost
 
 
 @pytest.mark.nightly
-def test_where_nothing_pays_nothing_is_kept(
+def test_nothing_is_stored_if_no_draft_pays(
     target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs(STEEP)
-    draft = made(target_path)
+    draft = make_draft(target_path)
     assert draft.path is None
     assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself gains")
     assert "-d self:Q4_0" in draft.words
@@ -189,11 +187,9 @@ def test_where_nothing_pays_nothing_is_kept(
 
 
 @pytest.mark.nightly
-def test_a_smaller_quantization_is_taken_where_it_pays(
-    target_path: Path, home: Path, costs: Costs
-) -> None:
+def test_smaller_quantization_if_it_pays(target_path: Path, home: Path, costs: Costs) -> None:
     costs(FLAT, ratio=0.3)
-    draft = made(target_path)
+    draft = make_draft(target_path)
     assert draft.path is not None
     assert "in Q4_0" in draft.words
     assert read_gguf(draft.path).integer("general.file_type") == 2
@@ -201,45 +197,43 @@ def test_a_smaller_quantization_is_taken_where_it_pays(
 
 
 @pytest.mark.nightly
-def test_removed_it_is_made_again(target_path: Path, home: Path, costs: Costs) -> None:
+def test_removed_draft_is_made_again(target_path: Path, home: Path, costs: Costs) -> None:
     costs(FLAT)
-    draft = made(target_path, "self:Q4_0")
+    draft = make_draft(target_path, "self:Q4_0")
     assert draft.path is not None
     listed = [model for model in local_models() if model.source == "self"]
     assert [model.path for model in listed] == [draft.path]
     removal.plan(str(draft.path)).execute()
     assert ggufs_in(home) == []
-    assert made(target_path, "self:Q4_0") == draft
+    assert make_draft(target_path, "self:Q4_0") == draft
     assert draft.path.exists()
 
 
 @pytest.mark.nightly
-def test_a_draft_that_was_cut_short_is_made_again(target_path: Path, costs: Costs) -> None:
+def test_truncated_draft_is_made_again(target_path: Path, costs: Costs) -> None:
     costs(FLAT)
-    draft = made(target_path, "self:2")
+    draft = make_draft(target_path, "self:2")
     assert draft.path is not None
     whole = draft.path.stat().st_size
     with draft.path.open("r+b") as file:
         file.truncate(whole // 2)
-    assert made(target_path, "self:2") == draft
+    assert make_draft(target_path, "self:2") == draft
     assert draft.path.stat().st_size == whole
 
 
 @pytest.mark.nightly
-def test_full_disk(
+def test_full_disk_is_reported(
     target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs(FLAT)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
     with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Free some space"):
-        made(target_path, "self:Q4_0")
+        make_draft(target_path, "self:Q4_0")
     assert ggufs_in(home) == []
 
 
 @pytest.mark.nightly
-def test_interrupted_in_the_middle_leaves_nothing(
-    target_path: Path, home: Path, costs: Costs
-) -> None:
+def test_interrupt_leaves_no_files(target_path: Path, home: Path, costs: Costs) -> None:
     costs(FLAT, ratio=0.3)
 
     def stop() -> None:
@@ -252,7 +246,7 @@ def test_interrupted_in_the_middle_leaves_nothing(
 
 
 @pytest.mark.nightly
-def test_wishes_that_cannot_be_fulfilled(target_path: Path, tmp_path: Path, costs: Costs) -> None:
+def test_impossible_requests_are_refused(target_path: Path, tmp_path: Path, costs: Costs) -> None:
     costs(FLAT)
     hybrid = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
     for path, reference, words in (
@@ -261,6 +255,6 @@ def test_wishes_that_cannot_be_fulfilled(target_path: Path, tmp_path: Path, cost
         (hybrid, "self:1", r"No layers of hybrid.gguf can be left out: .*Write -d self:Q4_0"),
     ):
         with pytest.raises(UsageError, match=words):
-            made(path, reference)
+            make_draft(path, reference)
     with pytest.raises(UsageError, match=r"Leave out --rpc once"):
         self_draft(target_path, SelfDraftRequest(), ModelOptions(rpc=("localhost:1",)))

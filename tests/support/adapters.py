@@ -1,4 +1,4 @@
-"""LoRA adapters that nobody trained: small random matrices for a model's tensors."""
+"""LoRA adapters of small random matrices for a model's tensors."""
 
 from __future__ import annotations
 
@@ -43,9 +43,5 @@ def lora(
         for name, matrix in found.items()
         if not (without and name.endswith(without))
     }
-    keys = {
-        "general.type": "adapter",
-        "adapter.type": kind,
-        "adapter.lora.alpha": float(alpha),
-    }
+    keys = {"general.type": "adapter", "adapter.type": kind, "adapter.lora.alpha": float(alpha)}
     return write_gguf(path, architecture or file.architecture, keys, kept)

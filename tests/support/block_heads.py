@@ -1,9 +1,9 @@
-"""DFlash and DSpark heads that nobody trained: files whose weights do something known.
+"""Files of DFlash and DSpark heads with constructed weights.
 
-With `follows` a DFlash head knows for each token which one comes next. Every layer has a mask look
-at the place right before its own, and add the follower of what stands there: so the first mask says
-the follower of the text's last token after one layer, the second one that of the first after two.
-A DSpark head's layers say nothing, and its Markov chain has the followers.
+With `follows` a DFlash head predicts a known follower of each token. In every layer a mask attends
+to the position before, and adds the follower of the token there: the first mask has the follower of
+the text's last token after one layer, the second mask that of the first after two. The layers of a
+DSpark head do nothing, and its Markov chain has the followers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec import paths
-from tests.support.gguf_files import within, write_gguf
+from tests.support.gguf_files import sizes, within, write_gguf
 from tests.support.heads import LAYERS, vocabulary_of, weights
 
 _Matrix = npt.NDArray[np.float32]
 
-MASK = 259  # the token that masks; any does that no text has
+MASK = 259  # the mask token; any that no text contains
 SHARP = 8.0  # of queries and keys
 LONG = 30.0
-"""Of embeddings: what a layer adds is of the same length, so that little of what it adds to the
-text's last token, which looks at nothing in particular, is seen."""
-FIRM = 3.0  # how firmly a layer adds followers
+"""Of embeddings, as large as what layers add, so that the sum for the text's last token, which
+attends to no particular position, changes little."""
+FIRM = 3.0  # strength of the followers that a layer adds
 SURE = 30.0  # logit of a follower in the Markov chain
 _FLAG, _ALL = 0, 1  # features of masks, and of all tokens
 
@@ -58,19 +58,13 @@ def block(
     dim = min(64, n // 2)
     heads = n // dim
     keys: dict[str, Any] = {
+        **sizes(n, depth, 64, heads),
         "context_length": 2048,
-        "embedding_length": n,
-        "block_count": depth,
-        "feed_forward_length": 64,
-        "attention.head_count": heads,
-        "attention.head_count_kv": heads,
         "rope.dimension_count": dim,
         "vocab_size": tokens,
         "block_size": size,
         "sample_from_anchor": anchored,
         "attention.causal": causal,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "rope.freq_base": 10000.0,
         "target_layers": list(layers),
         "rope.dimension_sections": [dim // 2, 0, 0, 0] if sections else None,
     } | changed
@@ -115,16 +109,20 @@ def block(
             f"blk.{layer}.ffn_up.weight": matrix(64, n),
             f"blk.{layer}.ffn_down.weight": matrix(n, 64),
         }
-    said = range(tokens) if d2t is None else [i % tokens for i in d2t]
+    output_ids = range(tokens) if d2t is None else [i % tokens for i in d2t]
     if knows or d2t is not None:
-        found["output.weight"] = np.ascontiguousarray(embeddings[said])
+        found["output.weight"] = np.ascontiguousarray(embeddings[output_ids])
     if d2t is not None:
         found["d2t"] = np.array(d2t, np.int64)
     if markov:
         first = 0.1 * embeddings if random is not None else _directions(embeddings)
-        second = embeddings[said] if random is not None else np.zeros((len(said), n), np.float32)
+        second = (
+            embeddings[output_ids]
+            if random is not None
+            else np.zeros((len(output_ids), n), np.float32)
+        )
         if follows is not None:
-            second = (SURE * first[said] @ _followers(first, follows)).astype(np.float32)
+            second = (SURE * first[output_ids] @ _followers(first, follows)).astype(np.float32)
             norm[:] = 0.0
         found["markov_w1.weight"] = first.astype(np.float32)
         found["markov_w2.weight"] = np.ascontiguousarray(second, np.float32)
@@ -144,7 +142,7 @@ def _directions(embeddings: _Matrix) -> _Matrix:
 
 
 def _flagged(embeddings: _Matrix, mask: int) -> _Matrix:
-    """Directions of all tokens but the mask, and features that tell the two apart."""
+    """Directions of all tokens but the mask, with features that distinguish the mask."""
     found = embeddings.copy()
     found[:, [_FLAG, _ALL]] = 0.0
     found = _directions(found)
@@ -156,21 +154,21 @@ def _flagged(embeddings: _Matrix, mask: int) -> _Matrix:
 
 
 def _followers(embeddings: _Matrix, follows: Mapping[int, int]) -> _Matrix:
-    """A matrix [n, n] from each token's direction to that of what follows it; from flags to 0."""
+    """A matrix [n, n] from each token's direction to that of its follower, and from flags to 0."""
     n = embeddings.shape[1]
     if np.ptp(embeddings[:, _ALL]):  # without flags
-        before, behind = embeddings[list(follows)], embeddings[list(follows.values())]
+        before, after = embeddings[list(follows)], embeddings[list(follows.values())]
     else:
         flags = np.eye(n, dtype=np.float32)[[_FLAG, _ALL]]
         before = np.concatenate([embeddings[list(follows)], flags])
-        behind = np.concatenate([embeddings[list(follows.values())], 0 * flags])
-        behind[:, [_FLAG, _ALL]] = 0.0
-    found = np.linalg.lstsq(before.astype(np.float64), behind.astype(np.float64), rcond=1e-6)[0]
+        after = np.concatenate([embeddings[list(follows.values())], 0 * flags])
+        after[:, [_FLAG, _ALL]] = 0.0
+    found = np.linalg.lstsq(before.astype(np.float64), after.astype(np.float64), rcond=1e-6)[0]
     return np.ascontiguousarray(found.T, np.float32)
 
 
 def _neighbours(n: int, dim: int) -> tuple[_Matrix, _Matrix]:
-    """Queries of masks and keys of all tokens whose product is largest one place before."""
+    """Queries of masks and keys of tokens whose product is largest at the position before."""
     half = dim // 2
     turn = 10000.0 ** (-np.arange(half) / half)
     q, k = np.zeros((n // dim, dim, n), np.float32), np.zeros((n // dim, dim, n), np.float32)

@@ -1,4 +1,4 @@
-"""A clock that only tests move."""
+"""A clock moved by tests."""
 
 from __future__ import annotations
 

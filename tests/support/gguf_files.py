@@ -20,8 +20,8 @@ class _Reader(GGUFReader):  # type: ignore[misc]
 
 
 def gguf_file(path: Path) -> GGUFReader:
-    """What a file holds, read once for as long as it stays the same, as reading 8,192 tokens takes
-    half a second; not to be changed."""
+    """The content of a file, cached until it changes, as reading 8,192 tokens takes half a second.
+    Do not modify it."""
     stamp = path.stat()
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
@@ -49,6 +49,19 @@ def fields(path: Path, section: str) -> dict[str, Field]:
 def within(section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a section."""
     return {f"{section}.{name}": value for name, value in keys.items()}
+
+
+def sizes(width: int, layers: int, feed_forward: int, heads: int) -> dict[str, Any]:
+    """Metadata of a transformer, for the section of its architecture."""
+    return {
+        "embedding_length": width,
+        "block_count": layers,
+        "feed_forward_length": feed_forward,
+        "attention.head_count": heads,
+        "attention.head_count_kv": heads,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 10000.0,
+    }
 
 
 def write_gguf(

@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType, GGUFValueType, LlamaFileType, PoolingType
 from gguf.quants import quantize
 
 from localspec import paths
-from tests.support.gguf_files import Field, Matrix, fields, within, write_gguf
+from tests.support.gguf_files import Field, Matrix, fields, sizes, within, write_gguf
 
 _CHAT_TEMPLATE = "tokenizer.chat_template"
 _TOKENS = "tokenizer.ggml.tokens"
@@ -60,7 +60,7 @@ def _q8_0_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) ->
 
 
 class ModelFile:
-    """A file in the making: a model's sizes, then its tensors in the order in which they are drawn.
+    """A file under construction: a model's sizes, then its tensors in the order of drawing.
     `sizes`: keys of the architecture's section."""
 
     def __init__(
@@ -154,16 +154,7 @@ def tiny_llama(
         path,
         "llama",
         known,
-        {
-            "embedding_length": dim,
-            "block_count": layers,
-            "feed_forward_length": ff,
-            "attention.head_count": heads,
-            "attention.head_count_kv": heads,
-            "attention.layer_norm_rms_epsilon": 1e-5,
-            "rope.freq_base": 10000.0,
-            "rope.dimension_count": dim // heads,
-        },
+        sizes(dim, layers, ff, heads) | {"rope.dimension_count": dim // heads},
         name=f"llama-{dim}x{layers}",
         n_vocab=vocab_size,
         context=context,
@@ -263,23 +254,9 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
     """
     dim, heads, ff, conv = 64, 2, 128, 3
     kv_heads = [0, heads, 0]  # 0 makes a layer recurrent
-    file = ModelFile(
-        path,
-        "lfm2",
-        vocabulary(),
-        {
-            "embedding_length": dim,
-            "block_count": len(kv_heads),
-            "feed_forward_length": ff,
-            "attention.head_count": heads,
-            "attention.head_count_kv": kv_heads,
-            "attention.layer_norm_rms_epsilon": 1e-5,
-            "rope.freq_base": 10000.0,
-            "shortconv.l_cache": conv,
-        },
-        name="tiny-hybrid",
-        seed=seed,
-    )
+    keys = sizes(dim, len(kv_heads), ff, heads)
+    keys |= {"attention.head_count_kv": kv_heads, "shortconv.l_cache": conv}
+    file = ModelFile(path, "lfm2", vocabulary(), keys, name="tiny-hybrid", seed=seed)
     for i, n_kv in enumerate(kv_heads):
         block = f"blk.{i}"
         file.norm(f"{block}.attn_norm")
@@ -303,8 +280,8 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
 def tiny_bert(path: Path, *, seed: int = 0) -> Path:
     """Write a bert model: embeddings only, no memory, no logits, attention both ways.
 
-    The vocabulary is the embedded model's (llama.cpp takes any for this architecture), so that the
-    vocabulary is not what tells it from the other files here.
+    The vocabulary is the embedded model's (llama.cpp takes any for this architecture), so that it
+    does not distinguish the file from others.
     """
     dim, layers, heads, ff, context, kinds = 64, 2, 2, 128, 512, 2
     token_types = {"tokenizer.ggml.token_type_count": (kinds, GGUFValueType.UINT32, None)}

@@ -1,9 +1,9 @@
-"""Trained heads that nobody trained: files whose weights do something known.
+"""Files of trained heads with constructed weights.
 
-An EAGLE-3 head of the embedded target in which attention and feed-forward are zero is a logit lens
-(nostalgebraist 2020): the state passes through, and the output says of the place P what the
-target's own output says of one layer's input there. With `follows` it knows for each token which
-one comes next: attention looks at its own place alone, and adds the follower's direction.
+An EAGLE-3 head of the embedded target without attention and feed-forward is a logit lens
+(nostalgebraist 2020): the state passes through, and the output is the target's output for one
+layer's input. With `follows` it predicts a known follower of each token: attention sees only its
+own position, and adds the follower's direction.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from localspec import paths
-from tests.support.gguf_files import Field, fields, gguf_file, within, write_gguf
+from tests.support.gguf_files import Field, fields, gguf_file, sizes, within, write_gguf
 
 LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
-FIRM = 40.0  # how much stronger what follows is than the state
+FIRM = 40.0  # strength of followers relative to the state
 
 _Matrix = npt.NDArray[np.float32]
 
 
 def weights(path: Path) -> dict[str, _Matrix]:
-    """Of a whole model, as floats."""
+    """All tensors of a model as floats."""
     return {
         t.name: t.data.astype(np.float32)
         if t.tensor_type == GGMLQuantizationType.I64
@@ -56,17 +56,11 @@ def eagle(
     size, n = embeddings.shape
     heads, wide = n // 64, width or n
     keys: dict[str, Any] = {
+        **sizes(n, 1, 64, heads),
         "context_length": 2048,
-        "embedding_length": n,
-        "block_count": 1,
-        "feed_forward_length": 64,
-        "attention.head_count": heads,
-        "attention.head_count_kv": heads,
         "rope.dimension_count": 64,
         "vocab_size": size,
         "target_hidden_size": wide,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "rope.freq_base": 10000.0,
         "target_layers": list(layers),
     } | changed
 
@@ -79,8 +73,8 @@ def eagle(
     found: dict[str, npt.NDArray[Any]] = {}
     if follows is not None:
         own = zeros(size, n)
-        # Feature 0 is 1 for each token: queries and keys are made of it, so that scores depend on
-        # the distance alone and are highest at none.
+        # Feature 0 is 1 for each token: queries and keys consist of it, so that scores depend only
+        # on the distance and are highest at 0.
         own[:, 0] = 1.0
         for token, next_token in follows.items():
             direction = embeddings[next_token].copy()
@@ -120,7 +114,7 @@ def eagle(
 
 
 def vocabulary_of(source: Path) -> dict[str, Field]:
-    """All of the tokenizer's keys."""
+    """All keys of the tokenizer but the chat template."""
     known = fields(source, "tokenizer")
     known.pop("tokenizer.chat_template", None)
     return known
@@ -135,11 +129,8 @@ def medusa(
     cut: bool = True,
     **changed: Any,
 ) -> Path:
-    """Write Medusa heads that know what follows the token that the target is about to say.
-
-    The target's own output, turned: the row of a follower is what the output has for the tokens
-    that it follows.
-    """
+    """Write Medusa heads that predict known followers of the target's next token: the output row of
+    a follower is the mean of the target's rows of the tokens before it."""
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     output = weights(target)["token_embd.weight"]
     size, width = output.shape
@@ -157,8 +148,8 @@ def medusa(
         reached = {token: pairs.get(last, last) for token, last in reached.items()}
         rows = np.full((size, width), 0.0, np.float32)
         for follower in set(reached.values()):
-            said = [token for token, then in reached.items() if then == follower]
-            rows[follower] = output[said].mean(axis=0)
+            before = [token for token, then in reached.items() if then == follower]
+            rows[follower] = output[before].mean(axis=0)
         found[f"medusa.{head}.blk.0.weight"] = np.zeros((width, width), np.float16)
         found[f"medusa.{head}.blk.0.bias"] = np.zeros(width, np.float32)
         found[f"medusa.{head}.output.weight"] = rows[ids] if cut else rows

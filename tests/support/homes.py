@@ -1,4 +1,4 @@
-"""A home without models, caches of its own, and an empty current folder."""
+"""A home without models, with separate caches and an empty current folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLES = (
 
 
 def move_to(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Make `tmp_path` all there is: whoever runs the tests may have models of their own."""
+    """Hide models and settings of the user who runs the tests."""
     for name in VARIABLES:
         patch.delenv(name, raising=False)
     home, here = tmp_path / "home", tmp_path / "here"

@@ -1,4 +1,4 @@
-"""Images, and a projector that nobody trained: a small LLaVA (`clip.projector_type` "mlp")."""
+"""Images, and a random projector: a small LLaVA (`clip.projector_type` "mlp")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gguf import GGUFValueType
 from tests.support.gguf_files import Matrix, within, write_gguf
 
 SIDE, PATCH = 32, 8
-POSITIONS = (SIDE // PATCH) ** 2  # that an image has, whatever its size
+POSITIONS = (SIDE // PATCH) ** 2  # of an image of any size
 
 
 def png(seed: int, width: int = 40, height: int = 30) -> bytes:

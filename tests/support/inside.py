@@ -1,4 +1,4 @@
-"""The inside of an engine: what tests let fail, slow down or count, and what no answer shows."""
+"""Internals of an engine, which tests let fail, slow down or count."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parts(engine: Engine) -> Parts:
 
 
 def contexts(engine: Engine) -> list[Any]:
-    """The target's, and the draft model's or a head's where there is one."""
+    """The target's, and that of the draft model or head, if any."""
     return engine._contexts
 
 
@@ -65,18 +65,18 @@ def profile_file(engine: Engine) -> Path:
 
 
 def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:
-    """Tokens of the draft model, of each text that is kept."""
+    """Tokens of the draft model for each kept text."""
     return [text.drafted for text in slots(engine).kept._texts]
 
 
 def cancel_before(patch: pytest.MonkeyPatch, passes: int) -> None:
-    """Have a pass cancelled, after so many others."""
+    """Cancel the pass after `passes` others."""
     left = itertools.count(passes, -1)
     before_each_pass(patch, lambda context, _: context.cancel() if next(left) == 0 else None)
 
 
 def before_each_pass(patch: pytest.MonkeyPatch, do: Callable[[Context, Any], object]) -> None:
-    """Have `do` called with the context and the batch of every pass."""
+    """Call `do` with the context and the batch of every pass."""
     decode = Context._decode
 
     def watched(context: Context, batch: Any, outputs: int) -> Rows:

@@ -1,11 +1,10 @@
-"""Tiny models with an MTP layer that nobody trained: its weights do something known.
+"""Tiny models with an MTP layer of constructed weights, without attention and feed-forward.
 
-Attention and feed-forward of the layer are zero, and what goes into it is one of two things. As a
-lens it passes the target's state of the place before, so that behind a token it says what the
-target said of that token. With `follows` it knows for each token which one comes next.
+As a lens it passes on the target's state of the position before, so that its row after a token is
+the target's row for that token. With `follows` it predicts a known follower of each token.
 
-Two architectures that llama.cpp computes MTP layers of: glm4moe, which attends, and qwen35, of
-whose layers some are recurrent.
+There are two architectures with MTP layers in llama.cpp: glm4moe, which attends, and qwen35, some
+of whose layers are recurrent.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support import ggufs
+from tests.support.gguf_files import sizes
 
 DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
 HEAD = DIM // HEADS
@@ -40,7 +40,7 @@ def glm(
     wide: int = 2,
     swap_tokens: tuple[int, int] | None = None,
 ) -> Path:
-    """Write a glm4moe model whose layers are dense, but for the MTP layer, which has experts."""
+    """Write a glm4moe model of dense layers and an MTP layer with experts."""
     keys = {
         "expert_count": EXPERTS,
         "expert_used_count": 1,
@@ -107,7 +107,7 @@ MAKERS: Mapping[str, Callable[..., Path]] = {"glm4moe": glm, "qwen35": qwen}
 
 
 class _File(ggufs.ModelFile):
-    """A file in the making: what all of these models have in common."""
+    """The common parts of these models."""
 
     def __init__(
         self,
@@ -126,17 +126,11 @@ class _File(ggufs.ModelFile):
             architecture,
             ggufs.vocabulary(swap=swap),
             {
-                "embedding_length": dim,
-                "block_count": layers + count,
-                "feed_forward_length": FF,
-                "attention.head_count": HEADS,
-                "attention.head_count_kv": HEADS,
+                **sizes(dim, layers + count, FF, HEADS),
                 "attention.key_length": dim // HEADS,
                 "attention.value_length": dim // HEADS,
                 "rope.dimension_count": dim // HEADS,
                 "nextn_predict_layers": count,
-                "attention.layer_norm_rms_epsilon": 1e-5,
-                "rope.freq_base": 10000.0,
                 **keys,
             },
         )
@@ -147,7 +141,7 @@ class _File(ggufs.ModelFile):
         self.norm("output_norm")
 
     def draw(self, rows: int, columns: int, gain: float) -> _Matrix:
-        """A random matrix; the layers before the MTP layer are the same whatever that is."""
+        """A random matrix. Layers before the MTP layer do not depend on it."""
         return ggufs.f32_matrix(self.rng, rows, columns, gain)
 
     def add(self, name: str, tensor: npt.NDArray[Any]) -> None:
@@ -163,14 +157,14 @@ class _File(ggufs.ModelFile):
         self.add(name, weights)
 
     def attends(self, layer: int, query: int, *, normed: bool = False) -> None:
-        """A layer that attends, its queries of `query` numbers in all."""
+        """An attention layer, with `query` numbers of queries per token."""
         self._norms(f"blk.{layer}", normed)
         self.attention(f"blk.{layer}", query)
 
     def nextn(
         self, follows: Mapping[int, int] | None, wide: int, query: int, *, normed: bool = False
     ) -> None:
-        """The MTP layer but for its feed-forward, which has to be zero."""
+        """The MTP layer without its feed-forward, which has to be zero."""
         block, dim = f"blk.{self.layers}", self.dim
         self._norms(block, normed)
         for name, rows in (("attn_q", query), ("attn_k", dim), ("attn_v", dim)):

@@ -13,7 +13,7 @@ from tests.support.ggufs import tiny_llama
 
 
 def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Put it where Python looks for packages; the model's path. Importing it fails."""
+    """Install it in the import path; returns the model's path. Importing it fails."""
     package = folder / MODULE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
@@ -26,7 +26,7 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 
 def hide(patch: pytest.MonkeyPatch, folder: Path | None = None) -> None:
-    """As if the real one were not installed; with a folder, for child processes too."""
+    """Hide the real package; with a folder, from child processes too."""
     if folder is not None:
         (folder / f"{MODULE}.py").touch()  # a module, and no package with a file in it
         patch.setenv("PYTHONPATH", str(folder), prepend=":")

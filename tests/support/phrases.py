@@ -1,4 +1,4 @@
-"""Drafts a phrase that the text has begun: all of a new source."""
+"""Drafts of known phrases: a complete new source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localspec.decoding.sources import LookupSource, Prediction
 
 
 class PhraseSource(LookupSource):
-    """Expects that a phrase goes on."""
+    """Predicts the rest of a phrase that the text has begun."""
 
     name = "phrases"
     priors: Mapping[str, tuple[float, ...]] = {"phrase": (0.5,)}

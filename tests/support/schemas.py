@@ -66,18 +66,18 @@ def allows_value(vocabulary: Vocabulary, grammar: Grammar, value: Any) -> bool:
 def walk(vocabulary: Vocabulary, grammar: Grammar, seed: int, most: int = 300) -> str | None:
     """A text that the grammar allows, drawn from masks alone; None where it does not end."""
     random, at = np.random.default_rng(seed), grammar.fork()
-    said: list[bytes] = []
+    pieces: list[bytes] = []
     for number in range(most):
         row = random.gumbel(size=vocabulary.size).astype(np.float32)
         row[closing(vocabulary)] += 3.0 + number / 30.0
         token = int(at.masked(row).argmax())
         at.advance(token)
         if vocabulary.ends(token):
-            return b"".join(said).decode()
-        said.append(vocabulary.piece(token))
+            return b"".join(pieces).decode()
+        pieces.append(vocabulary.piece(token))
     return None
 
 
 def closing(vocabulary: Vocabulary) -> list[int]:
-    """Tokens that bring an answer nearer to its end."""
+    """Tokens that close texts, lists and objects."""
     return [vocabulary.eos, *(vocabulary.tokenize_bytes(sign)[-1] for sign in (b'"', b"]", b"}"))]

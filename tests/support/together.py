@@ -1,4 +1,4 @@
-"""Asking an engine for several answers at once."""
+"""Running functions in parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 300.0  # seconds until a test that hangs fails
 
 
 def together(work: Sequence[Callable[[], Result]]) -> list[Result | BaseException]:
-    """What each returns or raises, all of them begun at the same time in threads of their own."""
+    """The result or error of each function, all started at the same time in separate threads."""
     results: dict[int, Result | BaseException] = {}
     start = threading.Barrier(len(work))
 

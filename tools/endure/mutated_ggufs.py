@@ -20,7 +20,7 @@ from pathlib import Path
 
 from localspec.cli.main import main
 from localspec.cli.verbs import VERBS, build_command
-from tests.gguf.mutations import misstate, mutate, places
+from tests.gguf.mutations import change_values, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
 from tools.endure.outcome import Outcome, print_outcome
@@ -64,7 +64,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
         rng = random.Random(f"{seed}/{number}")
         which = rng.choice((0, 0, *range(len(models))))
         whole = models[which]
-        data = misstate(whole, wheres[which], rng) if number % 4 else mutate(models[0], rng)
+        data = change_values(whole, wheres[which], rng) if number % 4 else mutate(models[0], rng)
         path.write_bytes(data)
         outcome.count += 1
         for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
