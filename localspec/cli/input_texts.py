@@ -99,3 +99,9 @@ def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")
     return texts
+
+
+def unescaped(text: str) -> str:
+    r"""Replace \n, \r, \t and \\, as llama.cpp does for stop strings; other backslashes stay."""
+    ends = {"n": "\n", "r": "\r", "t": "\t"}
+    return re.sub(r"\\([nrt\\])", lambda found: ends.get(found[1], "\\"), text)

@@ -19,6 +19,7 @@ from localspec.cli.input_texts import (
     require_utf8,
     standard_input,
     text_or_file,
+    unescaped,
 )
 from localspec.errors import UsageError
 from localspec.files import read_file
@@ -106,12 +107,12 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
     if sum(params[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
-        raise UsageError("--grammar, --json-schema and --regex exclude each other. Leave one.")
+        raise UsageError("--grammar, --json-schema and --regex exclude each other. Give one.")
     return AnswerRequest(
         opening=opening,
         system=read_text(params, "system"),
         raw=bool(params["raw"]),
-        stop=require_texts(params["stop"], "--stop"),
+        stop=tuple(map(unescaped, require_texts(params["stop"], "--stop"))),
         grammar=text_or_file(params["grammar"], "--grammar", GRAMMAR),
         json_schema=text_or_file(params["json_schema"], "--json-schema", SCHEMA),
         regex=read_text(params, "regex"),
@@ -148,7 +149,7 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     """Read models and generation options; raises UsageError for an invalid value."""
     params = _with_settings(params)
     drafting = Drafting(
-        **_given(
+        **given_fields(
             Drafting,
             params,
             sampled=False if params["greedy_drafts"] else None,
@@ -157,7 +158,7 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     )
     if params.get("seed") == -1:  # llama.cpp's default
         params["seed"] = None
-    given = _given(SamplingParams, params, logit_bias=_logit_bias(params.get("logit_bias")))
+    given = given_fields(SamplingParams, params, logit_bias=_logit_bias(params.get("logit_bias")))
     sampling = SamplingParams(**given)
     if params.get("rule") is not None or drafting.threshold is not None:
         from localspec.decoding.rules import acceptance_rule
@@ -214,7 +215,7 @@ def _models(params: Mapping[str, Any]) -> OpeningOptions:
         draft=params["draft"],
         offline=params["offline"],
         options=ModelOptions(
-            **_given(
+            **given_fields(
                 ModelOptions,
                 params,
                 context=params["ctx"],
@@ -226,7 +227,7 @@ def _models(params: Mapping[str, Any]) -> OpeningOptions:
     )
 
 
-def _given(kind: type[Any], params: Mapping[str, Any], **overrides: Any) -> dict[str, Any]:
+def given_fields(kind: type[Any], params: Mapping[str, Any], **overrides: Any) -> dict[str, Any]:
     """Parameters that are fields of a dataclass and were given; `overrides` take precedence."""
     names = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in params.items() if name in names} | overrides

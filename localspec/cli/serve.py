@@ -293,10 +293,8 @@ def needs(path: Path, options: ModelOptions) -> int:
 
 
 def _options(params: dict[str, Any]) -> ServerOptions:
-    values = {name: params[name] for name in SERVER if params[name] is not None}
-    for name in ("cors", "allowed_hosts"):
-        if name in values:
-            values[name] = tuple(values[name])
-    if "api_key" not in values and os.environ.get(KEY_VARIABLE):
-        values["api_key"] = os.environ[KEY_VARIABLE]
-    return ServerOptions(**values)
+    from localspec.cli.request import given_fields
+
+    given = given_fields(ServerOptions, params)
+    given.setdefault("api_key", os.environ.get(KEY_VARIABLE) or None)
+    return ServerOptions(**given)

@@ -7,7 +7,7 @@ from functools import partial
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.cli.option_groups import default, in_panel
 from localspec.drafters.options import OVERLAPS
-from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KERNELS, KV_TYPES
+from localspec.llama.options import FLASH_ATTENTION, KERNELS, KV_TYPES
 
 _model = in_panel("Model")
 _rare_model = in_panel("Model", advanced=True)
@@ -91,8 +91,8 @@ DRAFT_MODEL = {
     ),
     "cross_vocabulary": _rare_draft(
         "--cross-vocabulary WAY",
-        "Choose how to use a draft model with another vocabulary: through text, on shared tokens, "
-        f"the better of both, or not at all: {', '.join(CROSS_VOCABULARY)}. "
+        "Use a draft model with another vocabulary through text (text), on shared tokens (shared), "
+        "in the better of both ways (auto), or not at all (off). "
         f"{default(ModelOptions, 'cross_vocabulary')}",
     ),
 }
@@ -150,7 +150,8 @@ ANSWER = {
         "Generate at most N tokens; -1: until the context is full. Default 2048, in a chat -1.",
     ),
     "stop": _rare_answer(
-        "--stop TEXT", "End the answer before this text ($'\\n': a line end). Repeatable."
+        "--stop TEXT",
+        r"End the answer before this text; \n is a line end, \t a tab, \\ a backslash. Repeatable.",
     ),
     "grammar": _rare_answer(
         "--grammar TEXT|@FILE",

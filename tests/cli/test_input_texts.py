@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.input_texts import read_prompt
+from localspec.cli.input_texts import read_prompt, unescaped
 from tests.cli.conftest import Cli
 
 
@@ -32,6 +32,10 @@ def test_piped_text_comes_before_the_argument(
     data: bytes, argument: str | None, prompt: str
 ) -> None:
     assert read_prompt(argument, piped(data)) == prompt
+
+
+def test_escapes_in_stop_strings() -> None:
+    assert unescaped(r"\n\t|\\n|\end") == "\n\t|\\n|\\end"
 
 
 def test_piped_text_reaches_the_model(cli: Cli) -> None:
