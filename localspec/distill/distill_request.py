@@ -10,7 +10,6 @@ from localspec.distill.weights import Q8_0
 from localspec.prompting.prompt import Prompt
 
 DRAFT, EAGLE3, MEDUSA = "draft", "eagle3", "medusa"
-KINDS = (DRAFT, EAGLE3, MEDUSA)
 RATES = {DRAFT: 1.5e-3, EAGLE3: 5e-4, MEDUSA: 1e-3}
 TUNED = 5e-4
 """Learning rates by kind, and for a draft that is fine-tuned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -75,13 +76,12 @@ def record(
             longest=request.max_tokens,
             seed=request.seed,
             known=trace.keys,
-            most=None if request.tokens is None else max(0, request.tokens - there),
+            most=math.inf if request.tokens is None else request.tokens - there,
         ):
             trace.append(answer)
             tokens += len(answer.answer)
             progress(tokens)
-        left_out = skipped.sentence()
-        if left_out:
+        if left_out := skipped.sentence():
             notice(left_out)
         return len(trace), there + tokens
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -90,12 +91,13 @@ def open_context(path: Path, threads: int, context: int) -> Iterator[SharedConte
 @dataclass(slots=True)
 class _Answer:
     """An answer in progress. `text`: prompt and answer so far, or a given text; `read`: number of
-    its tokens that were read."""
+    its tokens that were read; `limit`: on its length."""
 
     question: RecordedQuestion
     sequence: int
     temperature: float
     random: np.random.Generator
+    limit: float
     text: list[int]
     read: int = 0
     rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
@@ -128,42 +130,41 @@ def record_answers(
     seed: int = 0,
     temperatures: Sequence[float] = TEMPERATURES,
     known: Container[bytes] = (),
-    most: int | None = None,
+    most: float = math.inf,
 ) -> Iterator[TraceRecord]:
     """The answers, as they are finished, each with its `k` likeliest tokens; many are given at
     once. Left out are questions whose key is `known`, and those without room for an answer.
-    `longest`: tokens of an answer at most; none begins after `most` tokens. Raises as
-    `SharedContext`."""
-    tokens = 0
+    `longest`: tokens of an answer at most; `most`: of all answers. Raises as `SharedContext`."""
 
     def due() -> Iterator[RecordedQuestion]:
         begun: set[bytes] = set()
         for question in questions:
-            if most is not None and tokens >= most:
-                return
             room = context.capacity - len(question.tokens) - len(question.given)
             if room > 0 and question.key not in known and question.key not in begun:
                 begun.add(question.key)
                 yield question
 
-    def start(question: RecordedQuestion, sequence: int) -> _Answer:
+    def start(question: RecordedQuestion, sequence: int, limit: float) -> _Answer:
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *question.key])))
         which = (question.digest[1] + question.turn) % len(temperatures)
         text = [*question.tokens, *question.given[:-1]]
-        return _Answer(question, sequence, temperatures[which], random, text)
+        return _Answer(question, sequence, temperatures[which], random, limit, text)
 
     def is_complete(answer: _Answer) -> bool:
         generated = answer.generated
         if answer.question.given:
             return answer.read == len(answer.text)
-        full = len(answer.text) >= context.capacity or len(generated) >= longest
+        full = len(answer.text) >= context.capacity or len(generated) >= answer.limit
         return bool(generated) and (full or context.model.vocabulary.ends(generated[-1]))
 
     waiting, active = due(), list[_Answer]()
     free = [context.answer_sequences(i).first for i in range(context.answers)]
     while True:
-        while free and (question := next(waiting, None)) is not None:
-            active.append(start(question, free.pop()))
+        while free:
+            room = most - sum(answer.limit for answer in active)
+            if room < (longest if active else 1) or (question := next(waiting, None)) is None:
+                break
+            active.append(start(question, free.pop(), len(question.given) or min(longest, room)))
         if not active:
             return
         _pass(context, active, k)
@@ -171,7 +172,7 @@ def record_answers(
             active.remove(answer)
             context.drop(answer.sequence)
             free.append(answer.sequence)
-            tokens += len(answer.generated)
+            most -= len(answer.generated)
             yield answer.record()
 
 
