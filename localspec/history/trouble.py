@@ -22,7 +22,7 @@ _SENTENCES = {
     NO_LOCK: "The history {path} is on a file system without locks, and is not changed. {memory}: "
     "set LOCALSPEC_HOME to a folder on a local disk.",
     READ_ONLY: "The history {path} cannot be written: {why}. {memory}, and in a file of their own "
-    "at the end: make the file and its folder writable, or set LOCALSPEC_HOME to a folder that is.",
+    "at the end: check permissions, disk and 'ulimit -f', or set LOCALSPEC_HOME to another folder.",
     FULL: "The disk is full, so the history {path} cannot grow. {memory} until there is room: make "
     "some.",
     CORRUPT: "The history {path} is damaged. {memory}: 'localspec chat' sets the file aside and "

@@ -144,6 +144,8 @@ def test_full_disk_keeps_messages_in_memory(tmp_path: Path) -> None:
     assert notices(history) == KEPT_AGAIN
     history.close()
     assert_holds(history.path, conversation)
+    with files_of_at_most(1_000):  # where not even its log can be begun
+        assert "check permissions, disk and 'ulimit -f'" in notices(open_history(history.path))
 
 
 # Read-only
