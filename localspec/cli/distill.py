@@ -57,7 +57,9 @@ RECORDING = {
     "max_tokens": _recording(
         "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", least=1
     ),
-    "tokens": _recording("--tokens N", "Begin no new answer after N tokens.", least=1),
+    "tokens": _recording(
+        "--tokens N", "Stop at N recorded tokens, those of earlier runs included.", least=1
+    ),
     "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {
@@ -268,9 +270,9 @@ def _summary(made: DistillResult) -> str:
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     return (
-        f"{done} {made.path}\n{made.kind.description}. On held-back answers its best token is "
-        f"the target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
-        f"with probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
+        f"{done} {made.path}\n{made.kind.description}. In held-back answers, it predicts "
+        f"{last.agreement:.3f} of the target's tokens{ahead}, and the acceptance rate of sampled "
+        f"drafts is {last.acceptance:.3f}{before}. Training took {last.seconds / 60:.0f} min."
     )
 
 

@@ -75,7 +75,7 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         if opening.options.exact and params["beside"]:
             raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
         if suite == "humaneval" and not programs.network_is_off():
-            console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
+            console.notice("The model's programs can reach the network: 'unshare' fails here.")
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         sampling = replace(opening.sampling, seed=seed)
         outcome = suite_run.SuiteOutcome(ways)

@@ -56,7 +56,7 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     if usable:
         console.answer(_table(usable))
     else:
-        console.notice(f"No model here has {' and '.join(words or ())} in its name.")
+        console.notice(f"No model here matches {' and '.join(words or ())}.")
     if others and everything:
         rows = [(printable(str(model.path), 4096), model.problem or "") for model in others]
         problems = table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))
@@ -77,29 +77,20 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    header = [
-        "NAME",
-        "ARCHITECTURE",
-        "PARAMETERS",
-        "QUANT",
-        "CONTEXT",
-        "SIZE",
-        "SOURCE",
-        "REFERENCE",
-    ]
+    """The table of at least one model."""
     rows = [
-        (
-            model.name,
-            model.architecture,
-            parameter_count(model.parameters),
-            model.quantization,
-            str(model.trained_context or ""),
-            gigabytes(model.size),
-            model.source,
-            printable(model.reference, 4096),
-        )
+        {
+            "NAME": model.name,
+            "ARCHITECTURE": model.architecture,
+            "PARAMETERS": parameter_count(model.parameters),
+            "QUANT": model.quantization,
+            "CONTEXT": str(model.trained_context or ""),
+            "SIZE": gigabytes(model.size),
+            "SOURCE": model.source,
+            "REFERENCE": printable(model.reference, 4096),
+        }
         for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
     spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
-    return table(header, rows, right=right, spare=spare)
+    return table([*rows[0]], [[*row.values()] for row in rows], right=right, spare=spare)

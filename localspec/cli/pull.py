@@ -67,7 +67,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
             ]
     except KeyboardInterrupt:
         raise Cancelled(
-            f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
+            f"Interrupted. 'localspec pull {reference}' continues a partial download."
         ) from None
     _print_models(console, pulled)
     return 0

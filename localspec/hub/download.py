@@ -152,7 +152,7 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
         )
     if chosen.missing:
         raise ModelNotFound(
-            f"{wanted.id} has not all parts of {chosen.name}: no {listed(chosen.missing)}. "
+            f"{wanted.id} lacks parts of {chosen.name}: {listed(chosen.missing)}. "
             "Choose another quantization."
         )
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
@@ -301,7 +301,7 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
     free = shutil.disk_usage(place).free
     if needed and (needed := needed + _SPARE) > free:
         raise LocalspecError(
-            f"There is no room: {gigabytes(needed)} are needed, and {place} has "
+            f"There is not enough disk space: {gigabytes(needed)} are needed, and {place} has "
             f"{gigabytes(free)} left. Make room, or set HF_HUB_CACHE to another disk."
         )
 
@@ -318,8 +318,8 @@ def _disk_errors() -> Iterator[None]:
         where = printable(str(error.filename or cache.cache_folder()), 1000)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LocalspecError(
-                f"The disk is full: {where}. Make room, or set HF_HUB_CACHE to another disk; what "
-                "has arrived is kept."
+                f"The disk is full: {where}. Make room, or set HF_HUB_CACHE to another disk; "
+                "'localspec pull' continues a partial download."
             ) from None
         raise LocalspecError(
             f"{where} cannot be written: {error.strerror or error}. Check its permissions, or set "

@@ -174,8 +174,8 @@ def _start_offset(response: Any, file: RemoteFile, have: int) -> int:
 
 def _wrong_size(file: RemoteFile) -> LocalspecError:
     return LocalspecError(
-        f"What the server sends for {file.name} is not of the size it announced. "
-        "Pull it again later; check the proxy if it stays so."
+        f"The server sent {file.name} in another size than it announced. Pull it again later. If "
+        "that does not help, check the proxy."
     )
 
 
@@ -319,14 +319,14 @@ def _explain(error: HTTPError, repository: Repository, typed: str) -> LocalspecE
     if status == 429:
         wait = _requested_wait(error)
         when = f"in {wait:.0f} s" if wait is not None else "later"
-        step = f"Try again {when}, or log in with HF_TOKEN, which is allowed more"
+        step = f"Try again {when}, or set HF_TOKEN: with a token, more requests are allowed"
     elif status is None:
         step = "Check the network, the proxy and HF_ENDPOINT"
     elif is_transient(error):
         step = "Try again later"
     else:
         step = "Check HF_ENDPOINT and the proxy"
-    again = f"the part so far is kept, and 'localspec pull {printable(typed)}' continues"
+    again = f"'localspec pull {printable(typed)}' continues a partial download"
     return LocalspecError(f"{_describe(error)}. {step}; {again}.")
 
 

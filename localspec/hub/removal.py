@@ -133,8 +133,7 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
             return replace(info, repos=frozenset({repository})), repository
     if folder.exists():
         raise LocalspecError(
-            f"What the cache has of {wanted.id} is damaged, so what belongs to it is not certain. "
-            f"Remove the folder {folder} yourself."
+            f"The cache folder of {wanted.id} is damaged. Remove it yourself: {folder}."
         )
     raise nothing
 

@@ -67,7 +67,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
 _RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
 NOT_OFFERED = {
     **dict.fromkeys(("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"), _RANKING),
-    "/lora-adapters": "Adapters are not supported. Merge them into the model.",
+    "/lora-adapters": "Adapters cannot be changed while the server runs. Start it with --lora.",
     "/props": "Settings cannot be changed while the server runs. Send them with each request.",
     "/v1/audio/transcriptions": "The model reads text only.",
     "/v1/images/generations": "The model writes text only.",

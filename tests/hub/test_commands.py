@@ -133,7 +133,7 @@ def test_interrupted_pull_resumes(
     else:
         assert (process.returncode, out) == (130, "")
         assert err.splitlines()[-1] == (
-            "localspec: Interrupted. The part so far is kept; 'localspec pull user/repo' continues."
+            "localspec: Interrupted. 'localspec pull user/repo' continues a partial download."
         )
     assert complete_files(cache) == []
     done = finished("pull", "user/repo", "--json").json["model"]

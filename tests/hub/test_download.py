@@ -134,7 +134,9 @@ def test_full_disk_is_reported_before_the_download(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(LocalspecError, match=r"There is no room: 67\.4 MB .*HF_HUB_CACHE"):
+    with pytest.raises(
+        LocalspecError, match=r"There is not enough disk space: 67\.4 MB .*HF_HUB_CACHE"
+    ):
         pull("user/repo")
     assert hub.downloads() == []
     assert complete_files(cache) == []

@@ -154,7 +154,7 @@ def test_linked_repository_is_refused(cached: Cached, cache: Path, tmp_path: Pat
 def test_damaged_cache_is_left_alone(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf")
     (snapshot / "m-Q8_0.gguf").resolve().unlink()
-    with pytest.raises(LocalspecError, match=r"is damaged.* Remove the folder .*user--repo yours"):
+    with pytest.raises(LocalspecError, match=r"is damaged.* Remove it yourself: .*user--repo"):
         plan("user/repo")
 
 
