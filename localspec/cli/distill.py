@@ -34,8 +34,8 @@ Examples:
   localspec distill --forget model-1a2b3c4d
   localspec distill --forget history                # recordings of chats"""
 
-KINDS = ("draft", "eagle3", "medusa")
-QUANTS = ("Q8_0", "Q4_0", "F16")
+_KINDS = ("draft", "eagle3", "medusa")
+_QUANTS = ("Q8_0", "Q4_0", "F16")
 
 _recording = o.in_panel("Recording")
 _training = o.in_panel("Training")
@@ -64,7 +64,7 @@ RECORDING = {
 }
 TRAINING = {
     "kind": _training(
-        "--as KIND", f"Train this kind: {', '.join(KINDS)}; the last two are heads. Default draft."
+        "--as KIND", f"Train this kind: {', '.join(_KINDS)}; the last two are heads. Default draft."
     ),
     "begun_from": _training("--from REF", "Tune this draft instead of training a new one."),
     "shape": _training(
@@ -93,7 +93,9 @@ TRAINING = {
         least=1,
     ),
     "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
-    "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."),
+    "quant": _training(
+        "--quant TYPE", f"Store the matrices as {', '.join(_QUANTS)}. Default Q8_0."
+    ),
     "out": _training(
         "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it."
     ),
@@ -152,8 +154,8 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     from localspec.paths import EMBEDDED_DRAFT
 
     kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
-    if kind not in KINDS:
-        raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
+    if kind not in _KINDS:
+        raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(_KINDS)}.")
     head, tuned, rounds = kind != "draft", "begun_from" in params, params.get("rounds")
     for refused, why in (
         (
@@ -162,8 +164,8 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
             "anyway. Leave out --rounds.",
         ),
         (
-            quant not in QUANTS,
-            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}.",
+            quant not in _QUANTS,
+            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(_QUANTS)}.",
         ),
         (
             tuned and "shape" in params,

@@ -93,15 +93,13 @@ def standard_input() -> TextIO | None:
     return stdin if stdin is not None and not stdin.closed else None
 
 
-def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
-    """The values of a repeatable option; raises UsageError if one is empty."""
+def require_texts(
+    values: list[str] | None, option: str, *, escapes: bool = False
+) -> tuple[str, ...]:
+    r"""The values of a repeatable option; raises UsageError if one is empty. `escapes`: read \n,
+    \r, \t and \\, as llama.cpp does; other backslashes stay."""
     texts = tuple(require_utf8(value, option) for value in values or ())
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")
-    return texts
-
-
-def unescaped(text: str) -> str:
-    r"""Replace \n, \r, \t and \\, as llama.cpp does for stop strings; other backslashes stay."""
-    ends = {"n": "\n", "r": "\r", "t": "\t"}
-    return re.sub(r"\\([nrt\\])", lambda found: ends.get(found[1], "\\"), text)
+    ends = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"} if escapes else {}
+    return tuple(re.sub(r"\\(.)", lambda m: ends.get(m[1], m[0]), text) for text in texts)

@@ -19,7 +19,6 @@ from localspec.cli.input_texts import (
     require_utf8,
     standard_input,
     text_or_file,
-    unescaped,
 )
 from localspec.errors import UsageError
 from localspec.files import read_file
@@ -112,7 +111,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
         opening=opening,
         system=read_text(params, "system"),
         raw=bool(params["raw"]),
-        stop=tuple(map(unescaped, require_texts(params["stop"], "--stop"))),
+        stop=require_texts(params["stop"], "--stop", escapes=True),
         grammar=text_or_file(params["grammar"], "--grammar", GRAMMAR),
         json_schema=text_or_file(params["json_schema"], "--json-schema", SCHEMA),
         regex=read_text(params, "regex"),

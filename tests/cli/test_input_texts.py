@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.input_texts import read_prompt, unescaped
+from localspec.cli.input_texts import read_prompt, require_texts
 from tests.cli.conftest import Cli
 
 
@@ -35,7 +35,7 @@ def test_piped_text_comes_before_the_argument(
 
 
 def test_escapes_in_stop_strings() -> None:
-    assert unescaped(r"\n\t|\\n|\end") == "\n\t|\\n|\\end"
+    assert require_texts([r"\n\t|\\n|\end"], "--stop", escapes=True) == ("\n\t|\\n|\\end",)
 
 
 def test_piped_text_reaches_the_model(cli: Cli) -> None:
