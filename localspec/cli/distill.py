@@ -57,9 +57,7 @@ RECORDING = {
     "max_tokens": _recording(
         "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", least=1
     ),
-    "tokens": _recording(
-        "--tokens N", "Stop at N recorded tokens, those of earlier runs included.", least=1
-    ),
+    "tokens": _recording("--tokens N", "Stop at N recorded tokens in all.", least=1),
     "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {

@@ -93,11 +93,8 @@ def standard_input() -> TextIO | None:
     return stdin if stdin is not None and not stdin.closed else None
 
 
-def require_texts(
-    values: list[str] | None, option: str, *, escapes: bool = False
-) -> tuple[str, ...]:
-    r"""The values of a repeatable option; raises UsageError if one is empty. `escapes`: read \n,
-    \r, \t and \\, as llama.cpp does; other backslashes stay."""
+def require_texts(values: list[str] | None, option: str, escapes: bool = False) -> tuple[str, ...]:
+    """Values of a repeatable option, with llama.cpp's escapes; UsageError if one is empty."""
     texts = tuple(require_utf8(value, option) for value in values or ())
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")

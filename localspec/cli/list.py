@@ -77,20 +77,29 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    """The table of at least one model."""
+    header = [
+        "NAME",
+        "ARCHITECTURE",
+        "PARAMETERS",
+        "QUANT",
+        "CONTEXT",
+        "SIZE",
+        "SOURCE",
+        "REFERENCE",
+    ]
     rows = [
-        {
-            "NAME": model.name,
-            "ARCHITECTURE": model.architecture,
-            "PARAMETERS": parameter_count(model.parameters),
-            "QUANT": model.quantization,
-            "CONTEXT": str(model.trained_context or ""),
-            "SIZE": gigabytes(model.size),
-            "SOURCE": model.source,
-            "REFERENCE": printable(model.reference, 4096),
-        }
+        (
+            model.name,
+            model.architecture,
+            parameter_count(model.parameters),
+            model.quantization,
+            str(model.trained_context or ""),
+            gigabytes(model.size),
+            model.source,
+            printable(model.reference, 4096),
+        )
         for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
     spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
-    return table([*rows[0]], [[*row.values()] for row in rows], right=right, spare=spare)
+    return table(header, rows, right=right, spare=spare)

@@ -150,8 +150,7 @@ ANSWER = {
         "Generate at most N tokens; -1: until the context is full. Default 2048, in a chat -1.",
     ),
     "stop": _rare_answer(
-        "--stop TEXT",
-        r"End the answer before this text; \n is a line end, \t a tab, \\ a backslash. Repeatable.",
+        "--stop TEXT", r"End the answer before this text (\n: a line end). Repeatable."
     ),
     "grammar": _rare_answer(
         "--grammar TEXT|@FILE",

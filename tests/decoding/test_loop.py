@@ -18,7 +18,15 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.interfaces import PROMPT, TARGET, Draft, PassRequest, PassResult, Plan, Step
+from localspec.decoding.interfaces import (
+    PROMPT,
+    TARGET,
+    Draft,
+    PassRequest,
+    PassResult,
+    Plan,
+    Step,
+)
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows, SamplingParams
@@ -93,7 +101,11 @@ def test_hidden_rows_are_those_of_the_text_and_the_accepted_path(layers: tuple[i
     """Of each token `ToyTarget` gives the token itself. The last one has no row yet."""
     session, source = cycling(6), HiddenSource(layers)
     run(session, ToyTarget(CYCLE), source, Plan("toy", depth=3))
-    wanted = [([0, 1], [0]), ([0, 1, 2, 0, 1, 2], [1, 2, 0, 1]), ([0, 1, 2, 0, 1, 2, 0], [2])]
+    wanted = [
+        ([0, 1], [0]),
+        ([0, 1, 2, 0, 1, 2], [1, 2, 0, 1]),
+        ([0, 1, 2, 0, 1, 2, 0], [2]),
+    ]
     assert source.told == [
         *((text, dict.fromkeys(layers, tokens)) for text, tokens in wanted),
         (session.context, {}),

@@ -27,7 +27,11 @@ def called(name: str, arguments: Any = "{}", *, id: str | None = "c") -> dict[st
     return {"id": id, **function(name, arguments=arguments)}
 
 
-CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}},
+    "required": ["city"],
+}
 """Parameters of the tool weather."""
 ASK: Any = [user("Tell me a story about a fox.")]
 BODIES: dict[str, dict[str, Any]] = {
