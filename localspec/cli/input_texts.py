@@ -94,7 +94,7 @@ def standard_input() -> TextIO | None:
 
 
 def require_texts(values: list[str] | None, option: str, escapes: bool = False) -> tuple[str, ...]:
-    """Values of a repeatable option, with llama.cpp's escapes; UsageError if one is empty."""
+    """Values of a repeatable option; UsageError if one is empty. `escapes`: read \\n, \\r, \\t."""
     texts = tuple(require_utf8(value, option) for value in values or ())
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")

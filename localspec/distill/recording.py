@@ -51,8 +51,7 @@ class RecordedQuestion:
     @property
     def held_back(self) -> bool:
         """Whether the answer is held back from training: all answers to a prompt, or none."""
-        shown = self.digest if not self.given else self.key
-        return shown[0] < HELD_BACK_SHARE * 256
+        return (self.key if self.given else self.digest)[0] < HELD_BACK_SHARE * 256
 
 
 def top_tokens(rows: Rows, k: int) -> tuple[Array, Array, Array]:
@@ -97,7 +96,7 @@ class _Answer:
     sequence: int
     temperature: float
     random: np.random.Generator
-    limit: float
+    limit: int
     text: list[int]
     read: int = 0
     rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
@@ -144,7 +143,7 @@ def record_answers(
                 begun.add(question.key)
                 yield question
 
-    def start(question: RecordedQuestion, sequence: int, limit: float) -> _Answer:
+    def start(question: RecordedQuestion, sequence: int, limit: int) -> _Answer:
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *question.key])))
         which = (question.digest[1] + question.turn) % len(temperatures)
         text = [*question.tokens, *question.given[:-1]]
@@ -164,7 +163,8 @@ def record_answers(
             room = most - sum(answer.limit for answer in active)
             if room < (longest if active else 1) or (question := next(waiting, None)) is None:
                 break
-            active.append(start(question, free.pop(), len(question.given) or min(longest, room)))
+            limit = int(min(len(question.given) or longest, room))
+            active.append(start(replace(question, given=question.given[:limit]), free.pop(), limit))
         if not active:
             return
         _pass(context, active, k)

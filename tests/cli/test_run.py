@@ -209,6 +209,8 @@ def test_stop_strings_end_the_answer(cli: Cli) -> None:
     stopped = cli(*options, "--stop", "never said", "--stop", word, STORY).json
     assert stopped["finish_reason"] == "stop"
     assert stopped["text"] == whole[: whole.index(word)]
+    lines = cli(*options, "--regex", r"a\nb", "--stop", r"\n", STORY).json
+    assert lines["text"] == "a"
 
 
 @pytest.mark.parametrize(

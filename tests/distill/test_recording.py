@@ -125,6 +125,8 @@ def test_given_text_is_read(model: Model, trace: Trace, tmp_path: Path) -> None:
     assert tuple(record.answer) == wanted[0].given
     likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
     assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
+    longer = [replace(question, turn=1) for question in wanted]
+    assert record_answers(model, trace, longer, most=5) == 5 < len(wanted[0].given)
 
 
 def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
