@@ -37,7 +37,7 @@ def test_retry_after_is_respected(hub: Hub, model: bytes, monkeypatch: pytest.Mo
 def test_long_waits_are_refused(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.hub.remote.time.sleep", lambda _: pytest.fail("it waits"))
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "3600"})]
-    with pytest.raises(LocalspecError, match=r"\(429\)\. Try again in 3600 s, or log in"):
+    with pytest.raises(LocalspecError, match=r"\(429\)\. Try again in 3600 s, or set HF_TOKEN"):
         pull("user/repo")
 
 
