@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from localspec.chat.conversation import BY_TEXT, INTERRUPTED, STREAMING, Conversation, Message
@@ -17,7 +17,6 @@ from localspec.history.rows import (
     message_from,
     message_row,
 )
-from localspec.history.schema import transaction
 
 _HEADER = ", ".join(HEADER)
 _MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
@@ -71,7 +70,7 @@ class Statements:
     def put(self, conversation: Conversation, messages: Sequence[Message]) -> None:
         """Write all of it or nothing; arguments as for `History.put`."""
         run, of = self.connection.execute, "FROM conversations WHERE id = ?"
-        with transaction(self.connection):
+        with self._transaction():
             before = run(f"SELECT title {of}", (conversation.id,)).fetchone()
             run(_PUT_HEADER, header_row(conversation))
             seq, title = run(f"SELECT seq, title {of}", (conversation.id,)).fetchone()
@@ -86,7 +85,7 @@ class Statements:
         """Remove conversations; returns how many there were."""
         run = self.connection.execute
         removed = 0
-        with transaction(self.connection):
+        with self._transaction():
             for id in ids:
                 seq = self._seq_of(id)
                 if seq is None:
@@ -114,7 +113,7 @@ class Statements:
             if not process.is_alive(writer):
                 message = message_from(row)
                 message.state = INTERRUPTED
-                with transaction(self.connection):
+                with self._transaction():
                     self._put_message(message, row[MESSAGE.index("conversation")])
 
     def load(self, id: str) -> Conversation | None:
@@ -157,6 +156,19 @@ class Statements:
             "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
         )
         return [text for (text,) in rows][::-1]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # IMMEDIATE: a transaction that starts by reading cannot wait for a write lock later.
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        except BaseException:
+            # SQLite rolls back automatically after some errors.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
 
     def _seq_of(self, conversation: str) -> int | None:
         row = self.connection.execute(

@@ -1,4 +1,4 @@
-"""Rules that are broken on purpose: comparisons with the target must notice each of them."""
+"""BrokenRule acceptance rules, which comparisons with the target must detect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from localspec.decoding.random_source import RandomSource
 from localspec.decoding.tree import ROOT, TokenTree
 
 
-class Broken(SpeculativeSampling):
-    """Speculative sampling in parts that can be broken one at a time."""
+class BrokenRule(SpeculativeSampling):
+    """Speculative sampling in parts that subclasses replace."""
 
     name = "broken"
 
@@ -41,18 +41,18 @@ class Broken(SpeculativeSampling):
         return p.residual(q)
 
 
-class AlwaysAccepts(Broken):
+class AlwaysAcceptRule(BrokenRule):
     def chance(self, p: float, q: float) -> float:
         return 1.0
 
 
-class ResamplesFromTarget(Broken):
+class UncorrectedResamplingRule(BrokenRule):
     def rest(self, p: Distribution, q: Distribution) -> Distribution:
         return p
 
 
-class TakesSiblingsForIndependent(Broken):
-    """Tests every candidate with the q of the first, as if it had been put back."""
+class IndependentSiblingsRule(BrokenRule):
+    """Tests every candidate with the q of the first, as if drawn with replacement."""
 
     def q(self, tree: TokenTree, child: int) -> Distribution:
         return super().q(tree, tree.children(tree.parents[child])[0])

@@ -1,5 +1,4 @@
-"""The real loop over toys: its steps, exact distributions over whole texts, and how far two of them
-are apart."""
+"""The real loop over toy models: its steps, and exact distributions of whole texts."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from localspec.decoding.acceptance import (
 from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
@@ -24,7 +22,6 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Cascade
 from tests.support.drafting import EagerNgram, ToyDrafter, as_source, cascade_of, proposed
 from tests.support.toys import (
-    AS_IS,
     START,
     EnumeratingSource,
     ToyCache,
@@ -33,18 +30,18 @@ from tests.support.toys import (
     enumerate_outcomes,
     never,
     session_of,
-    started,
+    with_start,
 )
 
 Text = tuple[int, ...]
 
 EXACT = 1e-9
 """Distributions closer than this are equal."""
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+MODEL = with_start([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = with_start([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 """Everywhere two tokens are left of the target's p after a rejection."""
 REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
-"""A prompt with which the n-gram has something to say."""
+"""A prompt for which the n-gram drafts."""
 
 
 def generate(
@@ -55,21 +52,11 @@ def generate(
     *,
     prompt: Sequence[int] = (START,),
     count: int = 4,
-    params: SamplingParams = AS_IS,
-    ends: Callable[[int], bool] = never,
-    constraint: Constraint | None = None,
     target: ToyTarget | None = None,
+    **options: Any,
 ) -> Text:
-    """One generation of up to `count` tokens with the real loop; what it added to the prompt."""
-    session = session_of(
-        prompt,
-        size=model.size,
-        params=params,
-        random=random,
-        count=count,
-        ends=ends,
-        constraint=constraint,
-    )
+    """The text of up to `count` tokens by the real loop. `options`: of `session_of`."""
+    session = session_of(prompt, size=model.size, random=random, count=count, **options)
     if isinstance(random, EnumeratingSource):
         random.coupled = rule.coupled
     target = target or ToyTarget(model)
@@ -87,13 +74,10 @@ def verify(
     rule: AcceptanceRule,
     *,
     context: Sequence[int] = (START, 0),
-    params: SamplingParams = AS_IS,
-    constraint: Constraint | None = None,
+    **options: Any,
 ) -> tuple[Verdict, TokenTree]:
-    """One proposal and what the rule made of it."""
-    session = session_of(
-        context, size=model.size, params=params, random=random, constraint=constraint
-    )
+    """The verdict of a rule on one draft, and the draft. `options`: of `session_of`."""
+    session = session_of(context, size=model.size, random=random, **options)
     source.begin(session.context)
     tree = proposed(source, session, plan)
     rows = ToyTarget(model).forward(PassRequest(session.context, tree)).rows
@@ -107,11 +91,7 @@ def drafted(
     rule: AcceptanceRule,
     **options: Any,
 ) -> dict[Text, float]:
-    """What the loop generates with a drafter, which is made anew for each run.
-
-    Args:
-        options: of `generate`.
-    """
+    """Exact distribution with a drafter, new for each run. `options`: of `generate`."""
     plan, limits = plan._replace(drafter=build().name), ToyTarget(model).limits
 
     def once(random: EnumeratingSource) -> Text:
@@ -122,7 +102,7 @@ def drafted(
 
 
 def undrafted(model: ToyModel, **options: Any) -> dict[Text, float]:
-    """What the loop generates without a draft."""
+    """Exact distribution without drafts."""
     rule = SpeculativeSampling()
     return enumerate_outcomes(lambda random: generate(random, model, Drafter(), rule, **options))
 
@@ -133,7 +113,7 @@ def texts(
     count: int = 4,
     ends: Callable[[int], bool] = never,
 ) -> dict[Text, float]:
-    """What the model says by itself, multiplied out; none of the code under test takes part."""
+    """The model's distribution of texts, computed without the code under test."""
     found: dict[Text, float] = {}
 
     def walk(text: Text, weight: float) -> None:
@@ -154,12 +134,11 @@ def gap(one: Mapping[Text, float], other: Mapping[Text, float]) -> float:
 
 
 def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModel:
-    """A draft model of its own for each drafter."""
     return as_source(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
 
 
 def cascade(draft: ToyModel) -> Cascade:
-    """The same, with what an n-gram expects read along."""
+    """A draft model that also reads the n-gram's predictions."""
     return cascade_of(DraftModel(ToyCache(draft), draft.size))
 
 
@@ -171,13 +150,13 @@ DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
     "model+ngram": lambda draft: Cascade("model+ngram", model_drafter(draft), EagerNgram()),
     "ngram+model": lambda draft: Cascade("ngram+model", EagerNgram(), model_drafter(draft)),
 }
-"""The drafters that ship, around a draft model."""
+"""Drafters with a draft model."""
 
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
+LIVELY = with_start([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = with_start([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 
 def run(
@@ -188,7 +167,7 @@ def run(
     rule: AcceptanceRule | None = None,
     cache: ToyCache | None = None,
 ) -> list[Step]:
-    """All steps; the target's cache is compared with the text after each, and a draft model's."""
+    """All steps of an answer. Caches are compared with the text after each."""
     steps, rule = [], rule or GreedyMatch()
     drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
     for step in drive(session, speculate(session, drafter, rule), target):
@@ -208,7 +187,7 @@ def step_of(
     seconds: tuple[float, float, float] = (1.0, 0.5, 0.25),
     context_length: int = 1,
 ) -> Step:
-    """A step as if the loop had made it, with token 0 from the target at its end.
+    """A step as the loop returns it, with token 0 from the target at its end.
 
     `seconds`: of the step, of the target in it, of the draft model in it.
     """

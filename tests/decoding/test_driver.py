@@ -1,4 +1,4 @@
-"""What is left of a generation however it ends."""
+"""State of caches after every way to end a generation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CleanupFailed(Exception):
     pass
 
 
-class Failing:
-    """Fails where it is told to, the second time it comes by.
+class Fault:
+    """Raises at the second call for a place.
 
     Attributes:
-        passed: the places it came by, in order.
-        over: whether the generation ends; what is committed now, is committed to clean up.
+        passed: the places it was called for, in order.
+        over: whether the generation ends, so that commits are for cleaning up.
     """
 
     def __init__(self, where: str) -> None:
@@ -49,7 +49,7 @@ class Failing:
 
 
 class FailingTarget(ToyTarget):
-    def __init__(self, failing: Failing) -> None:
+    def __init__(self, failing: Fault) -> None:
         super().__init__(LIVELY)
         self.failing = failing
 
@@ -72,7 +72,7 @@ class FailingTarget(ToyTarget):
 
 
 class FailingRule(GreedyMatch):
-    def __init__(self, failing: Failing) -> None:
+    def __init__(self, failing: Fault) -> None:
         self.failing = failing
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
@@ -81,9 +81,9 @@ class FailingRule(GreedyMatch):
 
 
 class FailingDrafter(ToyDrafter):
-    """Around a draft model, which is cleaned up even where that fails."""
+    """Drafts with a draft model; cleaning up may fail."""
 
-    def __init__(self, model: DraftModel, failing: Failing, *, cleans: bool) -> None:
+    def __init__(self, model: DraftModel, failing: Fault, *, cleans: bool) -> None:
         super().__init__(model, Plan("model", depth=3), ToyTarget(LIVELY).limits)
         self.failing = failing
         self.cleans = cleans
@@ -124,14 +124,14 @@ FAILS = (
     *("draft", "enter", "forward", "late forward", "leave", "rule"),
     *("commit", "late commit", "committed", "observe"),
 )
-"""Every place where something else than the loop is at work."""
+"""Every place where the loop calls other code."""
 
 
 @pytest.mark.parametrize("cleans", [True, False], ids=["", "cleanup fails"])
 @pytest.mark.parametrize("where", [*FAILS, "thrown into", "closed", "finished"])
-def test_caches_keep_a_beginning_of_the_text_however_it_ends(where: str, cleans: bool) -> None:
-    """And a generation that failed can be gone on with."""
-    failing, cache = Failing(where), ToyCache(OTHER)
+def test_caches_hold_a_prefix_of_the_text_after_every_end(where: str, cleans: bool) -> None:
+    """A failed generation can be continued."""
+    failing, cache = Fault(where), ToyCache(OTHER)
     session = session_of([0, 1, START], params=GREEDY, count=20)
     target = FailingTarget(failing)
     model = DraftModel(cache, LIVELY.size)

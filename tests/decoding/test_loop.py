@@ -1,7 +1,7 @@
-"""The loop: what it asks for and tells, how it cuts plans, and honest accounts.
+"""The loop: its calls, limits of plans, and statistics.
 
-`ToyTarget` checks the protocol in every test: each pass starts from a cache that is a beginning of
-the committed text, and is committed or rolled back before the next.
+`ToyTarget` checks the protocol in every test: each pass starts from a cache that is a prefix of the
+committed text, and is committed or rolled back before the next.
 """
 
 from __future__ import annotations
@@ -55,12 +55,9 @@ def cycling(count: int = 13, ends: Callable[[int], bool] = never) -> Session:
     return session_of([0], size=CYCLE.size, params=GREEDY, count=count, ends=ends)
 
 
-# What it asks for and tells.
-
-
 @pytest.mark.parametrize("drafts", [True, False])
-def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts: bool) -> None:
-    """One that no plan asked for as well: it has to know the text when one does."""
+def test_source_gets_every_committed_text(drafts: bool) -> None:
+    """Also a source that no plan uses yet, which has to know the text once one does."""
     session, target, source = cycling(), ToyTarget(CYCLE), chosen_chain([1])
     drafter = ToyDrafter(source, Plan("toy", depth=1 if drafts else 0), target.limits)
     requests = speculate(session, drafter, GreedyMatch())
@@ -68,7 +65,7 @@ def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts:
     assert source.synced == [*ends, session.context]
 
 
-def test_nothing_is_asked_for_where_the_generation_has_ended() -> None:
+def test_finished_generation_requests_no_pass() -> None:
     session, source = cycling(), chosen_chain([1])
     session.finish = "stop"
     drafter = ToyDrafter(source, Plan("toy", depth=1), ToyTarget(CYCLE).limits)
@@ -78,36 +75,32 @@ def test_nothing_is_asked_for_where_the_generation_has_ended() -> None:
 
 
 class HiddenSource(ToySource):
-    """Wants hidden rows; `told`: the text and the tokens whose rows came, by layer."""
+    """Requests hidden rows; `received` are the texts, and the tokens of the rows by layer."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         super().__init__(self._grow)
         self.hidden = layers
-        self.told: list[tuple[list[int], dict[int, list[int]]]] = []
+        self.received: list[tuple[list[int], dict[int, list[int]]]] = []
 
     @staticmethod
     def _grow(session: Session, plan: Plan, tree: TokenTree) -> None:
-        """Behind 1: 2, 0 and 1 along nodes 1, 3 and 4, and wrong tokens beside them."""
+        """After 1: 2, 0 and 1 along nodes 1, 3 and 4, and wrong tokens beside them."""
         for token, parent in ((0, ROOT), (2, ROOT), (1, 1), (0, 1), (1, 3), (1, 4)):
             tree.add(token, parent, "toy")
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         found = {layer: rows.argmax(axis=1).tolist() for layer, rows in hidden.items()}
-        self.told.append((list(context), found))
+        self.received.append((list(context), found))
 
 
 @pytest.mark.parametrize("layers", [(), (2,), (0, 7)])
 def test_hidden_rows_are_those_of_the_text_and_the_accepted_path(layers: tuple[int, ...]) -> None:
-    """Of each token `ToyTarget` gives the token itself. The last one has no row yet."""
+    """The hidden row of a token in `ToyTarget` is the token. The last one has no row yet."""
     session, source = cycling(6), HiddenSource(layers)
     run(session, ToyTarget(CYCLE), source, Plan("toy", depth=3))
-    wanted = [
-        ([0, 1], [0]),
-        ([0, 1, 2, 0, 1, 2], [1, 2, 0, 1]),
-        ([0, 1, 2, 0, 1, 2, 0], [2]),
-    ]
-    assert source.told == [
-        *((text, dict.fromkeys(layers, tokens)) for text, tokens in wanted),
+    text, ends = [0, 1, 2, 0, 1, 2, 0], {2: [0], 6: [1, 2, 0, 1], 7: [2]}
+    assert source.received == [
+        *((text[:end], dict.fromkeys(layers, tokens)) for end, tokens in ends.items()),
         (session.context, {}),
     ]
 
@@ -124,19 +117,19 @@ def depths_and_widths(
     return steps, {(step.plan.depth, step.plan.width) for step in steps[1:-1]}
 
 
-def test_plan_is_cut_to_what_the_answer_still_needs() -> None:
-    steps, _ = depths_and_widths(Plan("toy", depth=5, reason="as told"), 10)
+def test_plan_is_limited_by_the_rest_of_the_answer() -> None:
+    steps, _ = depths_and_widths(Plan("toy", depth=5, reason="by a test"), 10)
     assert [step.plan.depth for step in steps] == [0, 5, 2]
     assert [len(step.tokens) for step in steps] == [1, 6, 3]
-    assert {step.plan.reason for step in steps[1:]} == {"as told"}
+    assert {step.plan.reason for step in steps[1:]} == {"by a test"}
 
 
-def test_plan_is_cut_to_what_the_target_verifies_at_once() -> None:
+def test_plan_is_limited_by_the_size_of_a_pass() -> None:
     assert depths_and_widths(Plan("toy", depth=9, width=3), max_draft=4)[1] == {(4, 1)}
     assert depths_and_widths(Plan("toy", depth=2, width=9), max_draft=6)[1] == {(2, 3)}
 
 
-def test_plan_is_cut_to_the_room_in_the_cache() -> None:
+def test_plan_is_limited_by_the_cache() -> None:
     model, session = DraftModel(ToyCache(CYCLE), CYCLE.size), cycling(19)
     run(session, ToyTarget(CYCLE, capacity=20), model, Plan("model", depth=3, width=3))
     assert len(session.context) == 20
@@ -145,10 +138,10 @@ def test_plan_is_cut_to_the_room_in_the_cache() -> None:
 @pytest.mark.parametrize("max_leaves", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
-def test_no_drafter_grows_more_branches_than_the_target_has(
+def test_trees_have_at_most_the_leaves_of_the_target(
     make: Callable[[ToyModel], Source], depth: int, max_leaves: int
 ) -> None:
-    """`ToyTarget` counts them. A draft model's tree has a branch beside every node it follows."""
+    """`ToyTarget` counts them. A draft model's tree has a branch at every node of its main path."""
     session = session_of([0, 1, 2, 0, 2, 0, START], count=20)
     source = make(OTHER)
     source.begin(session.context)
@@ -157,10 +150,10 @@ def test_no_drafter_grows_more_branches_than_the_target_has(
     assert any(len(step.tree) for step in steps)
 
 
-# Accounts.
+# Statistics.
 
 
-def test_steps_say_who_proposed_what_and_what_became_of_it() -> None:
+def test_steps_list_sources_tests_and_accepted_tokens() -> None:
     session = cycling(9)
     steps = run(session, ToyTarget(CYCLE), chosen_chain([2, 0, 2]), Plan("toy", depth=3))
     assert steps[0].plan is PROMPT, "which drafts nothing"
@@ -183,8 +176,8 @@ def test_steps_say_who_proposed_what_and_what_became_of_it() -> None:
 
 
 @pytest.mark.parametrize("count", [13, 3])
-def test_tokens_behind_an_end_token_count_as_neither_tested_nor_accepted(count: int) -> None:
-    """Which may be the last that fits."""
+def test_tokens_after_an_end_token_are_not_counted(count: int) -> None:
+    """The end token may be the last that fits."""
     session = cycling(count, ends=lambda token: token == 0)
     source = chosen_chain([2, 0, 1, 2] if count == 13 else [2])
     last = run(session, ToyTarget(CYCLE), source, Plan("toy", depth=4))[-1]
@@ -194,7 +187,7 @@ def test_tokens_behind_an_end_token_count_as_neither_tested_nor_accepted(count: 
     assert (last.drafted, last.tested, last.accepted) == wanted
 
 
-def test_source_with_nothing_to_propose_costs_a_plain_step_and_says_so() -> None:
+def test_empty_draft_gives_a_plain_step_with_a_reason() -> None:
     steps = run(cycling(4), ToyTarget(CYCLE), chosen_chain([]), Plan("toy", depth=3))
     assert [step.tokens for step in steps] == [[1], [2], [0], [1]]
     assert [(step.plan.drafter, step.drafted) for step in steps[1:3]] == [("toy", 0)] * 2
@@ -202,9 +195,9 @@ def test_source_with_nothing_to_propose_costs_a_plain_step_and_says_so() -> None
     assert [step.why_not_drafted for step in steps[1:3]] == [nothing] * 2
 
 
-def test_seconds_of_a_step_are_those_between_its_plan_and_its_end() -> None:
-    """Drafting takes 2 and a pass 4, of which the target says 1; learning from a step, 3, counts to
-    the next one. What is done with a step is not counted."""
+def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
+    """Drafting takes 2 and a pass 4, of which the target reports 1. Learning from a step, 3, counts
+    for the next one. The consumer's time is not counted."""
     now, session = 1000.0, cycling(3)
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -264,7 +257,7 @@ def test_drafting_with_the_target_itself_accepts_every_token(
         assert [step.tested for step in steps] == [step.accepted for step in steps]
 
 
-# The figures of a generation, added up from steps made by hand and by the loop.
+# Statistics of a generation, from steps made by hand and by the loop.
 
 PLAN = Plan("model", depth=3)
 
@@ -303,7 +296,7 @@ def test_tokens_are_counted_by_drafter_and_by_position() -> None:
     assert figures["by_drafter"]["ngram"]["tested_per_position"] == [1, 1]
 
 
-def test_seconds_of_the_prompt_and_of_decoding_are_kept_apart() -> None:
+def test_seconds_of_prompt_and_decoding_are_separate() -> None:
     stats = GenerationStats()
     stats.add(step_of(PROMPT, seconds=(9.0, 8.0, 0.0)))
     stats.add(step_of(PLAN, branched(), path=[0], tests=[0, 1, 4], seconds=(4.0, 2.0, 1.5)))
@@ -316,7 +309,7 @@ def test_seconds_of_the_prompt_and_of_decoding_are_kept_apart() -> None:
     assert stats.tokens_per_second == pytest.approx(3 / 6.0), "the prompt's token is left out"
 
 
-def test_reasons_are_counted_where_nothing_was_drafted() -> None:
+def test_reasons_of_steps_without_drafts_are_counted() -> None:
     stats = GenerationStats()
     for plan in (PROMPT, Plan(None, reason="resting"), Plan(None, reason="resting")):
         stats.add(step_of(plan))
@@ -342,8 +335,8 @@ def padded() -> TokenTree:
     [([0, 1, 2, 5], [0, 1, 2, 5]), ([3, 6], [0, 3, 6]), ([0, 1, 2], [0, 1, 2, 5]), ([3], [0, 3])],
     ids=["accepted", "accepted beside", "rejected", "untested"],
 )
-def test_padding_counts_as_nothing(path: list[int], tests: list[int]) -> None:
-    """All figures are those of the same tree without it; only the text is longer by its luck."""
+def test_padding_is_not_counted(path: list[int], tests: list[int]) -> None:
+    """Statistics equal those of the tree without padding, except for accepted padding."""
     padding = {5, 6}
     bare = step_of(
         PLAN,
@@ -363,7 +356,7 @@ def test_padding_counts_as_nothing(path: list[int], tests: list[int]) -> None:
     assert TARGET not in found.by_drafter
 
 
-def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
+def test_accepted_padding_counts_for_the_target() -> None:
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         tree.pad(2, tree.pad(1, tree.add(0, tree.add(2, ROOT, "toy"), "toy")))
 

@@ -1,8 +1,8 @@
-"""The promise: whatever drafts and verifies, the text is distributed as the target alone has it.
+"""Losslessness: with every drafter and rule, texts have exactly the target's distribution.
 
-Nothing here is a statistical test. The real loop runs over toy models with a random source that
-takes every possible outcome in turn, and the exact distribution over whole texts is compared with
-the target's own. `test_what_is_broken_is_found_out` shows that the comparison can fail.
+These are no statistical tests: the real loop runs over toy models, all outcomes are enumerated, and
+exact distributions of whole texts are compared. `test_broken_rules_are_detected` shows that the
+comparison can fail.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,12 +28,15 @@ from localspec.decoding.acceptance import (
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import BestLossless
-from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.named import Cascade
-from tests.decoding.broken import AlwaysAccepts, ResamplesFromTarget, TakesSiblingsForIndependent
+from tests.decoding.broken import (
+    AlwaysAcceptRule,
+    IndependentSiblingsRule,
+    UncorrectedResamplingRule,
+)
 from tests.decoding.exact import (
     DRAFT,
     DRAFTERS,
@@ -52,14 +56,14 @@ from tests.support.toys import (
     GREEDY,
     SIZE,
     START,
-    Forbids,
+    ForbiddenPairs,
     ToyModel,
     ToySource,
-    a_case,
     chosen_chain,
     drawn_chain,
     examples,
     models,
+    random_case,
 )
 
 tokens = st.integers(0, SIZE - 1)
@@ -75,10 +79,10 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 
 
 def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
-    """Trees that branch below *every* node, where the draft model's go on below the first only.
+    """Trees that branch below every node; the draft model's branch below the first only.
 
-    `levels` lists the children of each node of the level above: None is drawn from the draft,
-    without replacement among the drawn ones, a number is a chosen token.
+    `levels` lists the children of each node of the level above: None is drawn from the draft
+    without replacement, a number is a chosen token.
     """
 
     def grow(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -101,7 +105,7 @@ def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
 
 
 def padded(draft: ToyModel, padding: Sequence[int]) -> ToySource:
-    """Whatever fills the free slots of a pass, and whether it happens to be accepted."""
+    """Drafts with padding in the free slots of a pass, which may be accepted."""
 
     def fill_up(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, plan, tree)
@@ -113,7 +117,7 @@ def padded(draft: ToyModel, padding: Sequence[int]) -> ToySource:
 
 
 def overshooting(draft: ToyModel) -> ToySource:
-    """A plan goes no deeper than the room that is left; here the source does not care."""
+    """Drafts that are longer than the plan allows."""
 
     def overshoot(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, plan._replace(depth=3), tree)
@@ -123,7 +127,7 @@ def overshooting(draft: ToyModel) -> ToySource:
 
 @dataclass(frozen=True)
 class Shape:
-    """Makes drafts of a draft model and some chosen tokens."""
+    """A source of drafts from a draft model and some chosen tokens."""
 
     make: Callable[[ToyModel, list[int]], Source]
     plan: Plan
@@ -133,60 +137,46 @@ class Shape:
 
 
 CHAIN, TREE = Plan(None, depth=2), Plan(None, depth=2, width=2)
-LONG = Plan(None, depth=3)
+LONG, WIDE = Plan(None, depth=3), Plan(None, depth=3, width=3)
+NightlyShape = partial(Shape, nightly=True)
+LongShape = partial(NightlyShape, count=5)
 SHAPES = {
     "drawn": Shape(lambda draft, _: drawn_chain(draft), CHAIN),
     "chosen": Shape(lambda _, chosen: chosen_chain(chosen), LONG, 5),
     "padded": Shape(lambda draft, chosen: padded(draft, chosen[:2]), Plan(None, depth=1)),
     "longer than planned": Shape(lambda draft, _: overshooting(draft), Plan(None, depth=1), 3),
-    "long": Shape(lambda draft, _: drawn_chain(draft), LONG, 5, nightly=True),
-    "drawn, then chosen": Shape(
-        lambda draft, chosen: Cascade("both", drawn_chain(draft), chosen_chain(chosen[:1])),
-        LONG,
-        5,
-        nightly=True,
+    "long": LongShape(lambda draft, _: drawn_chain(draft), LONG),
+    "drawn, then chosen": LongShape(
+        lambda draft, chosen: Cascade("both", drawn_chain(draft), chosen_chain(chosen[:1])), LONG
     ),
-    "chosen, then drawn": Shape(
-        lambda draft, chosen: Cascade("both", chosen_chain(chosen[:1]), drawn_chain(draft)),
-        LONG,
-        5,
-        nightly=True,
+    "chosen, then drawn": LongShape(
+        lambda draft, chosen: Cascade("both", chosen_chain(chosen[:1]), drawn_chain(draft)), LONG
     ),
-    # Their length depends on the tokens drawn, which block verification has to bear.
-    "while confident": Shape(
+    # Their length depends on drawn tokens, which block verification must support.
+    "while confident": LongShape(
         lambda draft, _: model_drafter(draft),
         LONG._replace(min_confidence=0.4, min_likelihood=0.25),
-        5,
-        nightly=True,
     ),
-    "while likely": Shape(
-        lambda draft, _: model_drafter(draft), LONG._replace(min_likelihood=0.3), 5, nightly=True
+    "while likely": LongShape(
+        lambda draft, _: model_drafter(draft), LONG._replace(min_likelihood=0.3)
     ),
-    "cascade, long guesses": Shape(
-        lambda draft, _: cascade(draft), LONG._replace(min_likelihood=0.15), 5, nightly=True
+    "cascade, long guesses": LongShape(
+        lambda draft, _: cascade(draft), LONG._replace(min_likelihood=0.15)
     ),
-    "n-gram's tree": Shape(
-        lambda _draft, _: EagerNgram(), Plan(None, depth=3, width=3), 5, TREE_RULES
-    ),
+    "n-gram's tree": Shape(lambda _draft, _: EagerNgram(), WIDE, 5, TREE_RULES),
     "branches everywhere": Shape(
         lambda draft, _: bushy(draft, [[None, None], [None, None]]), CHAIN, rules=TREE_RULES
     ),
-    "three candidates": Shape(
-        lambda draft, _: model_drafter(draft), TREE._replace(width=3), 4, TREE_RULES, nightly=True
+    "three candidates": NightlyShape(
+        lambda draft, _: model_drafter(draft), TREE._replace(width=3), rules=TREE_RULES
     ),
-    "chosen before drawn": Shape(
+    "chosen before drawn": NightlyShape(
         lambda draft, chosen: bushy(draft, [[chosen[0], None, None], [chosen[-1], None]]),
-        CHAIN,
-        4,
-        TREE_RULES,
-        nightly=True,
+        *(CHAIN, 4, TREE_RULES),
     ),
-    "chosen among drawn": Shape(
+    "chosen among drawn": NightlyShape(
         lambda draft, chosen: bushy(draft, [[None, chosen[0], None], [None, chosen[-1]]]),
-        CHAIN,
-        4,
-        TREE_RULES,
-        nightly=True,
+        *(CHAIN, 4, TREE_RULES),
     ),
 }
 
@@ -195,8 +185,7 @@ SHAPES = {
     ("name", "rule"),
     [
         pytest.param(
-            name,
-            rule,
+            *(name, rule),
             id=f"{name}-{rule.name}",
             marks=[pytest.mark.nightly] if shape.nightly else [],
         )
@@ -237,57 +226,55 @@ def test_every_drafter_is_lossless(
     plan: Plan,
     request: pytest.FixtureRequest,
 ) -> None:
-    """A rule for chains gets chains, whatever is asked for."""
+    """A rule for chains gets chains from every plan."""
     for number in range(3 if plan is CHAIN else 1):
-        model, draft, prompt = a_case(f"{request.node.name} {number}")
+        model, draft, prompt = random_case(f"{request.node.name} {number}")
         found = drafted(model, lambda: make(draft), plan, rule, prompt=prompt)  # noqa: B023
         assert gap(found, texts(model, prompt)) < EXACT
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "temperature": {"params": replace(AS_IS, temperature=0.7)},
-    "top-k": {"params": replace(AS_IS, top_k=2)},
-    "top-p": {"params": replace(AS_IS, top_p=0.8)},
-    "min-p": {"params": replace(AS_IS, min_p=0.4)},
-    "repeat penalty": {"params": replace(AS_IS, repeat_penalty=1.5)},
-    "frequency and presence": {
-        "params": replace(AS_IS, frequency_penalty=0.4, presence_penalty=-0.3)
-    },
-    "penalties on the last two": {
-        "params": replace(AS_IS, frequency_penalty=0.7, penalty_last_n=2)
-    },
-    "bias and ban": {"params": replace(AS_IS, logit_bias={0: 0.3, 2: -math.inf})},
+PARAMS: dict[str, dict[str, Any]] = {
+    "temperature": {"temperature": 0.7},
+    "top-k": {"top_k": 2},
+    "top-p": {"top_p": 0.8},
+    "min-p": {"min_p": 0.4},
+    "repeat penalty": {"repeat_penalty": 1.5},
+    "frequency and presence": {"frequency_penalty": 0.4, "presence_penalty": -0.3},
+    "penalties on the last two": {"frequency_penalty": 0.7, "penalty_last_n": 2},
+    "bias and ban": {"logit_bias": {0: 0.3, 2: -math.inf}},
     "all of them": {
-        "params": SamplingParams(
-            temperature=0.6,
-            top_k=2,
-            top_p=0.9,
-            min_p=0.1,
-            repeat_penalty=1.2,
-            presence_penalty=0.2,
-            logit_bias={2: 1.0},
-        )
+        "temperature": 0.6,
+        "top_k": 2,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repeat_penalty": 1.2,
+        "presence_penalty": 0.2,
+        "logit_bias": {2: 1.0},
     },
-    "loose grammar": {"constraint": Forbids({(0, 0), (1, 2)}, START)},
-    "strict grammar": {"constraint": Forbids({(0, 1), (1, 1), (2, 1), (2, 0)}, START)},
-    "grammar of one way": {
-        "constraint": Forbids({(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 0)}, START)
-    },
+}
+FORBIDDEN_PAIRS = {
+    "loose grammar": {(0, 0), (1, 2)},
+    "strict grammar": {(0, 1), (1, 1), (2, 1), (2, 0)},
+    "grammar of one way": {(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 0)},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {"params": replace(AS_IS, **params)} for name, params in PARAMS.items()},
+    **{name: {"constraint": ForbiddenPairs(f, START)} for name, f in FORBIDDEN_PAIRS.items()},
     "an end": {"ends": lambda token: token == 2},
 }
 
 
 def check_settings(name: str, found: dict[Text, float]) -> None:
-    """That what is said keeps to a ban, a grammar, or an end."""
-    said = set().union(*found)
+    """Check that texts obey a ban, a grammar, or an end."""
+    seen = set().union(*found)
     neighbours = {pair for text in found for pair in itertools.pairwise(text)}
     if name == "bias and ban":
-        assert 2 not in said
+        assert 2 not in seen
     if "grammar" in name:
-        assert not neighbours & SETTINGS[name]["constraint"].pairs
+        assert not neighbours & FORBIDDEN_PAIRS[name]
     if name == "an end":
         assert all(2 not in text[:-1] for text in found)
-        assert any(len(text) < 4 for text in found) == (2 in said)
+        assert any(len(text) < 4 for text in found) == (2 in seen)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -296,8 +283,8 @@ def check_settings(name: str, found: dict[Text, float]) -> None:
 def test_every_drafter_is_lossless_under_every_setting(
     name: str, make: Callable[[ToyModel], Source], plan: Plan, request: pytest.FixtureRequest
 ) -> None:
-    """The reference is the same loop without a draft."""
-    model, draft, prompt = a_case(request.node.name, least=1)
+    """The reference is the loop without drafts."""
+    model, draft, prompt = random_case(request.node.name, least=1)
     options = {"prompt": prompt, **SETTINGS[name]}
     found = drafted(model, lambda: make(draft), plan, BestLossless(), **options)
     assert gap(found, undrafted(model, **options)) < EXACT
@@ -305,7 +292,7 @@ def test_every_drafter_is_lossless_under_every_setting(
 
 
 def greedy_text(model: ToyModel, prompt: list[int], count: int) -> Text:
-    """By hand; of tokens that tie, the first."""
+    """Arg-max decoding without the loop; the first of tied tokens."""
     context = list(prompt)
     for _ in range(count):
         row = model.logits([context])[0].tolist()
@@ -318,7 +305,7 @@ GREEDY_SETTINGS: dict[str, dict[str, Any]] = {
     "penalties": {"params": replace(GREEDY, repeat_penalty=1.4, presence_penalty=0.2)},
     "bias": {"params": replace(GREEDY, logit_bias={0: -0.4, 1: 0.4})},
     "top-k 1": {"params": replace(AS_IS, top_k=1)},
-    "grammar": {"params": GREEDY, "constraint": Forbids({(0, 0), (1, 2)}, START)},
+    "grammar": {"params": GREEDY, "constraint": ForbiddenPairs({(0, 0), (1, 2)}, START)},
 }
 
 
@@ -327,7 +314,7 @@ GREEDY_SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("width", [1, 3])
 @examples(5)
 @given(least=st.sampled_from([0, 1]), data=st.data(), prompt=prompts)
-def test_greedy_text_is_the_same_with_every_drafter(
+def test_greedy_text_does_not_depend_on_the_drafter(
     make: Callable[[ToyModel], Source],
     name: str,
     width: int,
@@ -335,7 +322,7 @@ def test_greedy_text_is_the_same_with_every_drafter(
     data: st.DataObject,
     prompt: list[int],
 ) -> None:
-    plain = name == "as it is"  # no grammar leaves models speechless that say everything sometimes
+    plain = name == "as it is"  # else every token has to be possible
     model, draft = (data.draw(models(least=least if plain else 1)) for _ in range(2))
     plan = Plan(None, depth=3, width=width)
     options = {"prompt": prompt, "count": 12, **GREEDY_SETTINGS[name]}
@@ -349,7 +336,7 @@ def test_greedy_text_is_the_same_with_every_drafter(
 
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:
-    """Leaves a drawn token out because it turned out improbable."""
+    """Drops drawn tokens of low probability."""
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn = TokenTree()
@@ -366,14 +353,14 @@ def drops_poor_tokens(draft: ToyModel) -> ToySource:
 @pytest.mark.parametrize(
     ("rule", "make", "plan"),
     [
-        (AlwaysAccepts(), model_drafter, CHAIN),
-        (ResamplesFromTarget(), model_drafter, TREE),
-        (TakesSiblingsForIndependent(), model_drafter, TREE),
+        (AlwaysAcceptRule(), model_drafter, CHAIN),
+        (UncorrectedResamplingRule(), model_drafter, TREE),
+        (IndependentSiblingsRule(), model_drafter, TREE),
         (SpeculativeSampling(), drops_poor_tokens, CHAIN),
     ],
     ids=["accepts", "resamples", "siblings", "drops drawn tokens"],
 )
-def test_what_is_broken_is_found_out(
+def test_broken_rules_are_detected(
     rule: AcceptanceRule, make: Callable[[ToyModel], Source], plan: Plan
 ) -> None:
     assert gap(drafted(MODEL, lambda: make(DRAFT), plan, rule), texts(MODEL)) > 1e-3

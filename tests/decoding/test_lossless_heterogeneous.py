@@ -1,4 +1,4 @@
-"""The promise of `test_lossless`, with draft models whose tokens are not the target's."""
+"""Losslessness as in `test_lossless`, with draft models of other vocabularies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.support.drafting import EagerNgram, as_source, cascade_of
-from tests.support.tongues import TONGUES, WAYS, heterogeneous
-from tests.support.toys import GREEDY, START, Forbids, ToyCache, a_case
+from tests.support.tongues import VOCABULARIES, WAYS, heterogeneous
+from tests.support.toys import GREEDY, START, ForbiddenPairs, ToyCache, random_case
 
 
 class Case(NamedTuple):
-    """A source around the draft model; `chosen`: whether the words that it writes are chosen;
+    """A source with a draft model. `chosen`: whether its words are chosen instead of drawn;
     `forbids`: pairs of tokens that a grammar excludes, which may leave no shared token."""
 
     make: Callable[[HeterogeneousDraftModel], Source] = as_source
@@ -60,28 +60,28 @@ for_ways = pytest.mark.parametrize("way", WAYS)
             *(tongue, name),
             marks=[pytest.mark.nightly] * ("foreign" in tongue and name in ("tree", "long")),
         )
-        for tongue in TONGUES
+        for tongue in VOCABULARIES
         for name in CASES
     ],
 )
 @for_ways
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
-def test_text_is_the_targets(
+def test_text_has_the_targets_distribution(
     tongue: str, name: str, way: str, greedy: bool, request: pytest.FixtureRequest
 ) -> None:
     case = CASES[name]
-    model, draft, prompt = a_case(request.node.name, least=1 if case.forbids else 0)
+    model, draft, prompt = random_case(request.node.name, least=1 if case.forbids else 0)
 
     def build() -> Source:
         cache = ToyCache(draft, recurrent=case.recurrent)
-        source = heterogeneous(cache, TONGUES[tongue], way=way, recurrent=case.recurrent)
+        source = heterogeneous(cache, VOCABULARIES[tongue], way=way, recurrent=case.recurrent)
         source.mapped.chosen = case.chosen or greedy
         return case.make(source)
 
     options: dict[str, Any] = {"prompt": prompt}
     rule = case.rule
     if case.forbids:
-        options["constraint"] = Forbids(set(case.forbids), START)
+        options["constraint"] = ForbiddenPairs(set(case.forbids), START)
     if greedy:
         rule, options = GreedyMatch(), {**options, "count": 12, "params": GREEDY}
     found = drafted(model, build, Plan(None, case.depth, case.width), rule, **options)
@@ -92,14 +92,14 @@ def test_text_is_the_targets(
 @pytest.mark.parametrize(
     ("tongue", "ahead"),
     [("finer", True), ("coarser", True)]
-    + [pytest.param(tongue, False, marks=[pytest.mark.nightly]) for tongue in TONGUES],
+    + [pytest.param(tongue, False, marks=[pytest.mark.nightly]) for tongue in VOCABULARIES],
 )
 @pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
 def test_measured_plans_are_lossless(tongue: str, ahead: bool, way: str, sampled: bool) -> None:
-    """Also where the draft model reads on while the target verifies; and they draft."""
+    """Also while the draft model reads ahead during verification. Drafts occur."""
     readers: list[ParallelReader] = []
 
-    def read_on(model: object) -> ParallelReader:
+    def read_ahead(model: object) -> ParallelReader:
         assert isinstance(model, HeterogeneousDraftModel)
         readers.append(ParallelReader(model))
         return readers[-1]
@@ -108,8 +108,8 @@ def test_measured_plans_are_lossless(tongue: str, ahead: bool, way: str, sampled
         DRAFT,
         "flat",
         sampled=sampled,
-        crosses=lambda cache: heterogeneous(cache, TONGUES[tongue], way=way),
-        ahead=read_on if ahead else None,
+        crosses=lambda cache: heterogeneous(cache, VOCABULARIES[tongue], way=way),
+        ahead=read_ahead if ahead else None,
     )
     count = 3 if ahead else 4
     try:

@@ -1,5 +1,4 @@
-"""Rule `match`: the text is a function of logits and seed, whatever is drafted, and however the
-answer is cut into steps."""
+"""Rule `match`: texts depend only on logits and seed, not on drafts or steps."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from tests.support.toys import (
     AS_IS,
     SIZE,
     START,
-    Forbids,
+    ForbiddenPairs,
     ToyModel,
     ToySource,
     ToyTarget,
@@ -39,7 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "top-k": {"params": replace(AS_IS, temperature=0.7, top_k=2)},
     "penalties": {"params": replace(AS_IS, temperature=1.3, top_p=0.8, repeat_penalty=1.3)},
-    "grammar": {"constraint": Forbids({(0, 1), (1, 2)}, START)},
+    "grammar": {"constraint": ForbiddenPairs({(0, 1), (1, 2)}, START)},
 }
 
 UNDRAFTED = Plan(None)
@@ -47,7 +46,7 @@ UNDRAFTED = Plan(None)
 seeds = st.integers(0, 2**64)
 
 
-def said(
+def text_of(
     model: ToyModel,
     seed: int,
     source: Source | None = None,
@@ -58,7 +57,7 @@ def said(
     count: int = COUNT,
     **options: Any,
 ) -> Text:
-    """What one seed makes of a prompt; plainly without a source. `options`: of `generate`."""
+    """The text of a seed; without a source, by plain decoding. `options`: of `generate`."""
     rule, target = rule or SampleMatch(), ToyTarget(model)
     drafter = Drafter()
     if source is not None:
@@ -81,7 +80,7 @@ def test_plain_decoding_draws_each_token_at_its_position() -> None:
     random = SeededRandom(11)
     for _ in range(COUNT):
         text.append(random.draw(LIVELY.distribution(text), len(text)))
-    assert tuple(text[len(REPEATS) :]) == said(LIVELY, 11)
+    assert tuple(text[len(REPEATS) :]) == text_of(LIVELY, 11)
     assert len(set(text[len(REPEATS) :])) == SIZE
 
 
@@ -89,22 +88,20 @@ def test_plain_decoding_draws_each_token_at_its_position() -> None:
 @pytest.mark.parametrize("name", DRAFTERS)
 @examples(15)
 @given(data=st.data(), depth=st.integers(1, 6), width=st.integers(1, 3), seed=seeds)
-def test_text_is_plain_decodings_whatever_drafts(
+def test_every_drafter_equals_plain_decoding(
     setting: str, name: str, data: st.DataObject, depth: int, width: int, seed: int
 ) -> None:
-    # No grammar leaves models speechless that say everything sometimes.
+    # With `least`, a grammar always leaves a possible token.
     model, draft = (data.draw(models(least=int(setting == "grammar"))) for _ in range(2))
     plan = Plan(name, depth=depth, width=width)
-    found = said(model, seed, DRAFTERS[name](draft), plan, **SETTINGS[setting])
-    assert found == said(model, seed, **SETTINGS[setting])
+    found = text_of(model, seed, DRAFTERS[name](draft), plan, **SETTINGS[setting])
+    assert found == text_of(model, seed, **SETTINGS[setting])
 
 
 @examples(60)
 @given(data=st.data(), model=models(), seed=seeds)
-def test_text_is_plain_decodings_behind_any_tree(
-    data: st.DataObject, model: ToyModel, seed: int
-) -> None:
-    """Of tokens that nothing speaks for, a different one in each step."""
+def test_any_tree_equals_plain_decoding(data: st.DataObject, model: ToyModel, seed: int) -> None:
+    """Trees of arbitrary tokens, a different one in each step."""
 
     def grow(session: Session, plan: Plan, tree: TokenTree) -> None:
         for _ in range(data.draw(st.integers(0, 5))):
@@ -115,7 +112,7 @@ def test_text_is_plain_decodings_behind_any_tree(
             if left and depth < session.room - 1:
                 tree.add(data.draw(st.sampled_from(left)), node, "toy")
 
-    assert said(model, seed, ToySource(grow), Plan("toy", 5)) == said(model, seed)
+    assert text_of(model, seed, ToySource(grow), Plan("toy", 5)) == text_of(model, seed)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,7 +124,7 @@ def test_text_is_plain_decodings_behind_any_tree(
     price=st.sampled_from([0.01, 0.1, 0.5]),
     seed=seeds,
 )
-def test_text_is_plain_decodings_with_auto(
+def test_auto_equals_plain_decoding(
     shape: str,
     model: ToyModel,
     draft: ToyModel,
@@ -135,14 +132,13 @@ def test_text_is_plain_decodings_with_auto(
     price: float,
     seed: int,
 ) -> None:
-    """Whatever passes cost."""
     pair = Pair(draft, shape=shape, price=price, sampled=sampled)
     random = SeededRandom(seed)
     text, _ = run(random, model, pair, SampleMatch(), prompt=REPEATS, count=COUNT)
-    assert text == said(model, seed)
+    assert text == text_of(model, seed)
 
 
-def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
+def test_auto_drafts_coupled_trees() -> None:
     accepted, trees = 0, list[TokenTree]()
     for seed in range(20):
         pair = Pair(LIVELY, shape="flat", price=0.01)
@@ -158,8 +154,8 @@ def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
 
 @pytest.mark.parametrize("rule", ["match", "token", "block"])
 @pytest.mark.parametrize("cut", [1, 4, 7])
-def test_answer_that_is_taken_up_again_goes_on_as_it_would_have(rule: str, cut: int) -> None:
-    """Without drafts by every rule: nothing is used up, and a place has its noise."""
-    whole, chosen = said(LIVELY, 5), acceptance_rule(rule, greedy=False)
-    rest = said(LIVELY, 5, rule=chosen, prompt=(*REPEATS, *whole[:cut]), count=COUNT - cut)
+def test_resumed_answer_continues_with_the_same_text(rule: str, cut: int) -> None:
+    """Without drafts, by every rule: random numbers depend on positions only."""
+    whole, chosen = text_of(LIVELY, 5), acceptance_rule(rule, greedy=False)
+    rest = text_of(LIVELY, 5, rule=chosen, prompt=(*REPEATS, *whole[:cut]), count=COUNT - cut)
     assert rest == whole[cut:]

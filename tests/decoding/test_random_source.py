@@ -1,5 +1,4 @@
-"""Random numbers by counter: the generator's known answers, one counter for each purpose and place,
-and uniform, independent numbers."""
+"""Counter-based random numbers: known answers, independence and uniformity."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from localspec.decoding.random_source import SeededRandom, splitmix64, uniforms
 from tests.support.toys import Outcome, examples
 
 SUSPECT = 1e-3
-"""The seeds are fixed: a test that fails, fails always."""
+"""Significance; seeds are fixed, so that tests are deterministic."""
 P = Distribution.normalised(np.array([2, 3, 5, 7], np.int32), np.array([4.0, 3.0, 2.0, 1.0]))
 Q = Distribution.normalised(np.array([1, 3, 5, 11], np.int32), np.array([1.0, 4.0, 2.0, 3.0]))
 
@@ -27,7 +26,7 @@ states = st.integers(0, (1 << 64) - 1)
 
 
 def test_known_answers() -> None:
-    """Those of the reference implementation (splitmix64.c), two seeds."""
+    """Those of the reference implementation (splitmix64.c) for two seeds."""
     assert [splitmix64(1234567, n) for n in range(5)] == [
         6457827717110365317,
         3203168211198807973,
@@ -44,8 +43,8 @@ def test_known_answers() -> None:
 
 @examples(50)
 @given(state=states, ids=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=9))
-def test_arrays_have_the_same_numbers(state: int, ids: list[int]) -> None:
-    """To the last bit, half of the last of 52 added: neither 0 nor 1 comes up."""
+def test_array_version_gives_the_same_numbers(state: int, ids: list[int]) -> None:
+    """Equal bits, plus half of the last of 52 bits, so that neither 0 nor 1 occurs."""
     found = uniforms(np.array(ids, np.int32), state)
     assert found.tolist() == [((splitmix64(state, n) >> 12) + 0.5) / 2**52 for n in ids]
     assert 0.0 < found.min() <= found.max() < 1.0
@@ -63,7 +62,7 @@ THROWN = {
     (token, side): P.prob(token) * chance
     for token, (side, chance) in product(P.ids, ((1, 0.3), (0, 0.7)))
 }
-APART: dict[str, tuple[Callable[[SeededRandom, int], tuple[int, int]], Mapping[Any, float]]] = {
+DECISIONS: dict[str, tuple[Callable[[SeededRandom, int], tuple[int, int]], Mapping[Any, float]]] = {
     "draws of neighbours": (lambda r, n: (r.draw(P, n), r.draw(P, n + 1)), PAIRED),
     "draw and proposal": (lambda r, n: (r.draw(P, n), r.propose(P, n, 0)), PAIRED),
     "draw and coin": (lambda r, n: (r.draw(P, n), int(r.coin(0.3, n, 0))), THROWN),
@@ -73,17 +72,15 @@ APART: dict[str, tuple[Callable[[SeededRandom, int], tuple[int, int]], Mapping[A
 }
 
 
-@pytest.mark.parametrize("what", APART)
+@pytest.mark.parametrize("what", DECISIONS)
 @pytest.mark.parametrize("first", [0, 1])
-def test_what_is_decided_apart_is_independent_and_as_probable_as_it_should(
-    what: str, first: int
-) -> None:
-    (decide, chances), random = APART[what], SeededRandom(1)
+def test_decisions_are_independent(what: str, first: int) -> None:
+    (decide, chances), random = DECISIONS[what], SeededRandom(1)
     found = [decide(random, n) for n in range(first, 40_000, 2)]
     assert frequencies(found, chances) > SUSPECT
 
 
-def test_asked_again_for_the_rest_it_draws_without_replacement() -> None:
+def test_proposals_are_drawn_without_replacement() -> None:
     random, found = SeededRandom(3), []
     for n in range(20_000):
         first = random.propose(P, n, 2)
@@ -98,25 +95,25 @@ def test_asked_again_for_the_rest_it_draws_without_replacement() -> None:
     assert frequencies(found, chances) > SUSPECT
 
 
-def test_the_smallest_of_a_race_is_what_is_drawn() -> None:
+def test_draw_is_the_minimum_of_the_race() -> None:
     random = SeededRandom(4)
     for n in range(1000):
         assert P.ids[random.race(P, n).argmin()] == random.draw(P, n)
 
 
-def test_two_distributions_with_the_same_noise_mostly_give_the_same_token() -> None:
-    """At least s/(2 − s) of the time, where s is their overlap, and s at most; apart Σ p·q."""
+def test_coupled_draws_mostly_agree() -> None:
+    """With probability between s/(2 − s) and s for an overlap of s; independent draws: Σ p·q."""
     random, count = SeededRandom(5), 20_000
     overlap = float(np.minimum(P.probs, Q.at(P.ids)).sum())
-    apart = float((P.probs * Q.at(P.ids)).sum())
+    uncoupled = float((P.probs * Q.at(P.ids)).sum())
     same = sum(random.draw(P, n) == random.draw(Q, n) for n in range(count)) / count
     margin = 4.0 * np.sqrt(0.25 / count)
     assert overlap / (2.0 - overlap) - margin < same < overlap + margin
-    assert same > apart + 0.1
+    assert same > uncoupled + 0.1
     independent = sum(random.draw(P, n) == random.propose(Q, n, 0) for n in range(count)) / count
-    assert independent == pytest.approx(apart, abs=margin)
+    assert independent == pytest.approx(uncoupled, abs=margin)
 
 
-def test_every_bit_of_a_seed_counts() -> None:
+def test_every_bit_of_a_seed_is_used() -> None:
     seeds = [0, *(1 << bit for bit in range(130))]
     assert len({tuple(SeededRandom(seed).race(P, 0).tolist()) for seed in seeds}) == len(seeds)

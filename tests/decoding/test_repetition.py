@@ -1,4 +1,4 @@
-"""An answer that goes round in circles is told from one that only says things twice."""
+"""Detection of answers that repeat endlessly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.decoding.repetition import LEAST, TIMES, WINDOW, period
     st.lists(st.integers(0, 5), max_size=40),
     st.lists(st.integers(0, 5), min_size=1, max_size=WINDOW // TIMES),
 )
-def test_an_end_that_repeats_is_found(before: list[int], circle: list[int]) -> None:
+def test_repeated_ending_is_found(before: list[int], circle: list[int]) -> None:
     times = max(TIMES, -(-LEAST // len(circle))) + 1
     found = period([*before, *circle * times])
     assert 0 < found <= len(circle)
@@ -24,5 +24,5 @@ def test_an_end_that_repeats_is_found(before: list[int], circle: list[int]) -> N
     "tokens",
     [[], [1], [1] * (LEAST - 1), [*range(100)] * (TIMES - 1), [*[7] * 200, 8], [*range(600)]],
 )
-def test_nothing_else_is(tokens: list[int]) -> None:
+def test_other_texts_do_not_repeat(tokens: list[int]) -> None:
     assert period(tokens) == 0

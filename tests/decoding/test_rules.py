@@ -1,4 +1,4 @@
-"""The rules one by one: how many tokens they accept, the choice between them, the lossy ones."""
+"""Acceptance rules: numbers of accepted tokens, selection by name, and lossy rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.toys import (
     SIZE,
     START,
     EnumeratingSource,
-    Forbids,
+    ForbiddenPairs,
     ToyModel,
     ToySource,
     chosen_chain,
@@ -41,16 +41,16 @@ from tests.support.toys import (
     examples,
     expectation,
     models,
-    started,
+    with_start,
 )
 
-PAPER_TARGET = started([1 / 3, 2 / 3, 0])
-PAPER_DRAFT = started([2 / 3, 1 / 3, 0])
+PAPER_TARGET = with_start([1 / 3, 2 / 3, 0])
+PAPER_DRAFT = with_start([2 / 3, 1 / 3, 0])
 """The motivating example of Sun et al. 2024, section 2."""
 
 
-def accepted(rule: AcceptanceRule, model: ToyModel, source: Source, plan: Plan) -> float:
-    """Exact mean of the tokens that a step accepts."""
+def mean_accepted(rule: AcceptanceRule, model: ToyModel, source: Source, plan: Plan) -> float:
+    """Exact mean of the accepted tokens of a step."""
     return expectation(lambda random: len(verify(random, model, source, plan, rule)[0].path))
 
 
@@ -66,22 +66,20 @@ def tree_of(*nodes: tuple[int, int]) -> ToySource:
 
 @examples(30)
 @given(model=models(), draft=models())
-def test_one_drawn_token_is_accepted_with_the_overlap_of_p_and_q(
-    model: ToyModel, draft: ToyModel
-) -> None:
+def test_one_token_is_accepted_with_the_overlap(model: ToyModel, draft: ToyModel) -> None:
     p, q = model.probabilities([START, 0]), draft.probabilities([START, 0])
     overlap = sum(map(min, p, q))
     for rule in (SpeculativeSampling(), BlockVerification(), BestLossless()):
-        found = accepted(rule, model, drawn_chain(draft), Plan("toy", depth=1))
+        found = mean_accepted(rule, model, drawn_chain(draft), Plan("toy", depth=1))
         assert found == pytest.approx(overlap, abs=EXACT)
 
 
 @examples(10)
 @given(model=models(), draft=models())
-def test_second_candidate_never_lowers_the_acceptance(model: ToyModel, draft: ToyModel) -> None:
+def test_more_candidates_never_lower_the_acceptance(model: ToyModel, draft: ToyModel) -> None:
     rule = SpeculativeSampling()
     one, two, three = (
-        accepted(rule, model, model_drafter(draft), Plan("model", depth=1, width=width))
+        mean_accepted(rule, model, model_drafter(draft), Plan("model", depth=1, width=width))
         for width in (1, 2, 3)
     )
     assert one <= two + EXACT
@@ -90,25 +88,23 @@ def test_second_candidate_never_lowers_the_acceptance(model: ToyModel, draft: To
 
 @examples(40)
 @given(model=models(), draft=models(), depth=st.integers(1, 3))
-def test_block_verification_never_accepts_fewer_than_token_verification(
-    model: ToyModel, draft: ToyModel, depth: int
-) -> None:
+def test_block_accepts_as_many_as_token_rule(model: ToyModel, draft: ToyModel, depth: int) -> None:
     plan = Plan("toy", depth=depth)
-    block = accepted(BlockVerification(), model, drawn_chain(draft), plan)
-    token = accepted(SpeculativeSampling(), model, drawn_chain(draft), plan)
+    block = mean_accepted(BlockVerification(), model, drawn_chain(draft), plan)
+    token = mean_accepted(SpeculativeSampling(), model, drawn_chain(draft), plan)
     assert block >= token - EXACT
 
 
-def test_block_verification_accepts_what_its_paper_says() -> None:
+def test_block_verification_reproduces_the_example_of_its_paper() -> None:
     plan = Plan("toy", depth=2)
-    block = accepted(BlockVerification(), PAPER_TARGET, drawn_chain(PAPER_DRAFT), plan)
-    token = accepted(SpeculativeSampling(), PAPER_TARGET, drawn_chain(PAPER_DRAFT), plan)
+    block = mean_accepted(BlockVerification(), PAPER_TARGET, drawn_chain(PAPER_DRAFT), plan)
+    token = mean_accepted(SpeculativeSampling(), PAPER_TARGET, drawn_chain(PAPER_DRAFT), plan)
     assert token == pytest.approx(10 / 9, abs=1e-6)
     assert block == pytest.approx(11 / 9, abs=1e-6)
 
 
-def test_candidates_are_tested_in_the_order_they_were_drawn_until_one_stays() -> None:
-    certain = started([0, 0, 1])
+def test_candidates_are_tested_in_the_order_of_drawing() -> None:
+    certain = with_start([0, 0, 1])
     tree = tree_of((1, ROOT), (2, ROOT), (0, ROOT), (2, 1), (1, 3))
     for rule in (SpeculativeSampling(), GreedyMatch()):
         verdict, _ = verify(EnumeratingSource(), certain, tree, Plan("toy", depth=3), rule)
@@ -118,8 +114,8 @@ def test_candidates_are_tested_in_the_order_they_were_drawn_until_one_stays() ->
 
 
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), GreedyMatch()])
-def test_tokens_behind_the_first_rejection_are_untested(rule: AcceptanceRule) -> None:
-    certain = started([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
+def test_tokens_after_the_first_rejection_are_untested(rule: AcceptanceRule) -> None:
+    certain = with_start([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
     plan = Plan("toy", depth=4)
     verdict, _ = verify(EnumeratingSource(), certain, chosen_chain([1, 0, 0, 1]), plan, rule)
     assert verdict.path == [0]
@@ -127,24 +123,24 @@ def test_tokens_behind_the_first_rejection_are_untested(rule: AcceptanceRule) ->
     assert verdict.token == 2
 
 
-def test_distributions_that_differ_in_the_last_bits_only_are_borne() -> None:
+def test_distributions_that_differ_in_the_last_bits() -> None:
     """A surplus of p over q as small as 1e-18 vanishes when 1 is added to it and taken off."""
-    model, draft = started([1.0, 3e-18, 0.0]), started([1.0, 1e-18, 0.0])
+    model, draft = with_start([1.0, 3e-18, 0.0]), with_start([1.0, 1e-18, 0.0])
     for rule in (SpeculativeSampling(), BlockVerification()):
-        found = accepted(rule, model, drawn_chain(draft), Plan("toy", depth=2))
+        found = mean_accepted(rule, model, drawn_chain(draft), Plan("toy", depth=2))
         assert found == pytest.approx(2.0, abs=EXACT)
 
 
 @pytest.mark.parametrize("name", LOSSLESS + LOSSY)
 @pytest.mark.parametrize("greedy", [False, True])
-def test_rules_are_found_by_name_and_say_what_they_are(name: str, greedy: bool) -> None:
+def test_rules_by_name(name: str, greedy: bool) -> None:
     rule = acceptance_rule(name, greedy=greedy)
     assert rule.lossless == (name in LOSSLESS)
     assert rule.name == ("greedy" if greedy and name in LOSSLESS else name)
     assert rule.trees == (rule.name != "block")
 
 
-def test_unknown_rule_is_refused_with_the_names_of_all() -> None:
+def test_unknown_rule_is_refused() -> None:
     with pytest.raises(UsageError, match="no acceptance rule 'strict'") as caught:
         acceptance_rule("strict", greedy=False)
     assert all(name in str(caught.value) for name in LOSSLESS + LOSSY)
@@ -156,7 +152,7 @@ def test_lossless_rule_takes_no_threshold(name: str) -> None:
         acceptance_rule(name, greedy=False, threshold=0.5)
 
 
-# The lossy rules: each accepts exactly what its definition says, and never hides what it is.
+# Lossy rules.
 
 
 def is_typical(probs: list[float], token: int, epsilon: float) -> tuple[float, float]:
@@ -168,7 +164,7 @@ def better(probs: list[float], token: int) -> list[float]:
     return [p for p in probs if p > probs[token]]
 
 
-SLOW: dict[str, Callable[[list[float], int, float], tuple[float, float]]] = {
+DEFINITIONS: dict[str, Callable[[list[float], int, float], tuple[float, float]]] = {
     "typical": is_typical,
     "top-k": lambda probs, token, k: (k, len(better(probs, token)) + 0.5),
     "top-p": lambda probs, token, mass: (mass, sum(better(probs, token))),
@@ -183,20 +179,18 @@ SLOW: dict[str, Callable[[list[float], int, float], tuple[float, float]]] = {
     weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
     threshold=st.floats(0.01, 1.0),
 )
-def test_a_token_is_good_enough_by_the_definition(
-    name: str, weights: list[int], threshold: float
-) -> None:
+def test_lossy_rules_follow_definitions(name: str, weights: list[int], threshold: float) -> None:
     p = Distribution.normalised(np.arange(len(weights), dtype=np.int32), np.array(weights, float))
     value = round(1 + 4 * threshold) if name == "top-k" else threshold
     for token, probability in enumerate(p.probs.tolist()):
-        large, small = SLOW[name](p.probs.tolist(), token, value)
+        large, small = DEFINITIONS[name](p.probs.tolist(), token, value)
         if abs(large - small) > EXACT:
             wanted = probability > 0.0 and large > small
             assert CRITERIA[name][0](p, token, value) == wanted
 
 
-def test_first_good_candidate_of_each_level_stays_and_the_target_goes_on_from_there() -> None:
-    model = started([[0.1, 0.3, 0.6], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
+def test_first_good_candidate_of_each_level_is_accepted() -> None:
+    model = with_start([[0.1, 0.3, 0.6], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
     # The same at two levels, the second below each of the first.
     candidates = tree_of(*((token, parent) for parent in (ROOT, 0, 1, 2) for token in range(3)))
 
@@ -219,8 +213,8 @@ for_rules = pytest.mark.parametrize(
 
 
 @for_rules
-def test_at_temperature_0_tokens_are_judged_at_temperature_1(name: str, threshold: float) -> None:
-    model, plan = started([0.5, 0.4, 0.1]), Plan("toy", depth=3)
+def test_greedy_lossy_rules_use_temperature_1(name: str, threshold: float) -> None:
+    model, plan = with_start([0.5, 0.4, 0.1]), Plan("toy", depth=3)
     rule, source = LossyRule(name, threshold), chosen_chain([1, 1, 2])
     verdict, _ = verify(EnumeratingSource(), model, source, plan, rule, params=GREEDY)
     assert verdict.path == [0, 1]
@@ -228,10 +222,14 @@ def test_at_temperature_0_tokens_are_judged_at_temperature_1(name: str, threshol
     assert verdict.token == 0, "what the target adds is greedy all the same"
 
 
-def test_at_temperature_0_bias_penalties_and_grammar_are_judged_too() -> None:
-    model, plan, rule = started([0.5, 0.4, 0.1]), Plan("toy", depth=2), LossyRule("threshold", 0.35)
+def test_greedy_lossy_rules_use_bias_penalties_and_grammar() -> None:
+    model, plan, rule = (
+        with_start([0.5, 0.4, 0.1]),
+        Plan("toy", depth=2),
+        LossyRule("threshold", 0.35),
+    )
 
-    def path(params: SamplingParams, constraint: Forbids | None = None) -> list[int]:
+    def path(params: SamplingParams, constraint: ForbiddenPairs | None = None) -> list[int]:
         random, source = EnumeratingSource(), chosen_chain([1, 1])
         verdict, _ = verify(random, model, source, plan, rule, params=params, constraint=constraint)
         return verdict.path
@@ -239,14 +237,13 @@ def test_at_temperature_0_bias_penalties_and_grammar_are_judged_too() -> None:
     assert path(GREEDY) == [0, 1]
     assert path(replace(GREEDY, logit_bias={1: -2.0})) == []
     assert path(replace(GREEDY, presence_penalty=2.0)) == [0], "the first 1 makes the second rarer"
-    assert path(GREEDY, Forbids({(0, 1)}, 0)) == []
-    assert path(GREEDY, Forbids({(1, 1)}, 0)) == [0]
+    assert path(GREEDY, ForbiddenPairs({(0, 1)}, 0)) == []
+    assert path(GREEDY, ForbiddenPairs({(1, 1)}, 0)) == [0]
 
 
 @for_rules
-def test_lossy_rule_changes_what_is_said(name: str, threshold: float) -> None:
-    """Which is why it has to be asked for; the lossless checks would not let it pass."""
-    model, draft = started([0.5, 0.4, 0.1]), started([0.2, 0.7, 0.1])
+def test_lossy_rules_change_the_distribution(name: str, threshold: float) -> None:
+    model, draft = with_start([0.5, 0.4, 0.1]), with_start([0.2, 0.7, 0.1])
     rule = LossyRule(name, threshold)
     found = drafted(model, lambda: drawn_chain(draft), Plan(None, depth=2), rule)
     assert gap(found, texts(model)) > 0.01
@@ -255,10 +252,8 @@ def test_lossy_rule_changes_what_is_said(name: str, threshold: float) -> None:
 @pytest.mark.parametrize("name", LOSSY)
 @examples(4)
 @given(model=models(), draft=models())
-def test_token_of_the_target_may_repeat_a_rejected_one(
-    name: str, model: ToyModel, draft: ToyModel
-) -> None:
-    """It is drawn from p, not from a residual; the draft model's cache has to bear that."""
+def test_lossy_rules_may_draw_a_rejected_token(name: str, model: ToyModel, draft: ToyModel) -> None:
+    """It is drawn from p, not from a residual, which the draft model's cache must support."""
     found = drafted(model, lambda: model_drafter(draft), Plan(None, depth=2), LossyRule(name))
     assert all(len(text) == 4 for text in found)
 

@@ -1,4 +1,4 @@
-"""From logits to distributions, against a slow implementation that follows llama.cpp in order."""
+"""Sampling, compared with a slow implementation in llama.cpp's order of steps."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
 from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, confidence, top_ids
 from localspec.errors import NativeError, UsageError
-from tests.support.toys import AS_IS, GREEDY, Forbids, examples
+from tests.support.toys import AS_IS, GREEDY, ForbiddenPairs, examples
 
 LLAMA_CPP = SamplingParams()
 """The defaults."""
 
 
-def only(allowed: Iterable[int], size: int) -> Forbids:
+def only(allowed: Iterable[int], size: int) -> ForbiddenPairs:
     """A constraint that allows a set of tokens."""
-    return Forbids({(0, token) for token in {*range(size)}.difference(allowed)}, 0)
+    return ForbiddenPairs({(0, token) for token in {*range(size)}.difference(allowed)}, 0)
 
 
 def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -> Occurrences:
-    """What a session would show the sampler behind a text and a path."""
+    """The occurrences that a session passes to the sampler after a text and a path."""
     window = sampler.window(text)
     return NONE if window is None else window.after(path)
 
@@ -143,9 +143,7 @@ def test_distribution_follows_llama_cpp(size: int, count: int, constrained: bool
     k=st.integers(1, 45),
     constrained=st.booleans(),
 )
-def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
-    params: SamplingParams, seed: int, k: int, constrained: bool
-) -> None:
+def test_best_and_top_tokens(params: SamplingParams, seed: int, k: int, constrained: bool) -> None:
     rng = np.random.default_rng(seed)
     row = np.round(2 * rng.standard_normal(40)).astype(np.float32)  # many ties
     row[rng.integers(0, 40, 5)] = -np.inf
@@ -168,7 +166,7 @@ def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
 # Grammars.
 
 
-def test_grammar_that_allows_only_the_worst_token_is_searched_to_the_end() -> None:
+def test_grammar_that_allows_only_the_worst_token() -> None:
     row = np.arange(32000, dtype=np.float32)
     for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
         assert Sampler(params, 32000).distribution(row, NONE, only([0], 32000)).ids.tolist() == [0]
@@ -188,9 +186,7 @@ EVERY_PATH = {
 @pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
 @pytest.mark.parametrize("size", [3, 6000])
 @pytest.mark.parametrize("allowed", [[], [1]], ids=["nothing", "what is banned"])
-def test_grammar_that_leaves_nothing_is_an_error(
-    params: SamplingParams, size: int, allowed: list[int]
-) -> None:
+def test_impossible_grammar_raises(params: SamplingParams, size: int, allowed: list[int]) -> None:
     params = replace(params, logit_bias={1: -math.inf})
     with pytest.raises(NativeError, match="No token is possible here"):
         Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, only(allowed, size))
@@ -231,9 +227,7 @@ SIZES = (1, 2, 37, 4 * GROUPS - 1, 4 * GROUPS, 4 * GROUPS + 1, 8 * GROUPS - 1, 8
 
 @pytest.mark.parametrize("make", ROWS.values(), ids=ROWS.keys())
 @pytest.mark.parametrize("n", SIZES)
-def test_largest_logits_are_those_of_a_full_stable_sort(
-    make: Callable[[np.random.Generator, int], Row], n: int
-) -> None:
+def test_top_ids_equals_sorting(make: Callable[[np.random.Generator, int], Row], n: int) -> None:
     row = make(np.random.default_rng(n), n)
     order = np.argsort(-row, kind="stable")
     for k in {1, 2, 40, 256, GROUPS // 2, GROUPS // 2 + 1, n - 1, n, n + 1} - {0}:
@@ -248,7 +242,7 @@ def test_confidence_is_the_softmax_of_the_best_token() -> None:
     assert confidence(np.array([-np.inf, 3.0], np.float32)) == 1.0
 
 
-# What cannot be meant.
+# Invalid settings.
 
 
 @pytest.mark.parametrize(
@@ -265,7 +259,7 @@ def test_confidence_is_the_softmax_of_the_best_token() -> None:
         ("seed", [-1]),
     ],
 )
-def test_setting_out_of_its_range_is_refused_by_name(field: str, values: list[Any]) -> None:
+def test_setting_out_of_range_is_refused(field: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(UsageError, match=f"^{field.replace('_', '-')} is {value}"):
             SamplingParams(**{field: value})
@@ -280,7 +274,7 @@ def test_setting_out_of_its_range_is_refused_by_name(field: str, values: list[An
         *(({0: 1.0, token: 1.0}, "outside 0 … 7") for token in (-1, 8, 10**6)),
     ],
 )
-def test_bias_that_cannot_be_meant_is_refused(bias: dict[int, float], words: str) -> None:
+def test_invalid_bias_is_refused(bias: dict[int, float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Sampler(SamplingParams(logit_bias=bias), 8)
     Sampler(SamplingParams(logit_bias={3: -math.inf, 7: 1.0}), 8)
@@ -293,14 +287,14 @@ def test_defaults_are_those_of_llama_cpp() -> None:
     assert (params.frequency_penalty, params.presence_penalty) == (0.0, 0.0)
 
 
-# What penalties look at, against counting it anew for every look.
+# Occurrences for penalties, compared with counting from scratch.
 
 SIZE = 7
 tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
 
 
 def counted(occurrences: Occurrences) -> dict[int, int]:
-    """Token to how often it occurred; checks what the attributes promise."""
+    """Counts by token. Checks the documented order of the arrays."""
     ids, counts = occurrences.ids.tolist(), occurrences.counts.tolist()
     assert ids == sorted(set(ids))
     assert all(count > 0 for count in counts)
@@ -308,7 +302,7 @@ def counted(occurrences: Occurrences) -> dict[int, int]:
 
 
 def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
-    """Cut off what lies too far back, and count the rest."""
+    """Count tokens within the window."""
     whole = [*text, *path]
     return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
 
@@ -319,10 +313,10 @@ def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
     last=st.sampled_from([-1, 1, 2, 3, 5, 64]),
     steps=st.lists(st.tuples(tokens, st.lists(tokens, max_size=3)), max_size=6),
 )
-def test_window_counts_what_lies_within_it_while_the_text_grows(
+def test_window_counts_a_growing_text(
     prompt: list[int], last: int, steps: list[tuple[list[int], list[list[int]]]]
 ) -> None:
-    """Paths are imagined, any number of them behind the same text, longer than the window too."""
+    """Several paths after the same text, some longer than the window."""
     text = list(prompt)
     window = PenaltyWindow(text, last, SIZE)
     for new, paths in steps:

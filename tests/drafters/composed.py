@@ -20,7 +20,7 @@ from tests.support.toys import (
     GREEDY,
     START,
     EnumeratingSource,
-    Follows,
+    SuccessorModel,
     ToyModel,
     ToyTarget,
     enumerate_outcomes,
@@ -31,7 +31,7 @@ TEXT = (0, 1, START)
 
 
 def flat(parts: Parts) -> PairProfile:
-    """Passes over several tokens cost next to nothing."""
+    """A profile with passes over several tokens that cost almost nothing."""
     return profile_of(SHAPES["flat"], None)
 
 
@@ -62,9 +62,9 @@ def counting(
     drafting: Drafting, parts: Parts, shape: str = "flat"
 ) -> tuple[list[Step], PairProfile]:
     """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
-    says = Follows({token: (token + 1, 0.9) for token in range(219)}, 220)
+    model = SuccessorModel({token: (token + 1, 0.9) for token in range(219)}, 220)
     profile = profile_of(SHAPES[shape], None)
-    steps = steps_of(drafting, parts, profile, says, [0], 200)
+    steps = steps_of(drafting, parts, profile, model, [0], 200)
     assert [token for step in steps for token in step.tokens] == list(range(1, 201))
     return steps, profile
 
@@ -77,8 +77,8 @@ def gap_and_drafts(
     profiled: Callable[[Parts], PairProfile] = flat,
     count: int = 4,
 ) -> tuple[float, int]:
-    """How far sampled texts, all outcomes enumerated, are from the target's own; and how many
-    tokens a source drafted for them."""
+    """The gap between the exact distributions of sampled and target texts, and the number of tokens
+    that a source drafted."""
     drafted = 0
 
     def once(random: EnumeratingSource) -> Text:

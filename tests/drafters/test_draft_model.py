@@ -1,4 +1,4 @@
-"""The draft model: a cache that is fed every token once, and drafts drawn as the session draws."""
+"""The draft model: decoding each token once, and drafts with the session's random numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.toys import (
     leaves,
     models,
     session_of,
-    started,
+    with_start,
 )
 
 PROMPT = [0, 1, 2, 0, START]
@@ -62,16 +62,16 @@ def generate(
     run(session, ToyTarget(target), source, plan, rule, cache)
 
 
-# What is decoded.
+# Decoding.
 
 
-def test_with_full_acceptance_every_token_is_decoded_exactly_once() -> None:
+def test_accepted_tokens_are_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
     source = DraftModel(cache, 3)
     generate(session, CYCLE, source, Plan("model", depth=3))
     text = session.context
-    # The last draft token and the target's own behind it were never read.
+    # The last drafted token and the target's token after it were never read.
     assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(text) - 2)]
     # Prompt; then 3 steps of 3 passes, one for each token drafted.
     assert cache.native_seconds == 1 + 3 * 3
@@ -100,7 +100,7 @@ def test_no_verified_token_is_decoded_twice(
         assert len(cache.decoded) == len(cache.tokens) + len(wasted)
 
 
-def test_new_prompt_keeps_what_it_shares_with_the_old_text() -> None:
+def test_new_prompt_keeps_the_common_prefix() -> None:
     cache = ToyCache(LIVELY)
     model = DraftModel(cache, LIVELY.size)
     model.begin([0, 1, 2, 0, 1])
@@ -118,7 +118,7 @@ def test_new_prompt_keeps_what_it_shares_with_the_old_text() -> None:
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
-def test_cache_that_loses_more_than_it_was_told_is_filled_again(recurrent: bool) -> None:
+def test_cache_that_lost_more_than_requested_is_refilled(recurrent: bool) -> None:
     cache = ToyCache(OTHER, recurrent=recurrent)
     session = session_of(PROMPT, params=GREEDY)
     generate(session, LIVELY, source_of(cache), Plan("model", depth=3))
@@ -129,7 +129,7 @@ def test_cache_that_loses_more_than_it_was_told_is_filled_again(recurrent: bool)
 
 
 @pytest.mark.parametrize("capacity", [3, 5, 6, 9, 14])
-def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
+def test_full_cache_ends_drafting_but_not_the_text(capacity: int) -> None:
     """`ToyCache` takes no token beyond its capacity."""
     cache = ToyCache(LIVELY, capacity=capacity)
     session = session_of(PROMPT, count=20)
@@ -139,10 +139,10 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
         assert cache.decoded == [], "a prompt that does not fit is not read at all"
 
 
-# What is drafted.
+# Drafts.
 
 
-def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
+def test_draft_continues_that_of_another_source() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1], size=3, params=GREEDY)
     both = Cascade("both", chosen_chain([2, 0], "ngram"), DraftModel(cache, 3))
@@ -154,7 +154,7 @@ def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
 
 # Where drafts stop.
 
-STEADY = started([0.6, 0.3, 0.1])
+STEADY = with_start([0.6, 0.3, 0.1])
 
 
 @pytest.mark.parametrize(
@@ -162,17 +162,15 @@ STEADY = started([0.6, 0.3, 0.1])
     [(0.0, 0.0, 5), (0.59, 0.0, 5), (0.61, 0.0, 0), (0.0, 0.5, 1), (0.0, 0.2, 3), (0.61, 0.2, 0)],
 )
 @pytest.mark.parametrize("greedy", [False, True])
-def test_drafts_stop_where_the_model_is_unsure(
-    confidence: float, likelihood: float, depth: int, greedy: bool
-) -> None:
+def test_low_confidence(confidence: float, likelihood: float, depth: int, greedy: bool) -> None:
     """Its best token has 0.6; 0.6² = 0.36, 0.6³ = 0.216, 0.6⁴ = 0.13."""
     plan = Plan("model", depth=5, min_confidence=confidence, min_likelihood=likelihood)
     tree = proposed(source_of(ToyCache(STEADY), greedy=greedy), session_of([START, 0]), plan)
     assert len(tree) == depth
 
 
-def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
-    """All tokens of a row are drafted or none: leaving some out would bias the text."""
+def test_stopping_does_not_depend_on_the_drawn_token() -> None:
+    """All tokens of a row may be drafted or none: otherwise the text would be biased."""
     for likelihood in (0.1, 0.3, 0.5):
         plan = Plan("model", depth=3, min_likelihood=likelihood, min_confidence=0.45)
 
@@ -181,25 +179,22 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
             return tuple(proposed(source_of(ToyCache(LIVELY)), session, plan).tokens)
 
         drafts = {tokens for tokens, _ in leaves(draft)}
-        beginnings = {tokens[:i] for tokens in drafts for i in range(len(tokens))}
-        for beginning in beginnings:
+        prefixes = {tokens[:i] for tokens in drafts for i in range(len(tokens))}
+        for prefix in prefixes:
             following = {
-                tokens[len(beginning)] for tokens in drafts if tokens[: len(beginning)] == beginning
+                tokens[len(prefix)] for tokens in drafts if tokens[: len(prefix)] == prefix
             }
             assert following == {0, 1, 2}
 
 
-def test_drafts_stop_behind_an_end_token() -> None:
+def test_drafts_stop_after_an_end_token() -> None:
     session = session_of([0, 1], size=3, params=GREEDY)
     session.ends = lambda token: token == 0
     tree = proposed(DraftModel(ToyCache(CYCLE), 3), session, Plan("model", depth=5))
     assert tree.tokens == [2, 0]
 
 
-# What a draft sees.
-
-
-def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> None:
+def test_tokens_that_the_target_lacks_are_not_proposed() -> None:
     wide = ToyModel(np.broadcast_to([0.1, 0.2, 0.1, 0.3, 0.9], (5, 5, 5)))
 
     def draft(random: EnumeratingSource) -> tuple[int, ...]:
@@ -217,9 +212,7 @@ def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> N
     ids=["as it is", "bias", "penalties"],
 )
 @pytest.mark.parametrize("greedy", [False, True])
-def test_draft_model_with_fewer_tokens_proposes_those_it_has(
-    params: SamplingParams, greedy: bool
-) -> None:
+def test_draft_model_with_fewer_tokens(params: SamplingParams, greedy: bool) -> None:
     """Bias and penalties may name tokens that only the target has."""
     narrow = ToyModel([[[3, 2, 1]] * 3] * 3)
     session = session_of([0, 1], size=5, params=params)
@@ -230,9 +223,7 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     assert len(tree) == 2
 
 
-# What is read behind the text.
-
-PAIRS = started(
+PAIRS = with_start(
     [[[5, 3, 2], [1, 5, 4], [4, 1, 5]], [[2, 3, 5]] * 3, [[6, 1, 2], [1, 2, 6], [1, 1, 1]]]
 )
 """What follows depends on two tokens."""
@@ -244,15 +235,13 @@ rounds = st.lists(
 
 @examples(150)
 @given(rounds=rounds)
-def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], list[int]]]) -> None:
-    """Whatever is drafted, and whatever comes: a pass reads what the cache lacks, each token once.
-
-    The last token is dropped even if it was drafted: the row behind it is gone.
-    """
+def test_cached_tokens_are_not_decoded_again(rounds: list[tuple[list[int], list[int]]]) -> None:
+    """A pass reads only missing tokens, each of them once. The last token is always dropped, as its
+    row is gone."""
     cache = ToyCache(PAIRS)
     model, context = DraftModel(cache, START + 1), [0, 1, 2]
     model.begin(context)
-    for drafted, came in rounds:
+    for drafted, added in rounds:
         kept, before = len(cache.tokens), len(cache.decoded)
         row = model.read(context[kept:])
         assert row.tolist() == PAIRS.logits([context]).tolist()
@@ -261,14 +250,14 @@ def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], lis
             assert row.tolist() == PAIRS.logits([[*context, *drafted[:n]]]).tolist()
         read = cache.decoded[before:]
         assert len(read) == len(set(read)) == len(context) - kept + len(drafted)
-        borne_out = [n for n in range(len(drafted) + 1) if drafted[:n] == came[:n]]
-        held = len(context) + borne_out[-1]
-        context += came
+        matching = [n for n in range(len(drafted) + 1) if drafted[:n] == added[:n]]
+        held = len(context) + matching[-1]
+        context += added
         model.sync(context)
         assert cache.tokens == context[: min(held, len(context) - 1)]
 
 
-# The cascade: what it drafts is distributed as if the draft model had drawn every token itself.
+# The cascade drafts with the draft model's distribution.
 
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
@@ -280,12 +269,10 @@ def cascade(cache: ToyCache, *, greedy: bool = False) -> Cascade:
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
 @examples(15)
 @given(model=models(), context=contexts)
-def test_draft_is_distributed_as_the_draft_models_own(
-    recurrent: bool, model: ToyModel, context: list[int]
-) -> None:
+def test_distribution_of_the_cascade(recurrent: bool, model: ToyModel, context: list[int]) -> None:
     plan = Plan("cascade", depth=3)
 
-    def by_itself(random: EnumeratingSource) -> tuple[int, ...]:
+    def uncascaded(random: EnumeratingSource) -> tuple[int, ...]:
         return tuple(
             proposed(source_of(ToyCache(model)), session_of(context, random=random), plan).tokens
         )
@@ -304,12 +291,12 @@ def test_draft_is_distributed_as_the_draft_models_own(
         assert tree.is_chain()
         return tuple(tree.tokens)
 
-    assert enumerate_outcomes(cascaded) == pytest.approx(enumerate_outcomes(by_itself), abs=1e-9)
+    assert enumerate_outcomes(cascaded) == pytest.approx(enumerate_outcomes(uncascaded), abs=1e-9)
 
 
 @pytest.mark.parametrize(("depth", "passes"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
-def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -> None:
-    """Three guesses and the row behind them give four tokens a pass."""
+def test_correct_guesses_save_passes(depth: int, passes: int) -> None:
+    """Three guesses and the row after them give four tokens per pass."""
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2, 0], size=3)
     tree = proposed(cascade(cache), session, Plan("cascade", depth=depth))
@@ -318,8 +305,8 @@ def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
-def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
-    target = started([[2, 5, 3], [4, 1, 5], [1, 5, 4]])
+def test_cache_stays_a_prefix_of_the_text(recurrent: bool) -> None:
+    target = with_start([[2, 5, 3], [4, 1, 5], [1, 5, 4]])
     plan = Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1)
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
@@ -328,8 +315,7 @@ def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
 
 
 @pytest.mark.parametrize("capacity", [3, 6, 8, 9, 12])
-def test_capacity_of_the_draft_model_bounds_guesses_too(capacity: int) -> None:
-    """`ToyCache` takes no token beyond it."""
+def test_cascade_respects_the_capacity_of_the_draft_model(capacity: int) -> None:
     source = cascade(ToyCache(CYCLE, capacity=capacity))
     session = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20)
     generate(session, CYCLE, source, Plan("cascade", depth=5))

@@ -1,4 +1,4 @@
-"""Of a long text a draft model reads the beginning and the end, and drafts as from these alone."""
+"""Excerpts: a draft model reads only the beginning and the end of a long text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, ses
 WORDS = 50
 WINDOW = 12
 NEXT = ToyModel(np.full((WORDS, WORDS), 0.01) + np.roll(np.eye(WORDS), 7, axis=1))
-"""Says mostly the word seven further."""
+"""Predicts mostly the token seven further."""
 OTHER = ToyModel(np.full((WORDS, WORDS), 0.02) + np.roll(np.eye(WORDS), 7, axis=1))
 
 
@@ -35,16 +35,13 @@ def model_of(cache: ToyCache) -> DraftModel:
 
 
 def is_excerpt(held: Sequence[int], text: Sequence[int]) -> bool:
-    """Whether it is the first words of a text, and a piece of it."""
-    behind = list(held[SINKS:])
-    pieces = (text[i : i + len(behind)] for i in range(SINKS, len(text) - len(behind) + 1))
-    return list(held[:SINKS]) == list(text[:SINKS]) and any(behind == list(p) for p in pieces)
+    """Whether tokens are the first ones of a text and a contiguous part of the rest."""
+    rest = list(held[SINKS:])
+    pieces = (text[i : i + len(rest)] for i in range(SINKS, len(text) - len(rest) + 1))
+    return list(held[:SINKS]) == list(text[:SINKS]) and any(rest == list(p) for p in pieces)
 
 
-# What is read.
-
-
-def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
+def test_beginning_and_end_of_a_long_prompt_are_read() -> None:
     cache, text = ToyCache(NEXT, capacity=300), words(200)
     model = model_of(cache)
     model.begin(text)
@@ -54,14 +51,14 @@ def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
 
 
 @pytest.mark.parametrize("count", [1, SINKS, SINKS + WINDOW - 1, SINKS + WINDOW])
-def test_of_a_short_one_everything_is(count: int) -> None:
+def test_short_prompt_is_read_completely(count: int) -> None:
     cache, text = ToyCache(NEXT), words(count)
     model_of(cache).begin(text)
     assert cache.tokens == text[:-1]
 
 
-def test_text_that_came_without_it_is_read_from_its_end() -> None:
-    """As a copy of hundreds of tokens, which the n-gram drafted."""
+def test_missed_text_is_read_from_its_end() -> None:
+    """For example, a copy of hundreds of tokens drafted by the n-gram."""
     cache = ToyCache(NEXT, capacity=300)
     model, text = model_of(cache), words(20)
     model.begin(text)
@@ -74,11 +71,11 @@ def test_text_that_came_without_it_is_read_from_its_end() -> None:
     assert cache.tokens == [*text[:SINKS], *text[-WINDOW:]]
     text.append(3)
     model.sync(text)
-    assert model.unread(text) == 1, "and goes on from there"
+    assert model.unread(text) == 1, "and continues from there"
     assert model.to_read(text)[len(cache.tokens) :] == [3]
 
 
-def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excerpt_is_renewed_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftModel, "LONGEST", 40)
     cache, text = ToyCache(NEXT, capacity=300), words(20)
     model, most = model_of(cache), 0
@@ -97,7 +94,7 @@ def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) 
     assert most == 40
 
 
-def test_next_turn_goes_on_from_the_excerpt() -> None:
+def test_next_turn_extends_the_excerpt() -> None:
     cache, text = ToyCache(NEXT, capacity=300), words(100)
     model_of(cache).begin(text)
     cache.decoded.clear()
@@ -105,9 +102,6 @@ def test_next_turn_goes_on_from_the_excerpt() -> None:
     model_of(cache).begin(text)  # another object, as after a session was read from disk
     assert len(cache.decoded) == 8
     assert is_excerpt(cache.tokens, text)
-
-
-# What is drafted.
 
 
 def cascade(cache: ToyCache) -> Cascade:
@@ -120,14 +114,14 @@ def cascade(cache: ToyCache) -> Cascade:
 )
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("drafts", [NEXT, OTHER])
-def test_drafts_are_those_of_the_excerpt(
+def test_drafts_continue_the_excerpt(
     make: Callable[[ToyCache], Source],
     params: SamplingParams,
     rule: AcceptanceRule,
     drafts: ToyModel,
     recurrent: bool,
 ) -> None:
-    """All that is decoded is a piece of the text, or a draft behind one."""
+    """Every decoded text is an excerpt, or a draft after one."""
     for seed in range(5):
         cache = ToyCache(drafts, capacity=300, recurrent=recurrent)
         session = session_of(
@@ -144,5 +138,5 @@ def test_drafts_are_those_of_the_excerpt(
                 assert list(decoded) == text[: len(decoded)]
                 continue
             assert any(is_excerpt(decoded[:n], text) for n in range(len(decoded), SINKS, -1))
-        if not recurrent:  # it reads again what it lost
+        if not recurrent:  # which reads lost tokens again
             assert sum(is_excerpt(one, text) for one in set(cache.decoded)) <= SINKS + WINDOW + 40

@@ -1,4 +1,4 @@
-"""What a grammar leaves no choice about is drafted, and drafts change no structured answer."""
+"""Drafts of tokens that a grammar forces, and structured answers with drafts."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ def texts(vocabulary: Vocabulary, tokens: object) -> str:
     return b"".join(map(vocabulary.piece, tokens)).decode()
 
 
-def test_the_text_that_has_to_follow(vocabulary: Vocabulary) -> None:
+def test_forced_text(vocabulary: Vocabulary) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(SCHEMA))
-    told = []
+    forced_texts = []
     for token in vocabulary.tokenize_bytes(b'{"a long name":"of a fox"}'):
-        told.append(texts(vocabulary, grammar.forced()))
+        forced_texts.append(texts(vocabulary, grammar.forced()))
         other = grammar.fork()
         grammar.advance(token)
-        assert texts(vocabulary, other.forced()) == told[-1], "a place that was left before"
-    assert told[0] == "{"
-    assert 'a long name"' in told
-    assert told[-1] in ("", "}", 'of a fox"}')
+        assert texts(vocabulary, other.forced()) == forced_texts[-1], "in a fork"
+    assert forced_texts[0] == "{"
+    assert 'a long name"' in forced_texts
+    assert forced_texts[-1] in ("", "}", 'of a fox"}')
     assert grammar.forced() == ()
 
 
-def test_a_vocabulary_that_begins_texts_with_a_space(draft_path: Path, tmp_path: Path) -> None:
+def test_forced_text_with_a_space_in_front(draft_path: Path, tmp_path: Path) -> None:
     with Model(sentencepiece(tmp_path / "spm.gguf", draft_path), ModelOptions()) as model:
         grammar = Grammar.from_regex(model.vocabulary, "the old fox sleeps")
         assert texts(model.vocabulary, grammar.forced()) == "the old fox sleeps"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_drafts_of_it_are_accepted_and_change_nothing(engine: Engine, temperature: float) -> None:
+def test_forced_drafts_do_not_change_answers(engine: Engine, temperature: float) -> None:
     def answer(drafter: str) -> tuple[str, int]:
-        said = engine.generate(
+        completion = engine.generate(
             "A fox: ",
             json_schema=SCHEMA,
             sampling=SamplingParams(temperature=temperature, seed=3),
             drafting=Drafting(drafter=drafter, rule="match" if temperature else "auto"),
             max_tokens=40,
         )
-        return said.text, said.stats.accepted
+        return completion.text, completion.stats.accepted
 
     text, accepted = answer("grammar")
     assert (text, 0) == answer("none")
@@ -79,11 +79,13 @@ FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("every", [25, pytest.param(5, marks=pytest.mark.nightly)])
-def test_drafts_change_no_structured_answer(engine: Engine, temperature: float, every: int) -> None:
-    """The token that each step adds is the target's under the masks, whoever drafted."""
+def test_drafts_do_not_change_structured_answers(
+    engine: Engine, temperature: float, every: int
+) -> None:
+    """The target's token at the end of each step obeys the masks too."""
     finished = 0
     for schema, *_ in islice(suite(), 0, None, every):
-        said = {}
+        completion = {}
         for drafter in ("none", "ngram", "model", "auto"):
             drafting = Drafting(drafter=drafter, rule="match" if temperature else "auto")
             try:
@@ -96,9 +98,9 @@ def test_drafts_change_no_structured_answer(engine: Engine, temperature: float, 
                 )
             except UsageError:  # one that cannot be enforced
                 break
-            said[drafter] = answer.text
+            completion[drafter] = answer.text
             if answer.finish_reason == "stop":
                 finished += 1
                 jsonschema.Draft202012Validator(schema).validate(json.loads(answer.text))
-        assert len(set(said.values())) <= 1, said
+        assert len(set(completion.values())) <= 1, completion
     assert finished > 100 // every

@@ -1,4 +1,4 @@
-"""Trained heads as sources, over toys: whatever they say, the text is the target's."""
+"""Trained heads as sources, over toy models."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.decoding.exact import DRAFT, EXACT, MODEL
 from tests.drafters.composed import TEXT, gap_and_drafts, steps_of
 from tests.policy.measuring import SHAPES, curve, profile_of
 from tests.support.toy_heads import ToyStates, toy_head
-from tests.support.toys import ToyModel, started
+from tests.support.toys import ToyModel, with_start
 
-LIKE = started([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
+LIKE = with_start([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
 SOURCES = ["eagle", "medusa", "dflash"]
 WAYS: dict[str, dict[str, Any]] = {
     "chain": {"depth": 2, "rule": "block"},
@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def priced(parts: Parts, price: float = 0.05) -> PairProfile:
-    """What passes cost; those of the head in passes of the target."""
+    """A profile; passes of the head cost `price` passes of the target."""
     profile = profile_of(SHAPES["flat"], None)
     for source in sources(parts)[1]:
         profile.source(source).costs = curve((price,) * 8)
@@ -52,7 +52,7 @@ def priced(parts: Parts, price: float = 0.05) -> PairProfile:
     ],
 )
 def test_sampled_text_is_the_targets(name: str, way: str, draft: ToyModel) -> None:
-    """The toy head checks that every state it is told is of its place."""
+    """The toy head checks the positions of its states."""
     chosen = Drafting(**{"drafter": name, **WAYS[way]})
     gap, drafted = gap_and_drafts(
         chosen, lambda: Parts(head=toy_head(name, draft)), name, profiled=priced
@@ -73,15 +73,15 @@ def answer(
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_auto_uses_it_where_it_pays_and_drops_it_where_it_does_not(name: str) -> None:
+def test_auto_uses_a_head_only_if_it_pays(name: str) -> None:
     steps = answer(toy_head(name, MODEL), Drafting(), count=40)
     assert sum(step.sources.count(name) for step in steps) > 10
-    dear = answer(toy_head(name, MODEL), Drafting(), count=40, price=5.0)
-    assert sum(step.sources.count(name) for step in dear) == 0
+    expensive = answer(toy_head(name, MODEL), Drafting(), count=40, price=5.0)
+    assert sum(step.sources.count(name) for step in expensive) == 0
 
 
 def test_accepted_tokens_are_read_again_with_the_targets_states() -> None:
-    """And everything else is read once: states of all the text, none of it twice."""
+    """The states of every token are read exactly once."""
     head = toy_head("eagle", MODEL)
     assert isinstance(head, EagleHead)
     cache = head.cache
@@ -89,14 +89,14 @@ def test_accepted_tokens_are_read_again_with_the_targets_states() -> None:
     steps = answer(head, Drafting(drafter="eagle", depth=3, width=2))
     assert sum(step.accepted for step in steps) > 15
     committed = len(TEXT) + 30
-    assert cache.fed == committed - 1, "the last token has no state yet"
+    assert cache.states_read == committed - 1, "the last token has no state yet"
     # The next answer begins like this one.
     text = [*TEXT, *(token for step in steps for token in step.tokens)]
     more = answer(head, Drafting(drafter="eagle", depth=3), text, count=10)
     assert sum(step.accepted for step in more) > 4
 
 
-def test_a_medusa_head_is_what_the_paper_says() -> None:
+def test_medusa_head_follows_the_paper() -> None:
     """x + silu(W x + b), block by block, then the projection; with tokens left out and without."""
     random = np.random.default_rng(5)
     w, u, o = (
@@ -116,7 +116,7 @@ def blas_threads() -> list[int]:
 
 
 def test_one_thread_computes_medusa_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others would go on spinning beside the target's next pass."""
+    """Other threads would keep spinning during the target's next pass."""
     width, tokens = 8, 12
     block, output = np.eye(width, dtype=np.float32), np.ones((tokens, width), np.float32)
     weights = MedusaWeights(Path("x"), "x", 0, [[(block, None)]], [output], None)
@@ -134,4 +134,4 @@ def test_one_thread_computes_medusa_heads(monkeypatch: pytest.MonkeyPatch) -> No
     heads.set_state(3, np.ones(width, np.float32))
     assert heads.row(0) == pytest.approx(width * (1.0 + 1.0 / (1.0 + np.exp(-1.0))))
     assert during == [[1] * len(before)]
-    assert blas_threads() == before, "others compute as they did"
+    assert blas_threads() == before, "the number is restored"

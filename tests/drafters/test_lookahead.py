@@ -1,4 +1,4 @@
-"""Lookahead decoding: n-grams made beside the target's passes never change what it says."""
+"""Lookahead decoding: n-grams from the target's passes do not change its text."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import gap_and_drafts, steps_of
 from tests.policy.measuring import profile_of
 from tests.support.asking import WAYS, asked
-from tests.support.toys import Follows, ToyTarget
+from tests.support.toys import SuccessorModel, ToyTarget
 
 CYCLE = 40
-AROUND = Follows({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
-"""Says all tokens in a circle, so that nothing repeats for as many."""
+AROUND = SuccessorModel({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
+"""Generates all tokens in a cycle, so that nothing repeats within it."""
 FREE = [1.0 + 0.001 * n for n in range(64)]
-"""T(n)/T(1) where rows cost next to nothing."""
+"""T(n)/T(1) with almost free rows."""
 
 
 def free(parts: Parts) -> PairProfile:
     return profile_of(FREE, None)
 
 
-def test_by_name_it_is_right_before_anything_repeats() -> None:
+def test_lookahead_drafts_before_anything_repeats() -> None:
     drafting, prompt = Drafting(drafter="lookahead"), range(0, CYCLE, 4)
     steps = steps_of(drafting, Parts(), free(Parts()), AROUND, prompt, CYCLE - 1)
-    said = [prompt[-1], *(token for step in steps for token in step.tokens)]
-    assert all(b == (a * 21 + 3) % CYCLE for a, b in pairwise(said))
+    tokens = [prompt[-1], *(token for step in steps for token in step.tokens)]
+    assert all(b == (a * 21 + 3) % CYCLE for a, b in pairwise(tokens))
     assert sum(step.sources.count("lookahead") for step in steps) > 10
     assert len(steps) < 25, "of 39 tokens"
 
@@ -41,14 +41,13 @@ def test_by_name_it_is_right_before_anything_repeats() -> None:
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("source", ["lookahead", "padding"])
 def test_sampled_text_is_the_targets(width: int, source: str) -> None:
-    """Its n-grams and its window are right or wrong."""
     drafting = Drafting(drafter="lookahead", depth=2, width=width)
     gap, seen = gap_and_drafts(drafting, Parts, source, profiled=free, count=5)
     assert gap < EXACT
     assert seen > 10
 
 
-def test_a_target_without_branches_refuses_it() -> None:
+def test_target_without_branches_is_refused() -> None:
     target, drafting = ToyTarget(MODEL), Drafting(drafter="lookahead")
     for trees in (True, False):
         limits = replace(target.limits, max_leaves=1) if trees else target.limits
@@ -56,8 +55,8 @@ def test_a_target_without_branches_refuses_it() -> None:
             compose(drafting, Parts(), free(Parts()), limits, greedy=True, trees=trees, cannot=None)
 
 
-def test_an_engine_counts_it(engine: Engine) -> None:
-    """That it says the same stands in tests/engine/test_greedy_equality.py."""
+def test_statistics_count_lookahead(engine: Engine) -> None:
+    """Equality of the text: tests/engine/test_greedy_equality.py."""
     found = asked(engine, "Once upon a time", WAYS["lookahead"], 200).completion()
     counted = found.stats.by_drafter["lookahead"]
     assert 0 < counted.accepted <= counted.tested <= counted.drafted

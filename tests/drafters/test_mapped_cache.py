@@ -1,4 +1,4 @@
-"""The draft model's cache in target ids: what it reads, when, and what its rows say."""
+"""The draft model's cache in target ids: reading, and rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LETTERS = [b"h", b"o", b"u", b"s", b"e", b" ", control(b"begin")]
 WORDS = [b"house", b"houses", b" ", b"he", b"so", b"x", control(b"bos")]
 
 
-class Writing(ToyModel):
-    """Expects one text to go on as it is written, each token with 0.9."""
+class OneTextModel(ToyModel):
+    """Predicts one text, each token with 0.9."""
 
     def __init__(self, vocabulary: ByteVocabulary, text: bytes) -> None:
         self.vocabulary, self.text, self.size = vocabulary, text, len(vocabulary.spelled)
@@ -38,13 +38,13 @@ class Writing(ToyModel):
         return rows
 
 
-class Reader(ToyCache):
-    """Notes the tokens of each pass; `fails`: whether the next one is interrupted, half done."""
+class RecordingCache(ToyCache):
+    """Records the tokens of each pass; `fails`: whether the next one is interrupted halfway."""
 
-    model: Writing
+    model: OneTextModel
     fails = False
 
-    def __init__(self, model: Writing, *, recurrent: bool) -> None:
+    def __init__(self, model: OneTextModel, *, recurrent: bool) -> None:
         super().__init__(model, recurrent=recurrent)
         self.reads: list[list[int]] = []
 
@@ -60,11 +60,13 @@ class Reader(ToyCache):
         return super().extend(tokens, outputs)
 
 
-def made(
+def cache_of(
     target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
-) -> tuple[MappedCache, Reader]:
+) -> tuple[MappedCache, RecordingCache]:
     vocabulary = ByteVocabulary(draft)
-    inner = Reader(Writing(vocabulary, text), recurrent=options.get("recurrent", False))
+    inner = RecordingCache(
+        OneTextModel(vocabulary, text), recurrent=options.get("recurrent", False)
+    )
     found = VocabularyMap(ByteVocabulary(target), vocabulary, bos=bos, dropped=6)
     cache = MappedCache(inner, found, recurrent=options.get("recurrent", False))
     cache.by_text = options.get("by_text", False)
@@ -78,10 +80,10 @@ def ids(vocabulary: Sequence[bytes], *texts: bytes) -> list[int]:
 # Reading.
 
 
-def test_every_token_is_read_once_where_only_the_ids_differ() -> None:
+def test_every_token_is_read_once_if_only_ids_differ() -> None:
     target = [b"a", b" b", b"c", b"ab", b" "]
     draft = target[::-1]
-    cache, inner = made(target, draft, b"ab b ba")
+    cache, inner = cache_of(target, draft, b"ab b ba")
     for token in (3, 1, 1, 0):
         assert cache.extend([token]).shape == (1, 5)
     assert inner.reads == [[1], [3], [3], [4]]
@@ -93,23 +95,23 @@ def test_every_token_is_read_once_where_only_the_ids_differ() -> None:
     assert cache.native_seconds >= 5.0
 
 
-def test_word_that_goes_on_is_written_anew_and_the_text_before_it_is_not() -> None:
+def test_continued_word_is_read_again_without_the_text_before() -> None:
     target, draft = [b"hou", b"se", b" a"], [b"house", b"h", b"o", b"u", b"s", b"e", b" a"]
-    cache, inner = made(target, draft, b"")
+    cache, inner = cache_of(target, draft, b"")
     cache.extend([2, 2, 0])
     assert inner.spelled() == b" a ahou"
     cache.extend([1])
     assert inner.tokens == ids(draft, b" a", b" a", b"house")
     assert [len(read) for read in inner.reads] == [5, 1]
-    cache, inner = made([b"a", b"hou", b"se"], [b"a", b"ahou", b"house", b"ahouse"], b"")
+    cache, inner = cache_of([b"a", b"hou", b"se"], [b"a", b"ahou", b"house", b"ahouse"], b"")
     cache.extend([0, 1])
     assert inner.tokens == [1]
     cache.extend([2])
-    assert inner.tokens == [3], "the token that ended here goes on"
+    assert inner.tokens == [3], "the last token is replaced by a longer one"
 
 
-def test_model_that_wants_it_begins_with_its_own_token() -> None:
-    cache, inner = made(WORDS, LETTERS, b"house ", bos=6)
+def test_draft_model_begins_with_its_own_bos() -> None:
+    cache, inner = cache_of(WORDS, LETTERS, b"house ", bos=6)
     cache.extend([6, 3])
     assert inner.tokens == ids(LETTERS, control(b"begin"), b"h", b"e")
     cache.clear()
@@ -117,8 +119,8 @@ def test_model_that_wants_it_begins_with_its_own_token() -> None:
     assert inner.tokens == ids(LETTERS, control(b"begin"), b"h", b"e")
 
 
-def test_interrupted_pass_is_made_good() -> None:
-    cache, inner = made(WORDS, LETTERS, b"house ")
+def test_interrupted_pass_is_repeated() -> None:
+    cache, inner = cache_of(WORDS, LETTERS, b"house ")
     cache.extend([3])
     inner.fails = True
     with pytest.raises(KeyboardInterrupt):
@@ -130,8 +132,8 @@ def test_interrupted_pass_is_made_good() -> None:
     assert inner.spelled() == b"heso"
 
 
-def test_text_that_does_not_fit_is_not_read_and_its_rows_say_nothing() -> None:
-    cache, inner = made(WORDS, LETTERS, b"house ")
+def test_text_that_does_not_fit_gives_zero_rows() -> None:
+    cache, inner = cache_of(WORDS, LETTERS, b"house ")
     inner.capacity = 8
     assert cache.capacity == 7
     cache.extend([0])
@@ -167,7 +169,7 @@ SPELLED = [b"a", b"b", b"ab", b" ", b" a", b"ba", b"aba", b"abab", b"c", b"  "]
     steps=steps,
     outputs=st.integers(0, 4),
 )
-def test_draft_model_reads_the_same_text_whatever_happens(
+def test_draft_model_always_reads_the_same_text(
     target: list[bytes],
     draft: list[bytes],
     text: bytes,
@@ -176,8 +178,8 @@ def test_draft_model_reads_the_same_text_whatever_happens(
     steps: list[tuple[str, object]],
     outputs: int,
 ) -> None:
-    """Or the beginning of it, up to the token in which it ends; or what it expects beyond."""
-    cache, inner = made(target, draft, text, by_text=by_text, recurrent=recurrent)
+    """Up to the start of the last token, or with the draft model's continuation."""
+    cache, inner = cache_of(target, draft, text, by_text=by_text, recurrent=recurrent)
     known: list[int] = []
     for what, value in steps:
         if what == "cut":
@@ -195,35 +197,34 @@ def test_draft_model_reads_the_same_text_whatever_happens(
         spelled = bytes(ch for ch in whole if ch in b"".join(draft))
         read = inner.spelled()
         assert spelled.startswith(read) or read.startswith(spelled)
-        if not by_text and len(read) > len(spelled):
-            pytest.fail("only what is drafted through text is read ahead of the text")
+        assert by_text or len(read) <= len(spelled), "only drafts through text read ahead"
 
 
-# What is said.
+# Rows.
 
 
 def expected(cache: MappedCache, rows: Rows) -> bytes:
     return cache.mapping.target.spelled[int(rows[-1].argmax())]
 
 
-def test_written_token_is_put_together_and_read_only_once() -> None:
-    cache, inner = made(WORDS, LETTERS, b" house houses ", by_text=True)
+def test_composed_token_is_read_only_once() -> None:
+    cache, inner = cache_of(WORDS, LETTERS, b" house houses ", by_text=True)
     rows = cache.extend([2])
     assert expected(cache, rows) == b"house"
-    assert inner.spelled() == b" house", "one of the passes was wanted anyway"
+    assert inner.spelled() == b" house", "one of the passes was needed anyway"
     weights = np.exp(rows[0] - np.logaddexp.reduce(rows[0]))
     assert 0.5 < weights[0] < 0.75, "0.9 to the 5th"
     passes = len(inner.reads)
     assert expected(cache, cache.extend([0])) == b" "
-    assert len(inner.reads) == passes, "it knows what follows the word already"
+    assert len(inner.reads) == passes, "the row after the word is known"
     assert expected(cache, cache.extend([2])) == b"houses"
     assert Counter(map(len, inner.reads)) == Counter({1: len(inner.reads)})
-    assert inner.spelled() == b" house house", "its last letter is read when it is wanted"
+    assert inner.spelled() == b" house house", "the last letter is read on demand"
 
 
-def test_long_token_serves_several_of_the_targets_in_one_pass() -> None:
+def test_long_draft_token_covers_several_target_tokens() -> None:
     target, draft = [b"un", b"believ", b"able", b" "], [b"unbelievable", b" ", b"un", b"b"]
-    cache, inner = made(target, draft, b" unbelievable ")
+    cache, inner = cache_of(target, draft, b" unbelievable ")
     for token, follows in ((3, b"un"), (0, b"believ"), (1, b"able")):
         assert expected(cache, cache.extend([token])) == follows
     assert inner.reads == [[1]]
@@ -231,10 +232,10 @@ def test_long_token_serves_several_of_the_targets_in_one_pass() -> None:
     assert inner.reads == [[1], [0]], "now that it is complete it is read"
 
 
-def test_rows_along_a_text_are_those_of_one_token_at_a_time() -> None:
+def test_rows_of_a_pass_equal_those_of_single_tokens() -> None:
     for by_text in (False, True):
-        one, _ = made(WORDS, LETTERS, b" house houses he", by_text=by_text)
-        all_at_once, inner = made(WORDS, LETTERS, b" house houses he", by_text=by_text)
+        one, _ = cache_of(WORDS, LETTERS, b" house houses he", by_text=by_text)
+        all_at_once, inner = cache_of(WORDS, LETTERS, b" house houses he", by_text=by_text)
         text = [2, 0, 2, 1, 2]
         single = [int(one.extend([token])[0].argmax()) for token in text]
         rows = all_at_once.extend(text, 5)

@@ -1,4 +1,4 @@
-"""The n-gram: it copies what followed before, and its index is always the session's text."""
+"""The n-gram drafter and its suffix automaton."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def proposed(text: list[int], *, depth: int, width: int = 1, eager: bool = False
     return drafted(source, session_of(text), Plan("ngram", depth, width))
 
 
-def test_it_copies_what_followed_the_longest_repeat() -> None:
+def test_draft_copies_the_continuation_of_the_longest_match() -> None:
     tree = proposed([1, 2, 3, 4, 5, 9, 1, 2], depth=3)
     assert tree.tokens == [3, 4, 5]
     assert tree.is_chain()
@@ -38,19 +38,19 @@ def test_it_copies_what_followed_the_longest_repeat() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 7, 40])
-def test_it_copies_as_far_as_it_is_asked_and_the_text_goes(depth: int) -> None:
-    """At the end of the text it goes on with what it imagined."""
+def test_copy_is_as_long_as_the_plan(depth: int) -> None:
+    """At the end of the text it continues with its own draft."""
     tree = proposed([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], depth=depth)
     assert tree.tokens == ([3, 4, 5, 6, 7, 8, 9, 1, 2] * 5)[:depth]
 
 
-def test_repeat_that_is_too_short_is_not_worth_a_draft() -> None:
+def test_short_match_is_not_drafted() -> None:
     text = [1, 2, 3, 4, 2]
     assert proposed(text, depth=3).tokens == []
     assert proposed(text, depth=1, eager=True).tokens == [3]
 
 
-def test_candidates_are_what_followed_at_different_times() -> None:
+def test_candidates_are_different_continuations() -> None:
     tree = proposed([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2], depth=2, width=3)
     assert {tree.tokens[node] for node in tree.children(ROOT)} == {3, 4, 5}
     paths = [tuple(tree.path_tokens(node)) for node in range(len(tree)) if not tree.children(node)]
@@ -59,7 +59,7 @@ def test_candidates_are_what_followed_at_different_times() -> None:
 
 @examples(100)
 @given(text=texts, depth=st.integers(1, 5), width=st.integers(1, 4), eager=st.booleans())
-def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, eager: bool) -> None:
+def test_proposals_follow_the_plan(text: list[int], depth: int, width: int, eager: bool) -> None:
     tree = proposed(text, depth=depth, width=width, eager=eager)
     assert all(depths <= depth for depths in tree.depths)
     leaves = sum(not tree.children(node) for node in range(len(tree)))
@@ -75,7 +75,7 @@ def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, eag
 
 @examples(50)
 @given(text=texts, cuts=st.lists(st.integers(1, 30), max_size=4))
-def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[int]) -> None:
+def test_index_does_not_depend_on_the_pieces_of_the_text(text: list[int], cuts: list[int]) -> None:
     at_once, bit_by_bit = NgramIndex(), NgramIndex()
     at_once.sync(text)
     for end in sorted(min(cut, len(text)) for cut in cuts):
@@ -88,20 +88,20 @@ def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[
     assert one == other
 
 
-# What it tells of the text, where it takes part in `auto`.
+# Predictions for `auto`.
 
 TEXT = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1]
 
 
-def begun(text: list[int]) -> NgramSource:
+def source_after(text: list[int]) -> NgramSource:
     source = NgramSource(NgramIndex())
     source.begin(text)
     return source
 
 
-def test_it_says_what_it_expects_and_on_what_grounds() -> None:
-    """Features: 1, how long a match, how often so, how many predictions before were right."""
-    source, session = begun(TEXT), session_of(TEXT)
+def test_predictions_have_features() -> None:
+    """Features: 1, length of the match, its frequency, number of right predictions before."""
+    source, session = source_after(TEXT), session_of(TEXT)
     assert isinstance(source, LookupSource)
     first, second, *further = islice(source.predict(source.position(session)), 5)
     assert (first.token, first.weight) == (2, 3.0)
@@ -116,7 +116,7 @@ def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     assert list(source.predict(source.position(session))) == []
 
 
-def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
+def test_predicted_output_is_drafted_from_the_first_token() -> None:
     index = NgramIndex()
     index.expect([1, 2, 3], [7, 8, 9])
     source = NgramSource(index)
@@ -125,7 +125,7 @@ def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
     assert tree.tokens == [7, 8, 9]
 
 
-def test_a_prediction_is_found_again_where_the_answer_comes_back_to_it() -> None:
+def test_predicted_output_is_found_again_after_a_deviation() -> None:
     index = NgramIndex()
     index.expect([1, 2, 3], [4, 5, 6, 7, 8, 9])
     index.begin([1, 2, 3])
@@ -134,7 +134,7 @@ def test_a_prediction_is_found_again_where_the_answer_comes_back_to_it() -> None
     assert tree.tokens == [8, 9]
 
 
-def test_a_prediction_is_forgotten_with_its_answer() -> None:
+def test_predicted_output_is_dropped_after_its_answer() -> None:
     index = NgramIndex()
     index.expect([1, 2, 3], [7, 8, 9])
     index.begin([1, 2, 3])
@@ -144,7 +144,7 @@ def test_a_prediction_is_forgotten_with_its_answer() -> None:
     assert list(source.predict(source.position(session_of([1, 2, 3])))) == []
 
 
-# The suffix automaton against brute force over short texts, and its size over hostile ones.
+# The suffix automaton, compared with brute force, and its size for worst cases.
 
 tiny_texts = st.lists(st.integers(0, 2), max_size=24) | st.lists(st.integers(0, 1), max_size=24)
 
@@ -175,7 +175,7 @@ def longest_ending(text: list[int], beyond: Sequence[int] = ()) -> int:
 
 @examples(200)
 @given(text=tiny_texts)
-def test_match_is_the_longest_ending_that_occurred_before(text: list[int]) -> None:
+def test_match_is_the_longest_repeated_ending(text: list[int]) -> None:
     automaton = SuffixAutomaton()
     for i, token in enumerate(text):
         automaton.extend([token])
@@ -186,20 +186,18 @@ def test_match_is_the_longest_ending_that_occurred_before(text: list[int]) -> No
 
 @examples(200)
 @given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), min_size=1, max_size=6))
-def test_followed_match_is_the_longest_ending_of_what_was_imagined(
-    text: list[int], beyond: list[int]
-) -> None:
+def test_follow_gives_the_longest_match(text: list[int], beyond: list[int]) -> None:
     automaton = automaton_of(text)
     match = automaton.match()
     for i, token in enumerate(beyond):
         match = automaton.follow(match, token)
         assert match.length == longest_ending(text, beyond[: i + 1])
-    assert automaton.tokens == text, "imagining does not write"
+    assert automaton.tokens == text, "following does not change the text"
 
 
 @examples(200)
 @given(text=tiny_texts)
-def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int]) -> None:
+def test_chain_follows_the_best_continuation(text: list[int]) -> None:
     automaton = automaton_of(text)
     match, chain = automaton.match(), automaton.chain(automaton.match())
     for _ in range(12):
@@ -212,16 +210,14 @@ def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int]) -> No
 
 @examples(200)
 @given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=4), most=st.integers(1, 5))
-def test_continuations_are_what_followed_the_ending_and_then_its_shorter_endings(
-    text: list[int], beyond: list[int], most: int
-) -> None:
+def test_continuations_prefer_long_matches(text: list[int], beyond: list[int], most: int) -> None:
     automaton = automaton_of(text)
     match = automaton.match()
     for token in beyond:
         match = automaton.follow(match, token)
     whole = [*text, *beyond]
     longest: dict[int, int] = {}
-    """Of each possible continuation, the length of the longest ending that it followed."""
+    """Length of the longest match before each continuation."""
     for length in range(match.length, 0, -1):
         for token in followers(text, whole[len(whole) - length :]):
             longest.setdefault(token, length)
@@ -241,7 +237,7 @@ def fibonacci(n: int) -> list[int]:
     return two[:n]
 
 
-HOSTILE: dict[str, Callable[[int], list[int]]] = {
+WORST_CASES: dict[str, Callable[[int], list[int]]] = {
     "one token": lambda n: [0] * n,
     "most states": lambda n: [0] + [1] * (n - 1),
     "most transitions": lambda n: [0] + [1] * (n - 2) + [2],
@@ -255,10 +251,10 @@ HOSTILE: dict[str, Callable[[int], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("make", WORST_CASES.values(), ids=WORST_CASES.keys())
 @pytest.mark.parametrize("n", [16, 4096])
 def test_automaton_grows_linearly(make: Callable[[int], list[int]], n: int) -> None:
-    """Blumer et al. 1985: 2n − 1 states and 3n − 4 transitions at most, whatever the text."""
+    """Blumer et al. 1985: at most 2n − 1 states and 3n − 4 transitions."""
     automaton = automaton_of(make(n))
     assert len(automaton._next) <= 2 * n - 1
     assert sum(map(len, automaton._next)) <= 3 * n - 4

@@ -1,4 +1,4 @@
-"""Reading ahead while the target verifies: nothing about the text changes, nothing is lost."""
+"""Reading ahead during verification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, MODEL, REPEATS, gap, texts
 from tests.policy.builders import Pair, distribution_of
-from tests.policy.test_policy_lossless import by_hand, generated, random_prompt, some_models
+from tests.policy.test_policy_lossless import generated, plain_greedy, random_prompt, some_models
 from tests.support.toys import (
     GREEDY,
     START,
@@ -35,8 +35,8 @@ from tests.support.toys import (
 MODELS = 15
 
 
-class Patient(ParallelReader):
-    """Reads as far as it can: the target takes as long as that."""
+class CompleteReader(ParallelReader):
+    """Reads as far as possible, as with a slow target."""
 
     def stop(self) -> None:
         if self._running is not None:
@@ -44,8 +44,8 @@ class Patient(ParallelReader):
         super().stop()
 
 
-class Hasty(ParallelReader):
-    """Reads a single row: the target has its answer at once."""
+class SingleRowReader(ParallelReader):
+    """Reads a single row, as with a fast target."""
 
     def _read(self, context: Sequence[int]) -> RowsAhead | None:
         self._stopping.set()
@@ -54,17 +54,17 @@ class Hasty(ParallelReader):
 
 @pytest.fixture
 def readers() -> Iterator[list[ParallelReader]]:
-    """Every reader that was made; their threads end with the test."""
+    """All readers of a test, which are closed after it."""
     made: list[ParallelReader] = []
     yield made
     for reader in made:
         reader.close()
 
 
-def making(
+def make_one_of(
     kind: type[ParallelReader], readers: list[ParallelReader]
 ) -> Callable[[DraftModel], ParallelReader]:
-    """Makes one reader after the other; the thread of the one before ends."""
+    """A function that makes readers and closes the ones before."""
 
     def make(model: DraftModel) -> ParallelReader:
         while readers:
@@ -75,7 +75,7 @@ def making(
     return make
 
 
-for_kinds = pytest.mark.parametrize("kind", [Patient, Hasty])
+for_kinds = pytest.mark.parametrize("kind", [CompleteReader, SingleRowReader])
 for_rules = pytest.mark.parametrize(
     "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
 )
@@ -92,7 +92,7 @@ def test_sampled_text_is_the_targets(
     kind: type[ParallelReader], rule: AcceptanceRule, sampled: bool, shape: str, draft: ToyModel
 ) -> None:
     made: list[ParallelReader] = []
-    pair = Pair(draft, shape=shape, sampled=sampled, ahead=making(kind, made))
+    pair = Pair(draft, shape=shape, sampled=sampled, ahead=make_one_of(kind, made))
     found = distribution_of(MODEL, pair, rule, prompt=REPEATS, count=4)
     assert gap(found, texts(MODEL, REPEATS, 4)) < EXACT
     made.pop().close()
@@ -101,30 +101,29 @@ def test_sampled_text_is_the_targets(
 @for_kinds
 @pytest.mark.parametrize("shape", ["flat", "tiles", "steep"])
 @pytest.mark.parametrize("most_leaves", [1, 8])
-def test_greedy_text_is_what_the_target_picks(
+def test_greedy_text_is_the_targets(
     kind: type[ParallelReader], shape: str, most_leaves: int, readers: list[ParallelReader]
 ) -> None:
-    """The caches are compared with the text after every step."""
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape=shape, most_leaves=most_leaves, ahead=making(kind, readers))
+        pair = Pair(draft, shape=shape, most_leaves=most_leaves, ahead=make_one_of(kind, readers))
         text, steps = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
+        assert text == plain_greedy(model, prompt)
         assert any(step.plan.overlaps for step in steps) or shape == "steep"
 
 
-def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[ParallelReader]) -> None:
-    """A draft model that is always right reads everything while the target verifies."""
+def test_reading_ahead_hides_the_time_of_the_draft_model(readers: list[ParallelReader]) -> None:
+    """A draft model that is always right reads everything during verification."""
     model, prompt = some_models(2)[0], [0, START]
     later = []
-    for ahead in (None, making(Patient, readers)):
+    for ahead in (None, make_one_of(CompleteReader, readers)):
         pair = Pair(model, shape="flat", most_leaves=1, max_draft=2, ahead=ahead)
         text, steps = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
+        assert text == plain_greedy(model, prompt)
         # Until the text repeats itself, and is copied.
-        asked = list(takewhile(lambda step: step.plan.reason == LEADING, steps[1:]))
-        assert len(asked) > 3
-        later.append(sum(step.draft_seconds for step in asked[1:]))
+        leading = list(takewhile(lambda step: step.plan.reason == LEADING, steps[1:]))
+        assert len(leading) > 3
+        later.append(sum(step.draft_seconds for step in leading[1:]))
     assert later[0] > 3.0
     assert later[1] == 0.0, "only the first step finds nothing read"
     assert pair.cache is not None
@@ -132,9 +131,7 @@ def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Paralle
     assert readers[-1].native_seconds < pair.cache.native_seconds
 
 
-class Interrupted(ToyTarget):
-    """Raises in one of its passes."""
-
+class InterruptedTarget(ToyTarget):
     def __init__(self, model: ToyModel, at: int, error: BaseException) -> None:
         super().__init__(model, max_leaves=8)
         self._at = at
@@ -150,27 +147,32 @@ class Interrupted(ToyTarget):
 @for_kinds
 @pytest.mark.parametrize("at", [1, 2, 3, 5])
 @pytest.mark.parametrize("error", [Cancelled("stop"), MemoryError(), KeyboardInterrupt()])
-def test_nothing_is_lost_when_the_target_raises(
+def test_caches_are_consistent_after_an_error_of_the_target(
     kind: type[ParallelReader], at: int, error: BaseException, readers: list[ParallelReader]
 ) -> None:
     for seed in range(8):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", most_leaves=1, max_draft=3, ahead=making(kind, readers))
+        pair = Pair(
+            draft, shape="flat", most_leaves=1, max_draft=3, ahead=make_one_of(kind, readers)
+        )
         drafter = pair.build(greedy=True)
-        target, session = Interrupted(model, at, error), session_of(prompt, params=GREEDY, count=24)
+        target, session = (
+            InterruptedTarget(model, at, error),
+            session_of(prompt, params=GREEDY, count=24),
+        )
         drafter.begin(prompt)
         with pytest.raises(type(error)):
             list(drive(session, speculate(session, drafter, GreedyMatch()), target))
-        assert session.context == by_hand(model, prompt)[: len(session.context)]
+        assert session.context == plain_greedy(model, prompt)[: len(session.context)]
         assert target.cache == session.context[: len(target.cache)]
         assert pair.cache is not None
         assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
         list(drive(session, speculate(session, drafter, GreedyMatch()), target))
-        assert session.context == by_hand(model, prompt)
+        assert session.context == plain_greedy(model, prompt)
 
 
-class Stopped(ToyCache):
-    """A cache whose passes in another thread are cancelled from some point on."""
+class CancelledCache(ToyCache):
+    """A cache whose passes in other threads are cancelled from the fourth on."""
 
     left = 3
 
@@ -182,11 +184,11 @@ class Stopped(ToyCache):
         return super().extend(tokens, outputs)
 
 
-def test_cancelled_reading_is_dropped_and_the_text_goes_on(readers: list[ParallelReader]) -> None:
+def test_cancelled_reading_is_dropped(readers: list[ParallelReader]) -> None:
     for seed in range(8):
         model, draft = some_models(seed)
-        cache = Stopped(draft)
-        reader = making(Patient, readers)(DraftModel(cache, 4))
+        cache = CancelledCache(draft)
+        reader = make_one_of(CompleteReader, readers)(DraftModel(cache, 4))
         reader.start([0, 1], [2])
         reader.stop()
         assert reader.take([0, 1, 2]) is None

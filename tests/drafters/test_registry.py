@@ -1,9 +1,10 @@
-"""Which drafter follows from what a user said; every source works by its name."""
+"""Drafters by options, and every source by its name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.drafters.composed import steps_of
 from tests.policy.measuring import profile_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
-from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, session_of, started
+from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, session_of, with_start
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 
@@ -34,10 +35,10 @@ def session() -> Session:
     return session_of([1])
 
 
-def pair(*, beside: bool = False) -> Parts:
-    """Parts with a draft model; `beside`: it can run while the target does."""
-    model = DraftModel(ToyCache(started([1, 2, 3])), 4)
-    model.reader = ParallelReader(model) if beside else None
+def pair(*, parallel: bool = False) -> Parts:
+    """Parts with a draft model; `parallel`: whether it can run during verification."""
+    model = DraftModel(ToyCache(with_start([1, 2, 3])), 4)
+    model.reader = ParallelReader(model) if parallel else None
     return Parts(model)
 
 
@@ -45,20 +46,10 @@ def chosen(
     drafting: Drafting,
     parts: Parts | None = None,
     profile: PairProfile | None = None,
-    *,
-    greedy: bool = True,
-    trees: bool = True,
-    cannot: str | None = None,
+    **options: Any,
 ) -> Drafter:
-    return compose(
-        drafting,
-        parts or pair(),
-        profile or PairProfile(),
-        LIMITS,
-        greedy=greedy,
-        trees=trees,
-        cannot=cannot,
-    )
+    options = {"greedy": True, "trees": True, "cannot": None, **options}
+    return compose(drafting, parts or pair(), profile or PairProfile(), LIMITS, **options)
 
 
 @pytest.mark.parametrize(
@@ -68,39 +59,31 @@ def chosen(
         *((each, "it forgets") for each in (Drafting(), Drafting(depth=3), Drafting(width=2))),
     ],
 )
-def test_a_target_is_left_alone_where_that_is_asked_for_or_it_cannot_be_drafted_for(
-    drafting: Drafting, reason: str
-) -> None:
+def test_plain_decoding_by_option_or_if_needed(drafting: Drafting, reason: str) -> None:
     drafter = chosen(drafting, cannot=None if drafting.drafter == "none" else reason)
     assert drafter.plan(session()) == Plan(None, reason=reason)
     assert type(drafter) is Drafter
 
 
-def test_drafter_by_name_is_used_even_there() -> None:
+def test_named_drafter_is_used_anyway() -> None:
     drafter = chosen(Drafting(drafter="ngram"), cannot="it forgets")
     assert drafter.plan(session()).drafter == "ngram"
     assert isinstance(drafter, NamedDrafter)
 
 
 @pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
-def test_left_to_itself_the_policy_decides(parts: Parts) -> None:
+def test_policy_decides_by_default(parts: Parts) -> None:
     drafter = chosen(Drafting(), parts)
     assert isinstance(drafter, Policy)
     assert "not measured" in drafter.plan(session()).reason
 
 
 @pytest.mark.parametrize(
-    "drafting",
-    [
-        Drafting(depth=3),
-        Drafting(width=2),
-        Drafting(min_confidence=0.1),
-        Drafting(min_likelihood=0.1),
-    ],
-    ids=["depth", "width", "confidence", "likelihood"],
+    "shape", [{"depth": 3}, {"width": 2}, {"min_confidence": 0.1}, {"min_likelihood": 0.1}], ids=str
 )
-def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
+def test_any_shape_forces_a_drafter(shape: dict[str, Any]) -> None:
     """The draft model where there is one, else the n-gram."""
+    drafting = Drafting(**shape)
     for parts, name, depth in ((pair(), "model", 3), (Parts(), "ngram", 8)):
         drafter = chosen(drafting, parts)
         plan = drafter.plan(session())
@@ -113,7 +96,7 @@ def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
         assert drafting.forced
 
 
-def test_retrieval_needs_something_learned() -> None:
+def test_retrieval_needs_learned_texts() -> None:
     with pytest.raises(UsageError, match="nothing was learned"):
         chosen(Drafting(drafter="retrieval"), pair())
 
@@ -128,7 +111,7 @@ def test_retrieval_needs_something_learned() -> None:
     ],
     ids=["greedy", "greedy, a rule for chains", "sampled", "sampled, chosen drafts"],
 )
-def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
+def test_answer_and_rule_determine_branches_and_draws(
     drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
 ) -> None:
     drafter = chosen(drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees)
@@ -141,29 +124,27 @@ def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
 
 
 @pytest.mark.parametrize(
-    ("overlap", "beside", "overlaps"),
+    ("overlap", "parallel", "overlaps"),
     [("on", True, True), ("off", True, False), ("on", False, False), ("auto", True, False)],
 )
-def test_overlap_where_it_is_possible_and_wanted(
-    overlap: str, beside: bool, overlaps: bool
-) -> None:
+def test_overlap_where_possible(overlap: str, parallel: bool, overlaps: bool) -> None:
     profile = profile_of([1.0, 1.0, 1.0, 1.0])
-    drafter = chosen(Drafting(overlap=overlap), pair(beside=beside), profile)
+    drafter = chosen(Drafting(overlap=overlap), pair(parallel=parallel), profile)
     assert drafter.plan(session()).overlaps is overlaps
 
 
-# Every registered source works by its name, with what its registration says.
+# Every registered source works by its name, with its registered defaults.
 
 PROMPT = [0, 1, 2, 0, 1]
 DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
-"""Whose tokens are drawn from the distribution of a draft model, or of a trained head."""
+"""Sources that draw tokens from a distribution."""
 
 for_all = pytest.mark.parametrize("name", [name for name in REGISTRY if name != "grammar"])
-"""That one drafts under a grammar alone, see `test_forced.py`."""
+""""grammar" drafts only with a grammar, see `test_forced.py`."""
 
 
 def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
-    """A draft model, or something learned, only where the registration asks for it."""
+    """The parts that a registration needs."""
     if REGISTRY[name].needs_datastore:
         return Parts(datastore=learned([0, 1, 2] * 20))
     if REGISTRY[name].needs_head:
@@ -179,7 +160,7 @@ def answer(
     return steps_of(drafting, parts, PairProfile(), model, PROMPT, 30, params)
 
 
-def counted(steps: Sequence[Step]) -> GenerationStats:
+def statistics_of(steps: Sequence[Step]) -> GenerationStats:
     stats = GenerationStats()
     for step in steps:
         stats.add(step)
@@ -190,7 +171,7 @@ def counted(steps: Sequence[Step]) -> GenerationStats:
 def test_source_works_by_name(name: str) -> None:
     steps = answer(Drafting(drafter=name, depth=4), parts_for(name))
     assert {step.plan.drafter for step in steps[1:-1]} == {name}
-    stats = counted(steps)
+    stats = statistics_of(steps)
     assert stats.acceptance_rate == 1.0
     assert stats.tokens_per_pass > 3
     assert {part for source in stats.by_drafter for part in source.split("+")} <= set(
@@ -199,7 +180,7 @@ def test_source_works_by_name(name: str) -> None:
 
 
 @for_all
-def test_source_by_name_drafts_as_far_as_it_is_registered(name: str) -> None:
+def test_named_source_drafts_to_its_registered_depth(name: str) -> None:
     steps = answer(Drafting(drafter=name), parts_for(name))
     depth = REGISTRY[name].depth
     assert max(step.plan.depth for step in steps) == depth
@@ -208,18 +189,18 @@ def test_source_by_name_drafts_as_far_as_it_is_registered(name: str) -> None:
 
 @for_all
 @pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "greedy"])
-def test_source_works_where_the_text_is_sampled(name: str, sampled: bool) -> None:
-    """With `--greedy-drafts` what the draft model says is chosen, and has no q."""
+def test_source_works_with_sampled_text(name: str, sampled: bool) -> None:
+    """With `--greedy-drafts` tokens are chosen and have no q."""
     drafting = Drafting(drafter=name, depth=4, sampled=sampled)
     steps = answer(drafting, parts_for(name, LIVELY), LIVELY, AS_IS)
-    assert counted(steps).accepted > 0
+    assert statistics_of(steps).accepted > 0
     for step in steps:
         for source, q in zip(step.tree.sources, step.tree.proposals, strict=True):
             assert (q is not None) == (sampled and source in DRAWS)
 
 
 @for_all
-def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
+def test_only_sources_that_need_a_model_use_it(name: str) -> None:
     registration = REGISTRY[name]
     if not (registration.needs_model or registration.needs_head):
         assert registration.build(parts_for(name)).native_seconds == 0.0
@@ -236,7 +217,7 @@ def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     assert model.cache.native_seconds > 0
 
 
-def test_windows_and_two_sources_together_take_no_part_in_auto() -> None:
+def test_sources_of_auto() -> None:
     lookups, models = sources(Parts())
     assert ([source.name for source in lookups], models) == (["ngram", "grammar"], [])
     lookups, models = sources(parts_for("model"))

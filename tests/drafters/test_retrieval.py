@@ -1,4 +1,4 @@
-"""Retrieval: it proposes what followed in what was learned, and never changes what is said."""
+"""Retrieval: drafts from learned texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proposed(datastore: Datastore, text: list[int], *, depth: int, width: int = 
     return drafted(source, session_of(text, size=100), plan)
 
 
-def test_it_copies_what_followed_most_often() -> None:
+def test_most_frequent_continuation_is_drafted() -> None:
     known = learned([1, 2, 3, 4, 5], [9, 1, 2, 7, 8], [6, 1, 2, 3, 4, 6])
     assert proposed(known, [1, 2], depth=2).tokens == [3, 4]
     assert proposed(known, [9, 1, 2], depth=4).tokens == [7, 8], "the longest ending first"
@@ -43,7 +43,7 @@ def test_it_copies_what_followed_most_often() -> None:
     assert proposed(known, [50, 51], depth=3).tokens == []
 
 
-def test_its_tree_goes_where_the_text_went_most() -> None:
+def test_tree_has_the_most_frequent_branches() -> None:
     known = learned([1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7])
     tree = proposed(known, [1, 2], depth=2, width=3)
     ends = [node for node in range(len(tree)) if not tree.children(node)]
@@ -53,7 +53,7 @@ def test_its_tree_goes_where_the_text_went_most() -> None:
     assert len(proposed(known, [1, 2], depth=2).children(ROOT)) == 1
 
 
-def test_tokens_that_the_vocabulary_has_not_are_not_proposed() -> None:
+def test_tokens_outside_the_vocabulary_are_not_proposed() -> None:
     known = learned([1, 2, 3, 4, 90, 5])
     known.size = 50
     assert proposed(known, [1, 2], depth=5).tokens == [3, 4]
@@ -62,7 +62,7 @@ def test_tokens_that_the_vocabulary_has_not_are_not_proposed() -> None:
     assert [p.token for p in source.predict(position)] == [3, 4]
 
 
-def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:
+def test_without_learned_texts_retrieval_is_refused() -> None:
     for parts in (Parts(), Parts(datastore=Datastore(lambda: "nothing", 10))):
         assert {source.name for source in sources(parts)[0]} == {"ngram", "grammar"}
         with pytest.raises(UsageError, match=r"'retrieval' has nothing .* 'localspec learn PATH"):
@@ -73,7 +73,6 @@ def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None
 
 @pytest.mark.parametrize("width", [None, 1, 2])
 def test_sampled_text_is_the_targets(width: int | None) -> None:
-    """In `auto`, as a chain and as a tree."""
     known = learned([0, 0, 1, 2], [0, 0, 2, 1], [1, 2, 0], [2, 2, 2, 1], [1, 0, 0, 1], [2, 1, 1, 0])
     drafting = Drafting() if width is None else Drafting(drafter="retrieval", width=width)
     gap, drafted = gap_and_drafts(drafting, lambda: Parts(datastore=known), "retrieval")
@@ -82,8 +81,8 @@ def test_sampled_text_is_the_targets(width: int | None) -> None:
 
 
 @pytest.fixture
-def taught(engine: Engine) -> Iterator[Engine]:
-    """The engine, with its own greedy answer learned."""
+def learned_engine(engine: Engine) -> Iterator[Engine]:
+    """An engine that learned its own greedy answer."""
     answer = asked(engine, CLEAR, PLAIN).completion()
     vocabulary = engine.model.vocabulary
     facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, "tale")
@@ -95,10 +94,10 @@ def taught(engine: Engine) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(drafter="retrieval", width=2)])
-def test_an_engine_says_the_same_with_it_and_counts_it(taught: Engine, drafting: Drafting) -> None:
-    plain = asked(taught, CLEAR, PLAIN).completion()
-    make_drafts_cheap(taught, draft=0.02)
-    found = asked(taught, CLEAR, drafting).completion()
+def test_retrieval_does_not_change_answers(learned_engine: Engine, drafting: Drafting) -> None:
+    plain = asked(learned_engine, CLEAR, PLAIN).completion()
+    make_drafts_cheap(learned_engine, draft=0.02)
+    found = asked(learned_engine, CLEAR, drafting).completion()
     assert found.text == plain.text
     assert found.stats.by_drafter["retrieval"].accepted > 20
     assert found.stats.target_passes < 20

@@ -1,7 +1,6 @@
-"""A new source is one file (`tests/support/phrases.py`), one registration and one test.
+"""A new source needs one file (`tests/support/phrases.py`), one registration and one test.
 
-Nothing else knows of it, and it takes part in `auto`, by name, in statistics, in the colours of
-the screen and in the benchmark.
+It then works in `auto`, by name, in statistics, in the colours of the screen and in benchmarks.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.support.sessions import make_drafts_cheap
 
 @pytest.fixture
 def phrases(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """What the registered source knows; to be filled."""
+    """The phrases of the registered source, to be filled."""
     known: list[list[int]] = []
     monkeypatch.setitem(REGISTRY, "phrases", Registration(lambda parts: PhraseSource(known)))
     return known
@@ -37,14 +36,14 @@ def accepted(steps: Sequence[Step]) -> int:
     return sum(step.sources.count("phrases") for step in steps)
 
 
-def test_it_is_one_short_file_and_takes_part(phrases: list[list[int]]) -> None:
+def test_source_is_one_short_file(phrases: list[list[int]]) -> None:
     assert len(Path(phrases_file.__file__).read_text().splitlines()) <= 40
     lookups, _ = sources(Parts())
     assert {source.name for source in lookups} == {"ngram", "grammar", "phrases"}
 
 
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_auto_uses_it_where_it_pays(phrases: list[list[int]], shape: str) -> None:
+def test_auto_uses_the_source_where_it_pays(phrases: list[list[int]], shape: str) -> None:
     phrases.append(list(range(50, 100)))
     steps, _ = counting(Drafting(), Parts(), shape)
     inside = [step for step in steps if 55 <= step.context_length < 95]
@@ -53,25 +52,25 @@ def test_auto_uses_it_where_it_pays(phrases: list[list[int]], shape: str) -> Non
     assert not any(step.drafted for step in steps if step.context_length < 45), "it knows nothing"
 
 
-def test_auto_drops_it_where_it_does_not_pay(phrases: list[list[int]]) -> None:
-    """It is always wrong; and where passes cost too much it is not used though it is right."""
+def test_auto_drops_the_source_where_it_does_not_pay(phrases: list[list[int]]) -> None:
+    """Either all drafts are wrong, or passes cost too much for right drafts."""
     phrases.extend([token, 0] for token in range(200))
     steps, _ = counting(Drafting(), Parts())
-    assert sum(step.drafted for step in steps[:30]) > 0, "it was believed at first"
+    assert sum(step.drafted for step in steps[:30]) > 0, "it was trusted at first"
     assert sum(step.drafted for step in steps[60:]) == 0
     assert all(step.why_not_drafted for step in steps[60:])
     phrases[:] = [list(range(50, 100))]
     assert accepted(counting(Drafting(), Parts(), "ruinous")[0]) == 0
 
 
-def test_what_is_learned_of_it_is_kept_under_its_name(phrases: list[list[int]]) -> None:
+def test_profile_of_the_source_is_stored_under_its_name(phrases: list[list[int]]) -> None:
     phrases.append(list(range(50, 100)))
     _, profile = counting(Drafting(), Parts())
     known = profile.as_dict()["sources"]["phrases"]
     assert known["estimators"]["phrase"]["seen"] > 5
 
 
-def test_it_works_by_name(phrases: list[list[int]]) -> None:
+def test_source_works_by_name(phrases: list[list[int]]) -> None:
     phrases.append(list(range(50, 100)))
     steps, _ = counting(Drafting(drafter="phrases", depth=7), Parts())
     assert accepted(steps) > 35
@@ -80,15 +79,14 @@ def test_it_works_by_name(phrases: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("name", ["auto", "phrases"])
 def test_sampled_text_is_the_targets(phrases: list[list[int]], name: str) -> None:
-    """It has something to say, right or wrong."""
     phrases.extend([[0, 0, 1, 2], [1, 2, 0], [2, 2, 2, 1]])
     gap, drafted = gap_and_drafts(Drafting(drafter=name), Parts, "phrases")
     assert gap < EXACT
     assert drafted > 10
 
 
-def test_an_engine_uses_it_and_counts_it(engine: Engine, phrases: list[list[int]]) -> None:
-    """It knows by heart what the answer will be, as the n-gram cannot."""
+def test_engine_uses_and_counts_the_source(engine: Engine, phrases: list[list[int]]) -> None:
+    """Its phrase is the whole answer, which the n-gram cannot know."""
     stream = asked(engine, "Once upon a time", PLAIN)
     stream.completion()
     phrases.append(list(stream.context)[len(stream.prompt) - 1 :])
@@ -100,7 +98,7 @@ def test_an_engine_uses_it_and_counts_it(engine: Engine, phrases: list[list[int]
     assert found.stats.target_passes < 20
 
 
-def test_it_has_a_colour_and_an_arm(engine: Engine, phrases: list[list[int]]) -> None:
+def test_source_has_a_colour_and_a_benchmark_arm(engine: Engine, phrases: list[list[int]]) -> None:
     palette = Palette({}, dark=True)
     mark = palette.mark("phrases")
     assert mark.name == "phrases"

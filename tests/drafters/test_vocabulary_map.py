@@ -1,5 +1,4 @@
-"""Draft models of other vocabularies: their rows in the target's tokens, and which way these are
-taken."""
+"""Vocabulary maps: rows of a draft model in the target's tokens, and the method of mapping."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from localspec.gguf.vocabularies import difference
 from localspec.llama.model import Model
 from tests.decoding.exact import run
 from tests.support import retokenised
-from tests.support.tongues import TONGUES, heterogeneous
+from tests.support.tongues import VOCABULARIES, heterogeneous
 from tests.support.toys import (
     GREEDY,
     START,
@@ -29,14 +28,14 @@ from tests.support.toys import (
     ToyTarget,
     examples,
     session_of,
-    started,
+    with_start,
 )
 
 TARGET = [b"un", b"believ", b"able", b" the", b"", control(b"bos"), control(b"eot")]
 DRAFT = [b" the", b"unbeliev", b"unable", b"un", b"zz", control(b"eot"), control(b"own")]
 
 
-def between(target: list[bytes], draft: list[bytes]) -> VocabularyMap:
+def map_of(target: list[bytes], draft: list[bytes]) -> VocabularyMap:
     return VocabularyMap(
         ByteVocabulary(target), ByteVocabulary(draft), dropped=5, sample=b"unable the"
     )
@@ -54,42 +53,38 @@ def probs(row: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_shared_tokens_keep_their_proportions() -> None:
-    found = probs(between(TARGET, DRAFT).on_shared(logits(0.3, 0, 0, 0.1, 0.5, 0.1, 0)))
+def test_row_on_shared_tokens() -> None:
+    """Shared tokens keep their proportions, and others count for their first target token."""
+    mapping = map_of(TARGET, DRAFT)
+    found = probs(mapping.on_shared(logits(0.3, 0, 0, 0.1, 0.5, 0.1, 0)))
     assert found == pytest.approx([0.2, 0, 0, 0.6, 0, 0, 0.2], abs=1e-6)
-
-
-def test_token_that_only_the_draft_model_has_counts_for_the_first_it_is_written_with() -> None:
-    found = probs(between(TARGET, DRAFT).on_shared(logits(0.3, 0.4, 0.2, 0.1, 0, 0, 0)))
+    found = probs(mapping.on_shared(logits(0.3, 0.4, 0.2, 0.1, 0, 0, 0)))
     assert found == pytest.approx([0.7, 0, 0, 0.3, 0, 0, 0], abs=1e-6)
+    for row in (logits(0, 0, 0, 0, 1, 0, 0), logits(1, 0, 0, 0, 0, 0, 0)):
+        assert np.isfinite(mapping.on_shared(row)).all(), "a grammar needs finite rows"
 
 
-def test_rows_are_finite_so_that_a_grammar_finds_something() -> None:
-    assert np.isfinite(between(TARGET, DRAFT).on_shared(logits(0, 0, 0, 0, 1, 0, 0))).all()
-    assert np.isfinite(between(TARGET, DRAFT).on_shared(logits(1, 0, 0, 0, 0, 0, 0))).all()
-
-
-def test_within_a_token_its_rest_follows() -> None:
+def test_rest_of_a_token_is_predicted() -> None:
     row = logits(0.1, 0.4, 0.2, 0.2, 0.1, 0, 0)
-    found = between(TARGET, DRAFT).inside(row, b"un")
+    found = map_of(TARGET, DRAFT).inside(row, b"un")
     assert found is not None
     assert probs(found[0]) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0, 0, 0], abs=1e-6)
     assert found[1] == pytest.approx(0.6 / 0.2), "as likely as that the token 'un' is all"
-    assert between(TARGET, DRAFT).inside(row, b" t") is None, "the target has ' the' as well"
-    assert between(TARGET, DRAFT).inside(row, b"able") is None
+    assert map_of(TARGET, DRAFT).inside(row, b" t") is None, "the target has ' the' as well"
+    assert map_of(TARGET, DRAFT).inside(row, b"able") is None
 
 
-def test_figures() -> None:
-    made = between(TARGET, DRAFT)
-    assert made.shared == pytest.approx(3 / 6)
-    assert made.shared_part([0, 3, 1, 2]) == 0.5
-    assert made.covered == 1.0
-    assert made.sample == [0, 2, 3]
-    assert made.room(100) == 100, "the draft model writes it with fewer tokens"
-    assert between([b"unable the"], [b"u", b"n", b"a"]).room(100) > 300
-    assert made.may_grow(b"bel")
-    assert not made.may_grow(b"un")
-    assert not made.may_grow(b"able")
+def test_shared_parts_and_sizes() -> None:
+    mapping = map_of(TARGET, DRAFT)
+    assert mapping.shared == pytest.approx(3 / 6)
+    assert mapping.shared_part([0, 3, 1, 2]) == 0.5
+    assert mapping.covered == 1.0
+    assert mapping.sample == [0, 2, 3]
+    assert mapping.room(100) == 100, "the draft model writes it with fewer tokens"
+    assert map_of([b"unable the"], [b"u", b"n", b"a"]).room(100) > 300
+    assert mapping.may_grow(b"bel")
+    assert not mapping.may_grow(b"un")
+    assert not mapping.may_grow(b"able")
 
 
 spelled = st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"abb", b"c", b""]), min_size=3)
@@ -97,24 +92,22 @@ spelled = st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"abb", b"c", b""]
 
 @examples(60)
 @given(spelled, spelled, st.data())
-def test_every_row_is_a_distribution_over_what_both_can_say(
-    target: list[bytes], draft: list[bytes], data: st.DataObject
-) -> None:
-    made = VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft))
+def test_distributions(target: list[bytes], draft: list[bytes], data: st.DataObject) -> None:
+    mapping = VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft))
     weights = data.draw(st.lists(st.integers(0, 5), min_size=len(draft), max_size=len(draft)))
-    found = made.on_shared(logits(*weights))
+    found = mapping.on_shared(logits(*weights))
     assert found.shape == (len(target),)
     assert np.isfinite(found).all()
-    told = {i for i in range(len(draft)) if weights[i] and made.begins(i) >= 0}
-    if told:
+    mapped = {i for i in range(len(draft)) if weights[i] and mapping.begins(i) >= 0}
+    if mapped:
         likely = set(np.flatnonzero(probs(found) > 1e-6).tolist())
-        assert likely == {made.begins(i) for i in told}
-        wanted = sum(weights[i] for i in told if made.begins(i) == min(likely))
-        share = wanted / sum(weights[i] for i in told)
+        assert likely == {mapping.begins(i) for i in mapped}
+        wanted = sum(weights[i] for i in mapped if mapping.begins(i) == min(likely))
+        share = wanted / sum(weights[i] for i in mapped)
         assert probs(found)[min(likely)] == pytest.approx(share, abs=1e-4)
 
 
-# Vocabularies as bytes: whatever the tokenizer is like, its tokens spell the text.
+# Vocabularies as bytes: tokens spell the text with any tokenizer.
 
 WORDS = [b"", b"a", b"b", b"ab", b" ", b" a", b"\xc3", b"\xa9", "é".encode(), control(b"end")]
 
@@ -124,7 +117,7 @@ def spell(vocabulary: ByteVocabulary, text: bytes) -> list[bytes]:
 
 
 def words(text: bytes) -> list[int]:
-    """A tokenizer that puts a space in front, as SentencePiece does."""
+    """A tokenizer that adds a space in front, as SentencePiece does."""
     return [token for token, _ in ByteVocabulary(WORDS).encode(b" " + text)]
 
 
@@ -144,28 +137,28 @@ def words(text: bytes) -> list[int]:
 )
 @pytest.mark.parametrize("tokenize", [None, words], ids=["longest", "spaced"])
 def test_text_is_spelled(text: bytes, wanted: list[bytes], tokenize: object) -> None:
-    """Half a character, an unknown letter and an unknown control token included."""
+    """Including incomplete characters, unknown letters and unknown control tokens."""
     vocabulary = ByteVocabulary(WORDS, words if tokenize else None)
     assert spell(vocabulary, text) == wanted
 
 
-def test_tokenizer_that_changes_the_text_is_not_asked() -> None:
+def test_tokenizer_that_changes_the_text_is_not_used() -> None:
     def lower(text: bytes) -> Sequence[int]:
         return [token for token, _ in ByteVocabulary(WORDS).encode(text.lower())]
 
     assert spell(ByteVocabulary([*WORDS, b"A"], lower), b"Aab") == [b"A", b"ab"]
 
 
-# Which way the words of a draft model with another vocabulary are taken.
+# Methods of mapping: through text, or shared tokens.
 
 ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
-"""A draft model that says "ba", again and again."""
+"""A draft model that repeats "ba"."""
 
 
 def draft_model(
     way: str = "auto", spelled: str = "finer", *, capacity: int = 64
 ) -> HeterogeneousDraftModel:
-    return heterogeneous(ToyCache(ALTERNATES, capacity=capacity), TONGUES[spelled], way=way)
+    return heterogeneous(ToyCache(ALTERNATES, capacity=capacity), VOCABULARIES[spelled], way=way)
 
 
 def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
@@ -186,11 +179,9 @@ def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) ->
         ("text", "finer", 75, "text", False),
     ],
 )
-def test_the_way_is_the_users_or_that_of_what_the_draft_model_lacks(
-    way: str, spelled: str, shared: int, taken: str, draws: bool
-) -> None:
-    """The sample is "abab", and the finer one has no "ab". What is put together is chosen where
-    much is lacking, and for greedy texts."""
+def test_choice_of_a_method(way: str, spelled: str, shared: int, taken: str, draws: bool) -> None:
+    """The finer vocabulary lacks "ab" of the sample "abab". Composed tokens are chosen if much is
+    missing, and for greedy texts."""
     model = draft_model(way, spelled)
     assert model.credit == f"model:{taken}"
     how = "through text" if taken == "text" else "on the shared ones"
@@ -200,22 +191,22 @@ def test_the_way_is_the_users_or_that_of_what_the_draft_model_lacks(
         assert model.mapped.chosen is (greedy or not draws)
 
 
-def test_way_follows_what_came_true() -> None:
-    says_ab, says_a_b = started([0, 0, 1]), started([[0, 1, 0], [1, 0, 0], [0, 1, 0]])
+def test_method_follows_the_accepted_tokens() -> None:
+    says_ab, says_a_b = with_start([0, 0, 1]), with_start([[0, 1, 0], [1, 0, 0], [0, 1, 0]])
     model = draft_model()
     for _ in range(6):
         answer(model, says_ab)
-    assert model.credit == "model:text", "every token was one that it put together"
+    assert model.credit == "model:text", "every token was a composed one"
     model = draft_model()
-    model._lacks = 0.1  # as if the sample had said so: then the prompts do not
+    model._lacks = 0.1  # of the sample; the prompts change it
     for _ in range(12):
         answer(model, says_a_b)
         model._lacks = 0.1
     model.draws(greedy=True)
-    assert model.credit == "model:shared", "what it put together was never right"
+    assert model.credit == "model:shared", "composed tokens were never right"
 
 
-# The vocabularies of real models as bytes, and what two of them share.
+# Vocabularies of real models as bytes, and their shared tokens.
 
 
 OPTIONS = ModelOptions(context=64, threads=1)
@@ -259,14 +250,14 @@ def matched(target: Model, draft: Model) -> VocabularyMap:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_both_spell_every_text(matched: VocabularyMap, text: bytes) -> None:
-    """SentencePiece puts a space before a text, which is none of it; half characters are bytes."""
+    """SentencePiece adds a space before a text; incomplete characters are bytes."""
     for vocabulary in (matched.target, matched.draft):
         pieces = vocabulary.encode(text)
         assert b"".join(vocabulary.spelled[token] for token, _ in pieces) == text
         assert [end for _, end in pieces][-1:] == ([len(text)] if text else [])
 
 
-def test_text_is_written_as_the_model_writes_it(matched: VocabularyMap, draft: Model) -> None:
+def test_text_is_tokenized_as_by_the_model(matched: VocabularyMap, draft: Model) -> None:
     text = "Once upon a time, there was a little girl."
     written = [token for token, _ in matched.draft.encode(text.encode())]
     own = draft.vocabulary.tokenize(text, special=False, add_bos=False)
@@ -274,9 +265,7 @@ def test_text_is_written_as_the_model_writes_it(matched: VocabularyMap, draft: M
     assert written[1:] == own[1:] if space else written == own
 
 
-def test_control_tokens_meet_by_name_and_by_what_they_are_for(
-    matched: VocabularyMap, target: Model, draft: Model
-) -> None:
+def test_control_tokens_match_by_role(matched: VocabularyMap, target: Model, draft: Model) -> None:
     user = target.vocabulary.tokenize("<|user|>", special=True, add_bos=False)
     assert len(user) == 1
     assert matched.target.spelled[user[0]] == control(b"<|user|>")
@@ -287,9 +276,7 @@ def test_control_tokens_meet_by_name_and_by_what_they_are_for(
     assert draft.vocabulary.ends(int(matched.same[turn]))
 
 
-def test_control_token_that_the_draft_model_lacks_is_read_as_text(
-    matched: VocabularyMap, target: Model, draft: Model
-) -> None:
+def test_missing_control_token_is_text(matched: VocabularyMap, target: Model, draft: Model) -> None:
     system = target.vocabulary.tokenize("<|system|>", special=True, add_bos=False)[0]
     if matched.same[system] < 0:
         assert matched.written[system] == b"<|system|>"
@@ -306,9 +293,7 @@ def test_shared_tokens_spell_the_same(matched: VocabularyMap) -> None:
     assert 0.0 < matched.shared <= 1.0
 
 
-def test_draft_model_without_tokens_for_text_is_refused(
-    target: Model, tmp_path: Path, draft_path: Path
-) -> None:
+def test_vocabulary_without_letters(target: Model, tmp_path: Path, draft_path: Path) -> None:
     path = retokenised.bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
     with (
         Model(path, OPTIONS) as digits,
@@ -318,10 +303,8 @@ def test_draft_model_without_tokens_for_text_is_refused(
     assert difference(target.path, path) is not None
 
 
-def test_vocabulary_that_ends_early_is_another_one(
-    target: Model, tmp_path: Path, draft_path: Path
-) -> None:
-    """The draft model would be given tokens that it does not have."""
+def test_shorter_vocabulary_differs(target: Model, tmp_path: Path, draft_path: Path) -> None:
+    """The draft model would get tokens that it does not have."""
     path = retokenised.bytewise(tmp_path / "bytes.gguf", draft_path)
     found = difference(target.path, path)
     assert found is not None

@@ -1,7 +1,7 @@
-"""Texts that see what is drafted before they say how they go on, on machines that change.
+"""Adversarial texts, which depend on the drafts for them, on machines of changing speed.
 
-What the target says is decided when it is asked, by somebody who knows the draft, the account, and
-whether anything was drafted at all. No text can do more harm than one of these.
+The target's next token is decided during verification, with knowledge of the draft and the budget.
+So these texts are the worst cases for drafting.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from tests.policy.measuring import OWN, Clock, TimedCache, TimedTarget
-from tests.support.toys import AS_IS, GREEDY, Follows, session_of
+from tests.support.toys import AS_IS, GREEDY, SuccessorModel, session_of
 
 CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)  # sizes of a pass that are measured beforehand
 WORDS = 24  # tokens of the vocabulary
 PROMPT = 200  # tokens of a prompt
 
 
-def natural(token: int) -> int:
-    """What the draft model says behind a token, and in time the n-gram."""
+def predicted(token: int) -> int:
+    """The prediction of the draft model after a token, and later of the n-gram."""
     return (token + 1) % WORDS
 
 
 @dataclass
 class Machine:
-    """What passes take.
+    """Costs of passes.
 
     Attributes:
         shape: T(n) ÷ T(1) for n = 1, 2 …; beyond its end in proportion.
         one: T(1) in seconds.
         price: of a pass of the draft model over a token, in T(1).
-        pace: factor of every pass, by what passes have been made.
-        dearer: factor of passes over n > 1 tokens, by n and the passes made.
-        changed: factor of a plain pass behind one of another size.
-        reads: tokens of the draft model's passes in the step under way.
+        pace: factor of every pass, by the number of passes before.
+        slower: factor of passes over n > 1 tokens, by n and the number of passes before.
+        changed: factor of a plain pass after one of another size.
+        reads: tokens of the draft model's passes in the current step.
     """
 
     shape: Sequence[float]
     one: float = 0.02
     price: float = 0.1
     pace: Callable[[int], float] = lambda passes: 1.0
-    dearer: Callable[[int, int], float] = lambda n, passes: 1.0
+    slower: Callable[[int, int], float] = lambda n, passes: 1.0
     changed: float = 1.0
     clock: Clock = field(default_factory=Clock)
     passes: int = 0
@@ -62,7 +62,7 @@ class Machine:
 
     @property
     def plain(self) -> float:
-        """Seconds of a pass of plain decoding, at present."""
+        """Current seconds of a plain pass."""
         return self.one * self.shape[0] * self.pace(self.passes)
 
     def curve(self, n: int) -> float:
@@ -74,10 +74,10 @@ class Machine:
         before, self.before = self.before, n
         if n == 1:
             return self.plain * (1.0 if before == 1 else self.changed)
-        return self.curve(n) * self.pace(self.passes) * self.dearer(n, self.passes)
+        return self.curve(n) * self.pace(self.passes) * self.slower(n, self.passes)
 
     def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
-        """T(n) of these sizes."""
+        """Sizes, and their T(n)."""
         return sizes, [self.curve(n) for n in sizes]
 
     def draft_curve(self, n: int) -> float:
@@ -90,20 +90,20 @@ class Machine:
 
 
 class Text(NamedTuple):
-    """How the target goes on."""
+    """The accepted levels of drafts, and whether tokens of plain passes are the predicted ones."""
 
     levels: Callable[[Situation], int]
-    goes_on: Callable[[Situation], bool] = lambda at: True
+    continues: Callable[[Situation], bool] = lambda at: True
 
 
 @dataclass
 class Situation:
-    """What the text knows when it goes on.
+    """State that a text may use.
 
     Attributes:
-        step: how many passes there were.
-        drafted: of these, how many had a draft to verify.
-        fund: of what may be risked at most, how much there is.
+        step: number of passes so far.
+        drafted: number of these that verified a draft.
+        fund: the current fund as a share of the largest one.
         memory: for the text's own use.
     """
 
@@ -114,15 +114,15 @@ class Situation:
     memory: dict[str, int]
 
 
-class Writer(TimedTarget):
-    """A target that says what the text wants.
+class TextTarget(TimedTarget):
+    """A target that generates the text.
 
     Attributes:
-        plain: by pass, what a plain one would have taken.
+        plain: seconds of a plain pass instead of each pass.
     """
 
     def __init__(self, machine: Machine, text: Text, profile: PairProfile, seed: int) -> None:
-        super().__init__(Follows({}, WORDS), machine.clock, machine.target)
+        super().__init__(SuccessorModel({}, WORDS), machine.clock, machine.target)
         self.max_draft = 32
         self.plain: list[float] = []
         self.excess: list[float] = []
@@ -138,13 +138,8 @@ class Writer(TimedTarget):
         self.plain.append(machine.plain)
         result = super().forward(request)
         most = max(0.5, 8 * machine.plain)
-        at = Situation(
-            len(self.plain),
-            self._drafted,
-            (self._profile.budget.fund or 0.0) / most,
-            self._random,
-            self._memory,
-        )
+        fund = (self._profile.budget.fund or 0.0) / most
+        at = Situation(len(self.plain), self._drafted, fund, self._random, self._memory)
         self._drafted += bool(len(tree))
         machine.passes += 1
         return PassResult(self._rows_of(request.context[-1], tree, at), result.seconds)
@@ -152,8 +147,8 @@ class Writer(TimedTarget):
     def _rows_of(self, last: int, tree: TokenTree, at: Situation) -> Rows:
         rows = np.full((1 + len(tree), WORDS), -60.0, np.float32)
         if not len(tree):
-            goes_on = self._text.goes_on(at)
-            rows[0, natural(last) if goes_on else self._odd([natural(last)])] = 0.0
+            continues = self._text.continues(at)
+            rows[0, predicted(last) if continues else self._odd([predicted(last)])] = 0.0
             return rows
         left, node = self._text.levels(at), ROOT
         following = {ROOT}
@@ -164,9 +159,9 @@ class Writer(TimedTarget):
             rows[node + 1, tree.tokens[children[0]]] = 0.0
             node, left = children[0], left - 1
             following.add(node)
-        for behind in (n for n in range(-1, len(tree)) if n == node or n not in following):
-            said = [tree.tokens[child] for child in tree.children(behind)]
-            rows[behind + 1, self._odd([*said, natural(last)])] = 0.0
+        for leaf in (n for n in range(-1, len(tree)) if n == node or n not in following):
+            children_tokens = [tree.tokens[child] for child in tree.children(leaf)]
+            rows[leaf + 1, self._odd([*children_tokens, predicted(last)])] = 0.0
         return rows
 
     def _odd(self, but: Sequence[int]) -> int:
@@ -177,8 +172,8 @@ class Writer(TimedTarget):
 
 @dataclass
 class Figures:
-    """Of one run: seconds of each step, and of plain decoding the same tokens then; the sizes of
-    its draft passes, and the seconds expected for it, 0 where none were."""
+    """Figures of each step: seconds, those of plain decoding of its tokens, sizes of draft passes,
+    and expected seconds, 0 for none."""
 
     seconds: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
@@ -189,7 +184,7 @@ class Figures:
 
     @property
     def worst(self) -> float:
-        """Seconds that some stretch took beyond 1.01 × plain decoding."""
+        """The largest excess of a stretch of steps over 1.01 × plain decoding, in seconds."""
         worst = run = 0.0
         for seconds, plain in zip(self.seconds, self.plain, strict=True):
             run = max(0.0, run + seconds - 1.01 * plain)
@@ -212,21 +207,20 @@ def answers(
     seed: int = 1,
     profile: PairProfile | None = None,
 ) -> tuple[PairProfile, Figures]:
-    """Answers of these lengths, one after the other, as one engine gives them."""
+    """Answers of these lengths with one profile, one after the other."""
     profile = PairProfile() if profile is None else profile
     if calibrated:
         sizes, seconds = machine.calibrated(CALIBRATED)
         profile.target.learn(dict(zip(sizes, seconds, strict=True)), 0)
     figures, index = Figures(), NgramIndex()
-    drafts = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
+    drafts = SuccessorModel({token: (predicted(token), 0.9) for token in range(WORDS)}, WORDS)
     cache = None
     if model:
         cache = DraftModel(TimedCache(drafts, machine.clock, machine.draft), WORDS)
-    target = Writer(machine, text, profile, seed)
+    target = TextTarget(machine, text, profile, seed)
     random = np.random.default_rng(seed)
     for length in lengths:
-        lookups = [NgramSource(index)]
-        models = [] if cache is None else [cache]
+        lookups, models = [NgramSource(index)], [] if cache is None else [cache]
         for source in models:
             costs = profile.source(source).costs
             if not costs and calibrated:

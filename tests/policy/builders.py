@@ -1,4 +1,4 @@
-"""The policy of `auto` over toy models, made anew for each text."""
+"""The policy of `auto` over toy models, new for each text."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.support.toys import START, ToyCache, ToyModel, ToyTarget, enumerate_o
 
 @dataclass
 class Pair:
-    """What `build` makes a policy of.
+    """Parameters of a policy.
 
     Attributes:
         draft: the draft model, None without one.
         shape: of the target's curve, see SHAPES.
         price: of a pass of the draft model over any number of tokens, in passes of the target.
-        sampled: whether the draft model's tokens are drawn where the text is sampled.
-        most_leaves: of a tree.
-        crosses: makes a draft model with a vocabulary of its own of the cache.
-        ahead: makes what reads on while the target verifies, None to leave it off.
+        sampled: whether the draft model's tokens are drawn if the text is sampled.
+        most_leaves: of a draft tree.
+        crosses: makes a draft model with another vocabulary of the cache.
+        ahead: makes a reader that works during verification; None for none.
         cache, profile, source, reader: of the last `build`.
         seen: every tree that the target verified.
     """
@@ -56,7 +56,7 @@ class Pair:
     seen: list[TokenTree] = field(default_factory=list, init=False)
 
     def build(self, *, greedy: bool) -> Policy:
-        """A policy that knows nothing but what passes cost."""
+        """A policy that knows only the costs of passes."""
         model, self.cache, self.reader = None, None, None
         if self.draft is not None:
             self.cache = ToyCache(
@@ -65,15 +65,13 @@ class Pair:
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
             model = make(self.cache)
             self.reader = model.reader = None if self.ahead is None else self.ahead(model)
-        self.profile = profile = profile_of(
-            SHAPES[self.shape],
-            None if model is None else [self.price] * 16,
-        )
+        prices = None if model is None else [self.price] * 16
+        self.profile = profile = profile_of(SHAPES[self.shape], prices)
         lookups, models = [NgramSource(NgramIndex())], []
         if model is not None:
             self.source = as_source(model, greedy=not self.sampled)
             models = [self.source]
-            profile.source(self.source).gain = Gain(3.0)  # it is asked, at first
+            profile.source(self.source).gain = Gain(3.0)  # so that it drafts at first
         policy = Policy(
             profile,
             lookups,
@@ -86,13 +84,9 @@ class Pair:
         return clockless(policy, profile)
 
     def target(self, model: ToyModel) -> ToyTarget:
-        """One with the limits that the policy was told."""
-        return ToyTarget(
-            model,
-            capacity=self.capacity,
-            max_leaves=self.most_leaves,
-            max_draft=self.max_draft,
-        )
+        """A target with the policy's limits."""
+        leaves, draft = self.most_leaves, self.max_draft
+        return ToyTarget(model, capacity=self.capacity, max_leaves=leaves, max_draft=draft)
 
 
 def run(

@@ -1,5 +1,4 @@
-"""Made-up costs, a lookup source that expects what a test says, drafters whose decisions no clock
-can sway, and a machine whose clock only passes move."""
+"""Fixed costs, a scripted lookup source, drafters without a clock, and a clock moved by passes."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.policy.acceptance_estimator import logit
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from tests.support.toys import ToyCache, ToyModel, ToyTarget, started
+from tests.support.toys import ToyCache, ToyModel, ToyTarget, with_start
 
-UNIT = 0.01  # seconds of a pass over one token; localspec's own work is nothing beside it
-MODEL = DraftModel(ToyCache(started([1, 1, 1])), 4)
-"""As whose the cost of draft passes is known."""
+UNIT = 0.01  # seconds of a pass over one token, much more than localspec's own work
+MODEL = DraftModel(ToyCache(with_start([1, 1, 1])), 4)
+"""The draft model of profiles."""
 
 TILES = (1.0, 1.8, 2.6, 1.7, 2.5, 3.3, 4.1, 3.1)
 """T(n)/T(1) of kernels that work in tiles of four: a pass over 4 costs less than one over 2."""
@@ -30,22 +29,22 @@ SHAPES: Mapping[str, Sequence[float]] = {
 }
 
 
-class Steady(CostCurve):
-    """A curve that no step changes."""
+class FixedCurve(CostCurve):
+    """A fixed curve."""
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         """Nothing to learn."""
 
 
-def curve(shape: Sequence[float], unit: float = UNIT) -> Steady:
+def curve(shape: Sequence[float], unit: float = UNIT) -> FixedCurve:
     """T(n) = shape[n − 1] units; beyond its end in proportion."""
-    made = Steady()
+    made = FixedCurve()
     made.learn({n: unit * times for n, times in enumerate(shape, 1)}, 0)
     return made
 
 
 def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
-    """Of a pair that has never run; `draft` in the same unit, None without a draft model."""
+    """The profile of a new pair; `draft` in the same unit, None without a draft model."""
     profile = PairProfile()
     profile.target = curve(target)
     if draft is not None:
@@ -57,10 +56,10 @@ AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
 
 def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
-    """The same drafter, which is told what the made-up curves say, instead of seconds."""
+    """Have a drafter observe costs by its profile's curves instead of measured seconds."""
     observe = drafter.observe
 
-    def told(step: Step) -> None:
+    def observe_by_curves(step: Step) -> None:
         target, draft = seconds_of(profile, step)
         overhead = profile.step_overhead + profile.row_overhead * len(step.tree)
         observe(
@@ -69,13 +68,13 @@ def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
             )
         )
 
-    vars(drafter)["observe"] = told
+    vars(drafter)["observe"] = observe_by_curves
     return drafter
 
 
 def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
-    """What the step's passes cost by the curves: the target's, the draft model's, of which what
-    was expected tells."""
+    """Costs of a step's passes by the curves, of the target and of the draft model; the latter from
+    the expected seconds."""
     verified = profile.target.seconds(1 + len(step.tree), step.context_length)
     expected, own = step.draft.expected_seconds, profile.step_overhead
     if expected is None:
@@ -85,27 +84,20 @@ def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
 
 
 def expects(token: int, chance: float) -> Prediction:
-    """A prediction whose estimator begins with believing that chance."""
+    """A prediction whose estimator starts with this chance."""
     return Prediction(token, (1.0, logit(chance)))
 
 
 class ListedSource(LookupSource):
-    """Expects the same tokens behind every text.
-
-    Attributes:
-        predictions: may be changed.
-        asked: how often it was asked for a position.
-    """
+    """Predicts the same tokens after every text. `predictions` may be changed."""
 
     priors: Mapping[str, tuple[float, ...]] = {"any": (0.0, 1.0)}
 
     def __init__(self, predictions: Sequence[Prediction], name: str = "listed") -> None:
         self.name = name
-        self.asked = 0
         self.predictions = predictions
 
     def position(self, session: Session) -> int:
-        self.asked += 1
         return 0
 
     def advance(self, position: int, token: int) -> int:
@@ -116,14 +108,14 @@ class ListedSource(LookupSource):
         return iter(self.predictions[position:])
 
 
-OWN = 50e-6  # seconds of localspec's own between two looks at the clock
+OWN = 50e-6  # seconds of localspec's own work between two readings of the clock
 CAPACITY = 8192
 
-Cost = Callable[[int], float]  # seconds of a pass over so many tokens, at present
+Cost = Callable[[int], float]  # current seconds of a pass over so many tokens
 
 
 class Clock:
-    """Stands still but for passes, and a little each time it is looked at."""
+    """Moved by passes, and a little by each reading."""
 
     now = 0.0
 
@@ -133,7 +125,7 @@ class Clock:
 
 
 class TimedTarget(ToyTarget):
-    """One whose passes take time."""
+    """A target whose passes take time on a clock."""
 
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)
@@ -146,7 +138,7 @@ class TimedTarget(ToyTarget):
 
 
 class TimedCache(ToyCache):
-    """One whose passes take time as well."""
+    """A cache whose passes take time on a clock."""
 
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)

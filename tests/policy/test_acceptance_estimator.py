@@ -1,4 +1,4 @@
-"""Chances of acceptance: learned from what was accepted, begun with a prior, kept in bounds."""
+"""Estimated chances of acceptance: learning, priors and bounds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TRUE = (-0.4, 1.2, -0.8)
 
 
 def sample(count: int, seed: int, weights: tuple[float, ...] = TRUE) -> tuple[Features, Features]:
-    """Features with a leading 1, and the true estimator of each row."""
+    """Features with a leading 1, and the true chance of each row."""
     rng = np.random.default_rng(seed)
     features = np.column_stack([np.ones(count), rng.normal(size=(count, len(weights) - 1))])
     return features, 1.0 / (1.0 + np.exp(-features @ np.array(weights)))
 
 
-def teach(estimator: AcceptanceEstimator, features: Features, chances: Features, seed: int) -> None:
+def train(estimator: AcceptanceEstimator, features: Features, chances: Features, seed: int) -> None:
     drawn = np.random.default_rng(seed).random(len(chances)) < chances
     for row, accepted in zip(features.tolist(), drawn.tolist(), strict=True):
         estimator.learn(row, accepted)
@@ -45,10 +45,10 @@ def calibration_error(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_known_function_is_learned(seed: int) -> None:
-    """The bias of one conversation wanders with its luck, so held-back data begin a new one."""
+    """The bias of a conversation depends on chance, so held-back data begin a new one."""
     estimator = AcceptanceEstimator((0.0, 0.0, 0.0))
     features, truth = sample(3000, seed)
-    teach(estimator, features, truth, seed + 100)
+    train(estimator, features, truth, seed + 100)
     estimator.begin()
     held_back, truth = sample(20_000, seed + 200)
     assert calibration_error(estimator, held_back, seed + 300, truth) <= 0.03
@@ -56,14 +56,14 @@ def test_known_function_is_learned(seed: int) -> None:
     assert np.abs(predicted - truth).mean() < 0.03
 
 
-def test_prior_is_what_it_says_at_first() -> None:
+def test_new_estimator_predicts_its_prior() -> None:
     estimator = AcceptanceEstimator((0.3, 1.0))
     assert estimator.predict((1.0, 0.5)) == pytest.approx(1.0 / (1.0 + math.exp(-0.8)))
     assert estimator.seen == 0
 
 
 def test_later_evidence_still_counts() -> None:
-    """What was true for long is forgotten when it no longer is; at once within a conversation."""
+    """Old evidence is replaced by new evidence, fastest within a conversation."""
     estimator = AcceptanceEstimator((0.0,))
     rng = np.random.default_rng(0)
     for p in (0.9, 0.2):
@@ -74,10 +74,10 @@ def test_later_evidence_still_counts() -> None:
     assert estimator.predict((1.0,)) < 0.55
 
 
-def test_bias_follows_a_conversation_and_goes_with_it() -> None:
+def test_bias_follows_a_conversation_and_ends_with_it() -> None:
     estimator = AcceptanceEstimator((0.0, 1.0))
     features, truth = sample(2000, 3, (0.0, 1.0))
-    teach(estimator, features, truth, 4)
+    train(estimator, features, truth, 4)
     estimator.begin()
     before = estimator.predict((1.0, 0.0))
     for _ in range(40):
@@ -91,7 +91,7 @@ def test_bias_follows_a_conversation_and_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("weight", [-1e6, -9.0, 0.0, 9.0, 1e6])
-def test_nothing_is_certain(weight: float) -> None:
+def test_predictions_are_bounded(weight: float) -> None:
     estimator = AcceptanceEstimator((weight,))
     assert LOWEST <= estimator.predict((1.0,)) <= HIGHEST
     for accepted in (True, False):
@@ -106,8 +106,8 @@ def test_nothing_is_certain(weight: float) -> None:
     [(1.0, 5.0, 3.4, 5.0), (1.0, 0.0, -1.0, 0.0), (1.0, 1.0, 1.0, 1.0)],
     ids=["long copy", "poor", "even"],
 )
-def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, ...]) -> None:
-    """Ten sessions of nothing but copying: what was never observed stays about as it was."""
+def test_uniform_evidence_does_not_change_other_predictions(features: tuple[float, ...]) -> None:
+    """After ten sessions of copying, predictions for other features change little."""
     estimator = AcceptanceEstimator(PRIORS["greedy"])
     other = (1.0, 2.0, 0.5, 1.0)
     before = estimator.predict(other)
@@ -127,8 +127,8 @@ def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, .
     assert estimator.predict(features) == pytest.approx(0.9, abs=0.15)
 
 
-def test_rounding_does_not_grow_over_months() -> None:
-    """What forgetting makes of a last bit in 100,000 observations is as large as the variance."""
+def test_rounding_errors_do_not_grow() -> None:
+    """Forgetting would amplify rounding errors to the size of the variance."""
     estimator = AcceptanceEstimator(PRIORS["greedy"])
     rng = np.random.default_rng(3)
     seen = np.column_stack([np.ones(3), rng.uniform(0.0, 4.0, (3, 3))])

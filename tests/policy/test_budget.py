@@ -1,8 +1,9 @@
-"""What drafting may risk: the fund, and that nothing is drafted beyond it."""
+"""The budget: the fund, and drafts within it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,16 @@ from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
 from localspec.policy.source_profile import Gain
-from tests.policy.adversaries import WORDS, natural
+from tests.policy.adversaries import WORDS, predicted
 from tests.policy.measuring import MODEL, UNIT, Clock, ListedSource, TimedCache, expects, profile_of
-from tests.support.toys import AS_IS, GREEDY, Follows, ToyCache, examples, session_of
+from tests.support.toys import AS_IS, GREEDY, SuccessorModel, ToyCache, examples, session_of
 
 PLAIN = 0.02
 MOST = 0.5
 
 
-def settled(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
-    """After steps of so many tokens that lost so many seconds."""
+def settle_steps(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
+    """Settle steps of (tokens, lost seconds)."""
     statement = AccountStatement()
     for tokens, lost in steps:
         budget.settle(PLAIN, tokens, lost, tokens * PLAIN + lost, statement, drafted=True)
@@ -37,18 +38,18 @@ def settled(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
     return statement
 
 
-def test_fund_is_capped_by_what_passes_take_now() -> None:
+def test_fund_is_capped_by_current_pass_times() -> None:
     budget = Budget()
-    settled(budget, (10, -9.0))
-    assert budget.fund == MOST, "what was earned yesterday is no licence"
+    settle_steps(budget, (10, -9.0))
+    assert budget.fund == MOST, "earlier gains do not raise the cap"
     slow = Budget()
     assert slow.open(1.0) == Budget.PASSES
     assert slow.open(PLAIN) == MOST, "the machine is faster again"
 
 
-def test_gains_that_no_plain_pass_confirmed_are_there_next_time() -> None:
+def test_unconfirmed_gains_are_stored() -> None:
     profile, again = PairProfile(), PairProfile()
-    settled(profile.budget, (1, 0.2))
+    settle_steps(profile.budget, (1, 0.2))
     profile.budget.settle(PLAIN, 3, -0.05, 0.01, AccountStatement(), drafted=True)
     kept, fund = profile.as_dict(), profile.budget.fund
     assert fund is not None
@@ -59,7 +60,7 @@ def test_gains_that_no_plain_pass_confirmed_are_there_next_time() -> None:
 
 def test_loss_is_charged_and_gain_credited() -> None:
     budget = Budget()
-    statement = settled(budget, (1, 0.2), (3, -0.05), (1, 0.1))
+    statement = settle_steps(budget, (1, 0.2), (3, -0.05), (1, 0.1))
     brought = 5 * 0.01 * PLAIN
     assert budget.fund == pytest.approx(MOST - 0.25 + brought)
     assert statement.fund == budget.fund
@@ -68,8 +69,8 @@ def test_loss_is_charged_and_gain_credited() -> None:
     assert budget.seconds == pytest.approx(5 * PLAIN + 0.25)
 
 
-def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
-    """Who stakes all on one draft is soon out, with drafts that pay as well."""
+def test_stake_is_half_of_the_fund_or_a_few_passes() -> None:
+    """Staking all on one draft would empty the fund even with drafts that pay."""
     budget = Budget()
     assert budget.stake(PLAIN) == pytest.approx(MOST / 2)
     budget.fund = 4 * PLAIN
@@ -80,7 +81,7 @@ def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
     assert budget.stake(PLAIN) <= 0.0
 
 
-def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
+def test_plain_pass_is_due_where_most_of_the_fund_is_unconfirmed() -> None:
     budget, statement = Budget(), AccountStatement()
     budget.fund = 2 * PLAIN
     budget.settle(PLAIN, 2, -PLAIN, PLAIN, statement, drafted=True)
@@ -92,19 +93,19 @@ def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
     assert budget.open(PLAIN) > 5 * PLAIN
 
 
-def test_sleep_of_the_machine_does_not_end_drafting_for_as_long() -> None:
+def test_debt_is_limited_after_a_suspend() -> None:
     budget = Budget()
-    settled(budget, (1, 3600.0))
+    settle_steps(budget, (1, 3600.0))
     assert budget.fund == -Budget.DEBT * MOST
-    assert budget.saved == -3600.0, "it is told all the same"
+    assert budget.saved == -3600.0, "the statistics include it"
     steps = 0
     while budget.open(PLAIN) < 0.0:
-        settled(budget, (1, 0.0))
+        settle_steps(budget, (1, 0.0))
         steps += 1
     assert steps * PLAIN < 60.0
 
 
-# The gates: nothing is drafted whose worst case is not covered.
+# Gates: no draft whose worst case is not covered.
 
 shapes = st.lists(st.floats(0.2, 3.0), min_size=16, max_size=16).map(
     lambda more: [1.0, *np.cumsum(more[:-1]).round(3) + 1.0]
@@ -114,8 +115,8 @@ funds = st.floats(0.0, 30.0) | st.floats(0.0, 1.0) | st.just(0.0)  # in plain pa
 chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
 
 
-class Watched(DraftModel):
-    """Keeps the latest draft that it took part in."""
+class WatchedDraft(DraftModel):
+    """Stores the latest draft."""
 
     builder: DraftBuilder | None = None
 
@@ -124,10 +125,7 @@ class Watched(DraftModel):
         return super().start(draft)
 
 
-def hopeful(profile: PairProfile, source: DraftModel) -> DraftModel:
-    """A source whose asking brought much."""
-    profile.source(source).gain = Gain(5.0, 12.0)
-    return source
+TRUSTED = partial(Gain, 5.0, 12.0)  # of a source whose drafts saved much
 
 
 @given(shapes, funds, chances, st.booleans(), st.floats(0.02, 1.2))
@@ -139,15 +137,15 @@ def test_no_draft_risks_more_than_the_fund_has(
     greedy: bool,
     price: float,
 ) -> None:
-    """Trees and chains, chosen and drawn, looked up and asked for. Whatever was drawn is verified,
-    and was covered with that: dropping it for what it is would bias the text."""
+    """Trees and chains, chosen and drawn, of lookups and the draft model. Drawn tokens are always
+    verified, and their cost is covered: dropping them would bias the text."""
     profile, clock = profile_of(shape, [price * (1.0 + 0.3 * n) for n in range(16)]), Clock()
     profile.budget.fund = fund * UNIT
     costs, target = profile.source(MODEL).costs, profile.target
-    says = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
-    cache = TimedCache(says, clock, lambda n: costs.seconds(n, 10))
-    source = Watched(cache, WORDS)
-    hopeful(profile, source)
+    model = SuccessorModel({token: (predicted(token), 0.9) for token in range(WORDS)}, WORDS)
+    cache = TimedCache(model, clock, lambda n: costs.seconds(n, 10))
+    source = WatchedDraft(cache, WORDS)
+    profile.source(source).gain = TRUSTED()
     lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])
     policy = Policy(
         profile, [lookup], [source], Limits(400, 15, 8), branches=greedy, drawn=not greedy
@@ -174,31 +172,26 @@ def test_no_draft_risks_more_than_the_fund_has(
         policy.committed(session.context, {})
 
 
-def asking(profile: PairProfile, *, greedy: bool = True) -> Policy:
-    """One whose draft model, that has read nothing yet, is trusted."""
-    cache = ToyCache(Follows({}, WORDS), capacity=400)
-    source = hopeful(profile, DraftModel(cache, WORDS))
-    return Policy(profile, [], [source], Limits(400, 15, 8), branches=greedy, drawn=not greedy)
-
-
-def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_holds() -> None:
-    """What it takes is known, so it is no bet; here 20 tokens at 0.3 of a plain pass each."""
+def test_reading_missed_text_may_take_the_whole_fund() -> None:
+    """Its cost is known, so it is not limited to the stake: 20 tokens at 0.3 plain passes each."""
     profile = profile_of([1.0 + 0.1 * n for n in range(16)], [0.3 * n for n in range(1, 33)])
     session = session_of([1] * 20, size=WORDS, count=200)
-    policy = asking(profile)
+    source = DraftModel(ToyCache(SuccessorModel({}, WORDS), capacity=400), WORDS)
+    profile.source(source).gain = TRUSTED()
+    policy = Policy(profile, [], [source], Limits(400, 15, 8), branches=True, drawn=False)
     profile.budget.fund = 8 * UNIT
     assert policy.plan(session).drafter == AUTO
     profile.budget.fund = 6 * UNIT
     assert policy.plan(session).reason == UNCOVERED
 
 
-def test_debt_is_forgiven_gains_are_not() -> None:
+def test_cancel_debt_keeps_gains() -> None:
     budget = Budget()
     budget.open(PLAIN)
-    settled(budget, (1, 0.3), (1, 0.3))
+    settle_steps(budget, (1, 0.3), (1, 0.3))
     budget.cancel_debt()
     assert budget.fund == 0.0
-    settled(budget, (100, -0.2))
+    settle_steps(budget, (100, -0.2))
     kept = budget.fund
     budget.cancel_debt()
     assert budget.fund == kept > 0.0

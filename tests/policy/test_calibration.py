@@ -1,4 +1,4 @@
-"""Measuring what passes cost, on the embedded draft model."""
+"""Calibration of pass costs, on the embedded draft model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from localspec.policy import calibration
 from localspec.policy.calibration import FAR_LENGTH, calibrate
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
-from tests.support.toys import Follows, ToyCache
+from tests.support.asking import PLAIN, asked
+from tests.support.toys import SuccessorModel, ToyCache
 
-AMPLE = 60.0  # seconds: whatever there is to measure is measured
+AMPLE = 60.0  # seconds, enough to measure everything
 NONE = 0.0
 
 
@@ -39,7 +40,7 @@ def context(model: Model) -> Iterator[Context]:
     made.close()
 
 
-def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
+def test_every_size_is_measured_with_enough_time(context: Context) -> None:
     curve = CostCurve()
     context.extend([1, 2, 3])
     calibrate(context, curve, AMPLE)
@@ -49,7 +50,7 @@ def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
     assert curve.seconds(32, 0) > curve.seconds(1, 0)
 
 
-def test_without_time_the_most_telling_sizes_are_measured(context: Context) -> None:
+def test_without_time_two_sizes_are_measured(context: Context) -> None:
     curve = CostCurve()
     calibrate(context, curve, NONE)
     table = curve.sizes
@@ -68,10 +69,8 @@ def test_longer_context_is_measured_too(model: Model) -> None:
 
 
 @pytest.mark.parametrize("capacity", [8, 16, 17, 24, 40])
-def test_short_context_bounds_the_sizes(
-    model: Model, capacity: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No pass is longer than the cache; one over a single token always fits."""
+def test_short_contexts(model: Model, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pass is longer than the cache; a plain pass always fits."""
     context, curve = opened(model, capacity), CostCurve()
     lengths = []
     extend = context.extend
@@ -89,9 +88,7 @@ def test_short_context_bounds_the_sizes(
 
 
 @pytest.mark.parametrize("passes", [0, 1, 2, 7])
-def test_cancelled_calibration_teaches_nothing(
-    model: Model, passes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_calibration(model: Model, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     context, curve = opened(model, 256), CostCurve()
     with monkeypatch.context() as patch:
         inside.cancel_before(patch, passes)
@@ -115,18 +112,17 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
         context.close()
 
 
-class Striding(ToyCache):
-    """A cache whose passes are dearer until some of their size have followed each other.
+class GraphBuildingCache(ToyCache):
+    """A cache whose first passes of a size, and first ones in a row, are slower.
 
-    Such are llama.cpp's, which builds a graph anew where the size changes, and those of its CUDA
-    backend, which records a graph in the second pass like the one before and then replays it, and
-    loads the kernels for a size before the first pass.
+    llama.cpp builds a new graph when the size changes. Its CUDA backend loads the kernels of a size
+    before its first pass, records a graph in the second pass in a row, and then replays it.
     """
 
     UNIT = 0.001
 
     def __init__(self) -> None:
-        super().__init__(Follows({}, 4), capacity=1024)
+        super().__init__(SuccessorModel({}, 4), capacity=1024)
         self.size = self.row = 0
         self.sizes: set[int] = set()
 
@@ -134,29 +130,29 @@ class Striding(ToyCache):
         before, rows = self.native_seconds, super().extend(tokens, outputs)
         self.row = self.row + 1 if len(tokens) == self.size else 1
         self.size = len(tokens)
-        dearer = {1: 0.5, 2: 0.8}.get(self.row, 0.0) + 5.0 * (self.size not in self.sizes)
+        extra = {1: 0.5, 2: 0.8}.get(self.row, 0.0) + 5.0 * (self.size not in self.sizes)
         self.sizes.add(self.size)
-        self.native_seconds = before + self.UNIT * (1.0 + 0.1 * len(tokens) + dearer)
+        self.native_seconds = before + self.UNIT * (1.0 + 0.1 * len(tokens) + extra)
         return rows
 
 
-def test_passes_are_measured_as_answers_make_them() -> None:
-    """A plain pass follows another one and a verifying pass does not; and where passes are brief,
-    the first of a size does not count."""
-    curve = CostCurve()
-    assert calibrate(Striding(), curve, AMPLE)
-    assert curve.seconds(1, 0) == pytest.approx(1.1 * Striding.UNIT, rel=0.02)
+def test_passes_are_measured_in_the_order_of_answers() -> None:
+    """A plain pass follows another one, a verifying pass does not. Of short passes, the first of a
+    size does not count."""
+    curve, unit = CostCurve(), GraphBuildingCache.UNIT
+    assert calibrate(GraphBuildingCache(), curve, AMPLE)
+    assert curve.seconds(1, 0) == pytest.approx(1.1 * unit, rel=0.02)
     for n in SIZES[1:]:
-        assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * Striding.UNIT, rel=0.02), n
+        assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * unit, rel=0.02), n
 
 
-class Disturbed(ToyCache):
-    """A cache some of whose passes take three times as long, by their number."""
+class DisturbedCache(ToyCache):
+    """A cache some of whose passes take three times as long."""
 
     SECONDS = 0.05
 
     def __init__(self, slow: range) -> None:
-        super().__init__(Follows({}, 4), capacity=FAR_LENGTH)
+        super().__init__(SuccessorModel({}, 4), capacity=FAR_LENGTH)
         self.slow, self.passes = slow, 0
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
@@ -167,22 +163,22 @@ class Disturbed(ToyCache):
 
 
 @pytest.mark.parametrize("slow", [range(2, 24), range(33, 99)], ids=["at first", "at last"])
-def test_a_busy_moment_is_noticed_and_plain_passes_are_known_all_the_same(slow: range) -> None:
-    passes, curve = Disturbed(slow), CostCurve()
+def test_busy_moment_is_detected(slow: range) -> None:
+    passes, curve = DisturbedCache(slow), CostCurve()
     assert not calibrate(passes, curve, AMPLE)
     assert slow.start < passes.passes
-    assert curve.seconds(1, 0) == pytest.approx(Disturbed.SECONDS)
-    assert calibrate(Disturbed(range(0)), curve, AMPLE)
+    assert curve.seconds(1, 0) == pytest.approx(DisturbedCache.SECONDS)
+    assert calibrate(DisturbedCache(range(0)), curve, AMPLE)
 
 
-# A stored curve is compared with the machine before it is believed.
+# Stored curves are compared with the machine before use.
 
 OPTIONS = ModelOptions(context=256, threads=1)
 
 
 @pytest.mark.nightly
-def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Whatever else this machine does: else it would be measured again.
+def test_engine_replaces_a_wrong_stored_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Independent of the machine's load, which would cause another calibration.
     monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
     greedy = SamplingParams(temperature=0)
     with localspec.load(options=OPTIONS) as engine:
@@ -192,7 +188,7 @@ def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyP
         assert poisoned > 20
     with localspec.load(options=OPTIONS) as engine:
         answer = engine.generate("Once", max_tokens=2, sampling=greedy)
-        assert answer.stats.calibration_seconds == 0.0, "too little was decoded since for a look"
+        assert answer.stats.calibration_seconds == 0.0, "too little was decoded for a comparison"
         engine.profile.budget.seconds += 1000.0
     with localspec.load(options=OPTIONS) as engine:
         poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
@@ -204,7 +200,7 @@ def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.nightly
-def test_a_look_costs_nothing_of_the_prompt() -> None:
+def test_comparing_a_curve_keeps_the_prompt() -> None:
     """In the middle of a conversation its text would have to be read again."""
     greedy, text = SamplingParams(temperature=0), "Once upon a time there was a fox. " * 8
     with localspec.load(options=OPTIONS) as engine:
@@ -215,10 +211,5 @@ def test_a_look_costs_nothing_of_the_prompt() -> None:
         answer = engine.generate(f"{text} The fox", max_tokens=8, sampling=greedy)
         assert answer.stats.calibration_seconds > 0.0
         assert answer.stats.cached_tokens > 60
-        plain = engine.generate(
-            f"{text} The fox",
-            max_tokens=8,
-            sampling=greedy,
-            drafting=localspec.Drafting(drafter="none"),
-        )
+        plain = asked(engine, f"{text} The fox", PLAIN, 8).completion()
         assert answer.text == plain.text

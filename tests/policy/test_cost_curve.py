@@ -1,4 +1,4 @@
-"""Cost curves: what is measured, what is filled in between, and what live passes teach."""
+"""Cost curves: calibration, interpolation, and learning from live passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 
 TILES = {1: 1.0, 2: 1.8, 3: 2.6, 4: 1.7, 5: 2.5, 6: 3.3, 7: 4.1, 8: 3.1}
-"""Made-up milliseconds of a machine whose kernels work in tiles of four."""
+"""Milliseconds of a machine whose kernels work in tiles of four."""
 
 
 def curve_of(measured: Mapping[int, float], context: int = 0) -> CostCurve:
@@ -26,13 +26,13 @@ FAR = 520
 
 
 def linear(near: Mapping[int, float], fixed: float, each: float, context: int) -> dict[int, float]:
-    """What passes take behind so many cached tokens, where each of those adds fixed + each · n."""
+    """Costs of passes after `context` cached tokens, each of which adds fixed + each · n."""
     return {n: seconds + (fixed + each * n) * context for n, seconds in near.items()}
 
 
 @pytest.mark.parametrize(("fixed", "each"), [(1e-3, 2e-4), (0.0, 5e-4), (2e-3, 0.0)])
-def test_two_lengths_tell_what_any_other_costs(fixed: float, each: float) -> None:
-    """Sizes that were measured at the beginning only as well."""
+def test_two_context_lengths_determine_all_costs(fixed: float, each: float) -> None:
+    """Also of sizes that were measured at the short length only."""
     curve = curve_of(linear(TILES, fixed, each, 9), 9)
     curve.learn(linear({n: TILES[n] for n in (1, 4, 8)}, fixed, each, FAR), FAR)
     for context in (0, 100, FAR, 6000):
@@ -40,8 +40,8 @@ def test_two_lengths_tell_what_any_other_costs(fixed: float, each: float) -> Non
             assert curve.seconds(n, context) == pytest.approx(seconds, rel=0.02)
 
 
-def test_what_falls_with_the_length_is_noise() -> None:
-    """It must not make long contexts free."""
+def test_costs_that_fall_with_the_length_are_noise() -> None:
+    """Noise must not make long contexts free."""
     curve = curve_of({1: 1.0, 4: 2.0})
     curve.learn({1: 0.7, 4: 1.8}, FAR)
     assert curve.seconds(1, 20 * FAR) == pytest.approx(1.0)
@@ -49,7 +49,7 @@ def test_what_falls_with_the_length_is_noise() -> None:
 
 
 class Machine:
-    """Takes its time by a true curve, times how slow it is just now, with noise."""
+    """True costs, times a current slowness, with noise."""
 
     def __init__(self, true: Mapping[int, float], seed: int, *, noise: float = 0.04) -> None:
         self.true = dict(true)
@@ -68,13 +68,13 @@ class Machine:
 
 
 def ratio(curve: CostCurve, n: int) -> float:
-    """What decisions rest on: the cost of n tokens in passes over one."""
+    """The cost of a pass over n tokens in plain passes, on which decisions depend."""
     return curve.seconds(n, 100) / curve.seconds(1, 100)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_live_passes_put_a_poor_calibration_right(seed: int) -> None:
-    """Off by up to 30 % at each size: right within 5 % after 100 passes of each."""
+def test_live_passes_correct_a_poor_calibration(seed: int) -> None:
+    """Errors of up to 30 % at each size fall below 5 % after 100 passes of each."""
     machine = Machine(TILES, seed)
     rng = np.random.default_rng(seed + 50)
     curve = curve_of({n: t * float(rng.uniform(0.7, 1.3)) for n, t in TILES.items()})
@@ -84,8 +84,8 @@ def test_live_passes_put_a_poor_calibration_right(seed: int) -> None:
 
 
 @pytest.mark.parametrize("slowness", [3.0, 0.4])
-def test_another_process_for_a_second_changes_no_decision(slowness: float) -> None:
-    """60 steps at a third of the speed: the pace takes it, the ratios stay, the pace recovers."""
+def test_short_load_changes_no_ratio(slowness: float) -> None:
+    """60 steps at another speed change the pace, which recovers, but no ratios."""
     machine, curve = Machine(TILES, 9), curve_of(TILES)
     machine.run(curve, 400)
     before = {n: curve.seconds(n, 100) for n in TILES}
@@ -102,7 +102,7 @@ def test_another_process_for_a_second_changes_no_decision(slowness: float) -> No
         assert curve.seconds(n, 100) == pytest.approx(before[n], rel=0.15)
 
 
-def test_lasting_change_of_one_size_gets_through() -> None:
+def test_lasting_change_of_one_size_is_learned() -> None:
     machine, curve = Machine(TILES, 5), curve_of(TILES)
     machine.run(curve, 400)
     machine.true[4] = 2.6
@@ -112,14 +112,14 @@ def test_lasting_change_of_one_size_gets_through() -> None:
         assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.08)
 
 
-def test_size_that_was_never_calibrated_is_learned() -> None:
+def test_uncalibrated_size_is_learned() -> None:
     curve = curve_of({1: 1.0, 8: 8.0})
     machine = Machine({1: 1.0, 4: 1.7, 8: 8.0}, 3)
     machine.run(curve, 400, (1, 4, 8))
     assert ratio(curve, 4) == pytest.approx(1.7, rel=0.1)
 
 
-def test_first_pass_of_all_is_taken_as_it_is() -> None:
+def test_first_pass_sets_the_curve() -> None:
     curve = CostCurve()
     curve.observe(1, 0, 2.0)
     assert curve.seconds(1, 0) == 2.0
@@ -129,8 +129,8 @@ def test_first_pass_of_all_is_taken_as_it_is() -> None:
     assert curve.pace == 1.0
 
 
-def test_live_passes_deep_in_a_text_tell_what_the_cache_costs() -> None:
-    """Calibration saw nothing of what each token adds: other sizes learn of it as well."""
+def test_live_passes_in_long_texts_correct_the_cost_of_the_cache() -> None:
+    """Calibration missed the cost per token of a pass; uncalibrated sizes are corrected too."""
     curve = curve_of(TILES)
     curve.learn(linear({1: 1.0, 4: 1.7, 8: 3.1}, 3e-4, 0.0, FAR), FAR)
     true = linear(TILES, 2e-4, 1e-4, 6000)
@@ -148,7 +148,7 @@ def test_live_passes_deep_in_a_text_tell_what_the_cache_costs() -> None:
 
 
 def test_plain_passes_confirm_the_pace() -> None:
-    """What costs of larger passes do to it is not believed until a plain one says the same."""
+    """Larger passes change the pace only until plain passes disagree."""
     curve = curve_of(TILES)
     assert not curve.doubtful(0)
     curve.observe(1, 0, TILES[1])
@@ -167,7 +167,7 @@ def test_plain_passes_confirm_the_pace() -> None:
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
 
 
-def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
+def test_stored_curve_has_no_current_pace() -> None:
     curve = CostCurve(curve_of(TILES).sizes)
     assert curve.doubtful(0)
     curve.observe(4, 0, 3 * TILES[4])
@@ -179,15 +179,15 @@ def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
 
 
 def verifying(curve: CostCurve) -> list[float]:
-    """T(n) as decisions see it, up to 8; localspec's own work is nothing beside it."""
+    """T(n) for decisions, up to 8, without localspec's own work."""
     profile = PairProfile()
     profile.target, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
     return profile.verifying(0, 7)
 
 
-def test_what_verifying_gains_is_measured_by_what_plain_passes_say() -> None:
-    """The table says too much of them, behind a text of this length, and most passes are over
-    several tokens: the pace settles between the two."""
+def test_gains_are_relative_to_measured_plain_passes() -> None:
+    """The table overestimates plain passes, and most passes are over several tokens, so the pace is
+    between the two."""
     curve, plain = curve_of(TILES), 0.85 * TILES[1]
     for _ in range(8):
         curve.observe(1, 0, plain)
@@ -197,9 +197,9 @@ def test_what_verifying_gains_is_measured_by_what_plain_passes_say() -> None:
     assert seconds[1] / seconds[4] == pytest.approx(plain / TILES[4], rel=0.03)
 
 
-def test_a_text_of_another_length_asks_for_a_plain_pass() -> None:
+def test_another_text_length_requires_a_plain_pass() -> None:
     curve = curve_of(TILES)
-    assert not curve.doubtful(10_000), "what was measured a moment ago is as good as a plain pass"
+    assert not curve.doubtful(10_000), "a fresh calibration replaces a plain pass"
     curve.observe(1, 1000, TILES[1])
     for context, far in ((1000, False), (1511, False), (1512, True), (488, True)):
         assert curve.doubtful(context) is far
@@ -208,7 +208,7 @@ def test_a_text_of_another_length_asks_for_a_plain_pass() -> None:
     assert curve.doubtful(1000), "and back"
 
 
-def test_many_drafts_in_a_row_ask_for_a_plain_pass() -> None:
+def test_many_consecutive_drafts_require_a_plain_pass() -> None:
     curve = curve_of(TILES)
     curve.observe(1, 0, TILES[1])
     for _ in range(curve.OVERDUE):
@@ -219,21 +219,25 @@ def test_many_drafts_in_a_row_ask_for_a_plain_pass() -> None:
     assert not curve.doubtful(0)
 
 
-def live(
-    curve: CostCurve, true: Callable[[int, int], float], passes: int, longest: int, waits: float = 0
+def observe_passes(
+    curve: CostCurve,
+    true: Callable[[int, int], float],
+    passes: int,
+    longest: int,
+    delayed: float = 0,
 ) -> None:
-    """Passes of usual sizes in texts of up to `longest` tokens, of which some wait for others."""
+    """Passes of usual sizes in texts of up to `longest` tokens, some of them delayed."""
     random = Random(1)
     for _ in range(passes):
         n = random.choices([1, 2, 3, 4, 8, 16], [20, 3, 3, 6, 2, 1])[0]
         context = random.randrange(20, longest)
-        late = random.uniform(2, 20) if waits and random.random() < waits else 1.0
+        late = random.uniform(2, 20) if delayed and random.random() < delayed else 1.0
         curve.observe(n, context, true(n, context) * late * math.exp(random.gauss(0, 0.05)))
 
 
 @pytest.mark.parametrize("longest", [250, 900])
-def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
-    """As many passes as a small model makes in some minutes, one in thirty waits for others."""
+def test_delayed_passes_do_not_change_table_or_pace(longest: int) -> None:
+    """30,000 passes, a few minutes of a small model, of which one in thirty is delayed."""
     near = {1: 1.0, 2: 1.5, 3: 1.8, 4: 2.0, 8: 3.0, 16: 5.0}
 
     def true(n: int, context: int) -> float:
@@ -242,7 +246,7 @@ def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
     curve = CostCurve()
     for context in (0, 520):
         curve.learn({n: true(n, context) for n in near}, context)
-    live(curve, true, 30_000, longest, waits=0.03)
+    observe_passes(curve, true, 30_000, longest, delayed=0.03)
     assert abs(math.log(curve.pace)) < 0.4
     for n in near:
         for context in (20, 200):
@@ -250,21 +254,20 @@ def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
             assert 0.9 < seconds / true(n, context) < 1.3  # a pass takes 1.3 times that on average
 
 
-def test_a_lasting_pace_becomes_the_tables() -> None:
+def test_lasting_pace_is_moved_into_the_table() -> None:
     curve = curve_of(TILES)
     for _ in range(2_000):
         for n in TILES:
             curve.observe(n, 0, 2.0 * TILES[n])
     assert curve.pace == pytest.approx(1.0, abs=0.02)
-    assert [curve.seconds(n, 0) for n in TILES] == pytest.approx(
-        [2.0 * t for t in TILES.values()], 0.02
-    )
+    doubled = [2.0 * t for t in TILES.values()]
+    assert [curve.seconds(n, 0) for n in TILES] == pytest.approx(doubled, 0.02)
 
 
 @pytest.mark.parametrize("longest", [100, 400])
-def test_a_cache_that_was_measured_in_a_busy_moment_is_put_right(longest: int) -> None:
-    """Passes behind 520 tokens took 200 times as long as they do. Once that was taken off the
-    passes themselves, which came to take less than nothing."""
+def test_calibration_of_a_busy_moment_is_corrected(longest: int) -> None:
+    """Passes after 520 tokens were measured 200 times too slow. The correction once made the costs
+    of passes negative."""
     near = {1: 0.085, 2: 0.11, 3: 0.13, 4: 0.15, 8: 0.25, 16: 0.4}
 
     def true(n: int, context: int) -> float:
@@ -273,7 +276,7 @@ def test_a_cache_that_was_measured_in_a_busy_moment_is_put_right(longest: int) -
     curve = CostCurve()
     curve.learn(near, 0)
     curve.learn({n: near[n] + 2e-3 * n * 520 for n in (1, 4, 8, 16)}, 520)
-    live(curve, true, 1000, longest)
+    observe_passes(curve, true, 1000, longest)
     for n in near:
         seconds = curve.pace * curve.seconds(n, longest // 2)
         assert 0.7 < seconds / true(n, longest // 2) < 1.5

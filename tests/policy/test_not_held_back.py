@@ -1,5 +1,5 @@
-"""The account holds back what loses, not what pays: drafts that are right, or partly right on a
-machine whose passes are noisy, are as fast as if nothing were ever held back."""
+"""The budget limits drafts that lose, not drafts that pay: right or partly right drafts on noisy
+machines are as fast as without a budget."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.policy.measuring import OWN, SHAPES, TILES
 WAYS = [(False, True), (True, True), (True, False)]
 Q4_0 = (1, 1.7, 2.4, 1.9, 2.7, 3.0, 3.3, 3.7, 4.0, 4.3, 4.6, 4.9, 5.0, 5.1, 5.15, 5.2)
 """T(n) ÷ T(1) of a 1.5 B model in Q4_0 on two cores."""
-LATER = 200  # tokens after which what was lucky or unlucky at the beginning is to be made up for
+LATER = 200  # tokens after which luck at the beginning no longer counts
 
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Everything may be risked, and no plain pass has to confirm anything."""
+    """Without a limit of the budget, and without confirming plain passes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Budget, "open", lambda self, plain: math.inf)
         patch.setattr(Budget, "exposed", lambda self, plain: False)
@@ -36,8 +36,7 @@ def unlimited() -> Iterator[None]:
 @pytest.mark.parametrize(("model", "greedy"), WAYS)
 def test_drafts_that_are_right(shape: str, model: bool, greedy: bool) -> None:
     def run() -> tuple[float, int, int]:
-        """How many times as fast as plain decoding the drafted steps are, how many these are, and
-        how many there are without."""
+        """The speed-up of drafted steps, their number, and the number of other steps."""
         machine, text = Machine(SHAPES[shape]), Text(lambda at: 99)
         found = answers(machine, text, lengths=(300, 300), model=model, greedy=greedy)[1]
         drafted = [bool(step.tree.tokens) for step in found.steps]
@@ -49,15 +48,14 @@ def test_drafts_that_are_right(shape: str, model: bool, greedy: bool) -> None:
         free, _, undrafted = run()
     assert free > 1.15
     assert held >= 0.97 * free
-    # Plain passes that say what plain passes take: some at first, and then one for ten drafts.
+    # Confirming plain passes: some at first, and then one for ten drafts.
     assert confirming - undrafted <= 4 + drafted / 10
 
 
 def partly_right(right: float) -> Text:
     """Each token of a draft is right with this probability."""
     return Text(
-        lambda at: int(at.random.geometric(1.0 - right)) - 1,
-        lambda at: at.random.random() < right,
+        lambda at: int(at.random.geometric(1.0 - right)) - 1, lambda at: at.random.random() < right
     )
 
 
@@ -83,13 +81,10 @@ def speed_of(
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("shape", [TILES, Q4_0], ids=["tiles", "Q4_0"])
 def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], greedy: bool) -> None:
-    """A plain pass of 0.12 s, a draft pass of 0.1 and of 0.25 times that; at most eight plain
-    passes may be risked.
+    """Plain passes of 0.12 s, draft passes of 0.1 or 0.25 times that, a fund of eight plain passes.
 
-    What plain passes take was once underestimated where they were noisy, so that drafts seemed to
-    lose; the fund was staked on single drafts until it was empty. Then the draft model fell behind
-    the text, and catching up cost more from step to step than the account brings: it was not asked
-    any more.
+    Noisy plain passes were once underestimated, so that drafts seemed to lose and the fund emptied.
+    The draft model then fell behind the text, and reading it cost more than the fund regained.
     """
     for right, price, sigma in [(0.8, 0.1, 0.25), (0.8, 0.25, 0.1), (0.9, 0.25, 0.25)]:
         found = []
@@ -102,9 +97,8 @@ def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], gree
         assert statistics.mean(found) >= 0.93, (right, price, sigma, found)
 
 
-class MeasuredInAnotherMoment(Machine):
-    """One that was so many times as slow when passes of the target were measured, and not when
-    those of the draft model were."""
+class MachineOfChangedPace(Machine):
+    """A machine that was slower by a factor while the target was calibrated."""
 
     then = 1.0
 
@@ -114,9 +108,8 @@ class MeasuredInAnotherMoment(Machine):
 
 @pytest.mark.parametrize("then", [0.5, 1.8])
 def test_target_and_draft_model_measured_at_different_moments(then: float) -> None:
-    """The time of a step is predicted all the same. Draft passes once looked cheaper or dearer
-    than they are beside those of the target, for a whole session."""
-    machine = MeasuredInAnotherMoment(Q4_0, one=0.12, price=0.25)
+    """Predicted times of steps are right; relative costs of draft passes once were not."""
+    machine = MachineOfChangedPace(Q4_0, one=0.12, price=0.25)
     machine.then = then
     _, run = answers(machine, partly_right(0.8), lengths=(600,))
     late = [n for n, step in enumerate(run.steps) if n > 20 and step.draft_seconds]
@@ -127,8 +120,7 @@ def test_target_and_draft_model_measured_at_different_moments(then: float) -> No
 
 @pytest.mark.parametrize("one", [0.02, 0.06])
 def test_busy_spells_do_not_end_drafting(one: float) -> None:
-    """What a step took while the machine was busy was once counted at the idle baseline, and what
-    it gained then as a loss once that was over: drafts ended for hundreds of tokens."""
+    """Steps of busy spells were once compared with the idle baseline, which ended drafting."""
 
     def mean() -> float:
         found = []
@@ -148,10 +140,8 @@ def test_busy_spells_do_not_end_drafting(one: float) -> None:
 @pytest.mark.parametrize(
     ("first", "factor", "right", "length"), [(150, 30.0, 0.9, 1500), (8, 5.0, 0.7, 150)]
 )
-def test_pass_that_was_interrupted_does_not_end_drafting(
-    first: int, factor: float, right: float, length: int
-) -> None:
-    """As when another program has both cores for a moment, early in an answer or late."""
+def test_interrupted_pass_is_harmless(first: int, factor: float, right: float, length: int) -> None:
+    """As if another program used both cores for a moment, early or late in an answer."""
 
     def drafted(factor: float) -> float:
         """The share of the steps."""
@@ -164,8 +154,8 @@ def test_pass_that_was_interrupted_does_not_end_drafting(
 
 
 @pytest.mark.parametrize("greedy", [True, False])
-def test_a_machine_whose_pace_changes_goes_on_asking_the_draft_model(greedy: bool) -> None:
-    def sped_up(after: float) -> float:
+def test_changing_pace_does_not_end_drafting(greedy: bool) -> None:
+    def mean_speed_up(after: float) -> float:
         def run(seed: int) -> float:
             machine = Machine(
                 (1, 1.1, 1.5, 1.8, 2.4, 2.8, 3.3, 3.8),
@@ -178,14 +168,14 @@ def test_a_machine_whose_pace_changes_goes_on_asking_the_draft_model(greedy: boo
 
         return statistics.mean(map(run, range(4)))
 
-    steady = sped_up(1.0)
+    steady = mean_speed_up(1.0)
     assert steady > 1.25
     for after in (0.25, 4.0):
-        assert sped_up(after) > 0.95 * steady
+        assert mean_speed_up(after) > 0.95 * steady
 
 
-# Whole answers with the real cost curve, on a clock that only passes move. Other tests of the
-# policy replace the curve, or make steps by hand; what a prompt's pass does to either is seen here.
+# Whole answers with the real cost curve, on a clock that only passes move. Other tests replace the
+# curve or make steps by hand, so effects of the prompt's pass show only here.
 
 
 SHAPE = [1.0 + 0.5 * n for n in range(16)]
@@ -195,10 +185,8 @@ SHAPE = [1.0 + 0.5 * n for n in range(16)]
     ("model", "levels"), [(False, 0), (True, 99), (True, 0)], ids=["alone", "good", "poor"]
 )
 @pytest.mark.parametrize("length", [2, 6])
-def test_the_prompts_pass_is_not_taken_for_one_over_a_token(
-    model: bool, levels: int, length: int
-) -> None:
-    """It drags what is known of T(1) along, answer by answer; short ones feel it most."""
+def test_prompts_do_not_change_the_curve(model: bool, levels: int, length: int) -> None:
+    """It would change T(1) with each answer, most with short ones."""
     machine, text = Machine(SHAPE), Text(lambda at: levels)
     profile, _ = answers(machine, text, lengths=(length,) * 8, model=model)
     at_present = profile.target.seconds(1, PROMPT) * profile.target.pace
@@ -206,8 +194,7 @@ def test_the_prompts_pass_is_not_taken_for_one_over_a_token(
     assert profile.target.pace == pytest.approx(1.0, rel=0.02)
 
 
-def test_steps_add_up_to_the_time_that_passed() -> None:
-    """Passes, planning, learning: nothing is lost between two steps, nothing counted twice."""
+def test_seconds_of_steps_add_up_to_the_total() -> None:
     steps = answers(Machine(SHAPE), Text(lambda at: 99), lengths=(200,))[1].steps
     assert sum(step.drafted for step in steps) > 50
     own = [step.seconds - step.target_seconds - step.draft_seconds for step in steps]

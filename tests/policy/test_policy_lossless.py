@@ -1,8 +1,7 @@
-"""The policy: whatever it decides, the text is the target's own, sampled and greedy.
+"""Losslessness with the policy, sampled and greedy.
 
-As in `tests.decoding.test_lossless`, nothing here is a statistical test: the real loop and the
-policy run over toy models with a source of chance that takes every possible outcome in turn. The
-policy learns while it runs, so it is made anew each time.
+As in `tests.decoding.test_lossless`, all outcomes of the real loop and policy are enumerated over
+toy models. The policy learns while it runs, so each run has a new one.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from tests.policy.measuring import SHAPES
 from tests.support.toys import (
     GREEDY,
     START,
-    Forbids,
+    ForbiddenPairs,
     ToyCache,
     ToyModel,
-    a_case,
     never,
+    random_case,
     session_of,
-    started,
+    with_start,
 )
 
 FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
 
 PAIRS: dict[str, dict[str, Any]] = {
     **{shape: {"shape": shape} for shape in SHAPES},
-    **{f"{shape}, dear drafts": {"shape": shape, "price": 0.5} for shape in SHAPES},
+    **{f"{shape}, expensive drafts": {"shape": shape, "price": 0.5} for shape in SHAPES},
     "recurrent draft model": {"shape": "tiles", "recurrent": True},
     **{f"{n} leaves": {"shape": "flat", "most_leaves": n} for n in (1, 2, 3)},
     **{f"draft model for {n} tokens": {"shape": "flat", "draft_capacity": n} for n in (4, 9, 33)},
@@ -68,7 +67,7 @@ def test_sampled_text_is_the_targets(
     kind: str, rule: AcceptanceRule, sampled: bool, request: pytest.FixtureRequest
 ) -> None:
     for number in range(2):
-        model, draft, prompt = a_case(f"{request.node.name} {number}")
+        model, draft, prompt = random_case(f"{request.node.name} {number}")
         pair = Pair(draft, sampled=sampled, **PAIRS[kind])
         if "max_draft" in PAIRS[kind]:
             pair.capacity = len(prompt) + 4 + pair.max_draft % 2
@@ -80,8 +79,8 @@ def test_sampled_text_is_the_targets(
 @for_rules
 @for_drafts
 def test_longer_sampled_text_is_the_targets(rule: AcceptanceRule, sampled: bool) -> None:
-    """The chances of acceptance that are learned in one step decide over the next ones. What is
-    compared drafts in every way: chains of several tokens, of one source and of both."""
+    """Acceptance learned in one step influences the next ones. Chains of several tokens occur, of
+    one source and of both."""
     trees = []
     for shape, price in product(SHAPES, (0.05, 0.5)):
         pair = Pair(DRAFT, shape=shape, price=price, sampled=sampled)
@@ -100,7 +99,7 @@ def test_longer_sampled_text_is_the_targets(rule: AcceptanceRule, sampled: bool)
 @for_rules
 def test_sampled_text_is_the_targets_without_a_draft_model(rule: AcceptanceRule) -> None:
     for number in range(6):
-        model, _, prompt = a_case(f"{number}")
+        model, _, prompt = random_case(f"{number}")
         found = distribution_of(model, Pair(None, shape="flat"), rule, prompt=prompt, count=5)
         assert gap(found, texts(model, prompt, 5)) < EXACT
 
@@ -111,14 +110,14 @@ def test_sampled_text_is_the_targets_without_a_draft_model(rule: AcceptanceRule)
 @pytest.mark.parametrize(
     "options",
     [
-        {"constraint": Forbids({(0, 1)}, START)},
-        {"constraint": Forbids(FORBIDDEN, START)},
-        {"constraint": Forbids({(0, 1), (0, 2)}, START)},
+        {"constraint": ForbiddenPairs({(0, 1)}, START)},
+        {"constraint": ForbiddenPairs(FORBIDDEN, START)},
+        {"constraint": ForbiddenPairs({(0, 1), (0, 2)}, START)},
         {"ends": lambda token: token == 2},
     ],
     ids=["loose grammar", "grammar", "strict grammar", "an end"],
 )
-def test_ends_and_grammars_of_sampled_text_hold(
+def test_sampled_text_obeys_ends_and_grammars(
     rule: AcceptanceRule, sampled: bool, shape: str, price: float, options: dict[str, Any]
 ) -> None:
     pair = Pair(DRAFT, shape=shape, price=price, sampled=sampled)
@@ -137,20 +136,20 @@ MODELS = 15
 
 
 def some_models(seed: int) -> tuple[ToyModel, ToyModel]:
-    """A target, and a draft model that says about the same."""
+    """A target, and a similar draft model."""
     rng = np.random.default_rng(seed)
     table = rng.dirichlet(np.full(3, 0.5), size=(3, 3))
     blurred = 0.6 * table + 0.4 * rng.dirichlet(np.full(3, 0.5), size=(3, 3))
-    return started(table), started(blurred)
+    return with_start(table), with_start(blurred)
 
 
-def by_hand(
+def plain_greedy(
     model: ToyModel,
     prompt: Sequence[int],
     ends: Callable[[int], bool] = never,
     forbidden: Collection[tuple[int, int]] = (),
 ) -> list[int]:
-    """Greedy decoding, none of the code under test involved."""
+    """Greedy decoding without the code under test."""
     text = list(prompt)
     while len(text) < len(prompt) + COUNT:
         row = model.logits([text])[0].copy()
@@ -192,39 +191,39 @@ def random_prompt(seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-def test_greedy_text_is_what_the_target_picks(kind: str) -> None:
-    branches = beside = 0
+def test_greedy_text_is_the_targets(kind: str) -> None:
+    branches = siblings = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, **PAIRS[kind])
         if "max_draft" in PAIRS[kind]:
             pair.capacity = len(prompt) + COUNT + pair.max_draft % 2
         text, steps = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
+        assert text == plain_greedy(model, prompt)
         assert max(step.drafted for step in steps) <= pair.max_draft
         branches += sum(not step.tree.is_chain() for step in steps)
-        beside += sum(
+        siblings += sum(
             any(node != step.tree.children(step.tree.parents[node])[0] for node in step.path)
             for step in steps
         )
     if kind in ("flat", "tiles"):
         assert branches > MODELS
-        assert beside > MODELS // 4, "second choices are there to be accepted"
+        assert siblings > MODELS // 4, "second choices are accepted"
 
 
 @pytest.mark.parametrize("end", [None, 0, 1, 2])
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_ends_and_grammars_of_greedy_text_hold(shape: str, end: int | None) -> None:
+def test_greedy_text_obeys_ends_and_grammars(shape: str, end: int | None) -> None:
     proposed = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, shape=shape)
         if end is not None:
             text, _ = generated(model, pair, prompt, ends=lambda t: t == end)
-            assert text == by_hand(model, prompt, lambda t: t == end)
+            assert text == plain_greedy(model, prompt, lambda t: t == end)
             continue
-        text, steps = generated(model, pair, prompt, constraint=Forbids(FORBIDDEN, START))
-        assert text == by_hand(model, prompt, forbidden=FORBIDDEN)
+        text, steps = generated(model, pair, prompt, constraint=ForbiddenPairs(FORBIDDEN, START))
+        assert text == plain_greedy(model, prompt, forbidden=FORBIDDEN)
         for step in steps:
             for node, source in enumerate(step.tree.sources):
                 path = [text[step.context_length - 1], *step.tree.path_tokens(node)]
@@ -234,29 +233,26 @@ def test_ends_and_grammars_of_greedy_text_hold(shape: str, end: int | None) -> N
     assert end is not None or proposed > MODELS
 
 
-def test_rule_for_chains_gets_chains() -> None:
+def test_chain_rule_gets_chains() -> None:
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, shape="flat", most_leaves=1)
         text, _ = generated(model, pair, prompt, rule=BlockVerification())
-        assert text == by_hand(model, prompt)
+        assert text == plain_greedy(model, prompt)
 
 
 @for_shapes
-def test_greedy_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None:
+def test_greedy_text_is_the_targets_without_a_draft_model(shape: str) -> None:
     accepted = 0
     for seed in range(MODELS):
         model, prompt = some_models(seed)[0], random_prompt(seed)
         text, steps = generated(model, Pair(None, shape=shape), prompt)
-        assert text == by_hand(model, prompt)
+        assert text == plain_greedy(model, prompt)
         accepted += sum(step.accepted for step in steps)
     assert accepted > 100 or shape == "ruinous"
 
 
-# What it reads, and what it tells.
-
-
-def test_the_prompt_is_read_before_the_answer() -> None:
+def test_draft_model_reads_the_prompt_first() -> None:
     pair = Pair(DRAFT, shape="flat")
     drafter = pair.build(greedy=False)
     drafter.begin(REPEATS)
@@ -265,20 +261,19 @@ def test_the_prompt_is_read_before_the_answer() -> None:
     assert drafter.native_seconds == 1.0
 
 
-def test_what_the_draft_model_read_is_not_read_again() -> None:
-    """Where drafts are accepted, a token of the text is decoded once."""
+def test_draft_model_reads_each_token_once() -> None:
     model, _ = some_models(3)
     prompt = [0, START]
     pair = Pair(model, shape="flat", most_leaves=1)
     text, steps = generated(model, pair, prompt)
-    assert text == by_hand(model, prompt)
+    assert text == plain_greedy(model, prompt)
     assert sum(step.accepted for step in steps) > COUNT // 2
     assert pair.cache is not None
     for length in range(1, len(pair.cache.tokens) + 1):
         assert pair.cache.decoded.count(tuple(text[:length])) == 1
 
 
-def test_steps_say_why_and_how_long_they_may_take() -> None:
+def test_steps_have_reasons_and_expected_seconds() -> None:
     model, draft = some_models(1)
     _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
     drafted = [step for step in steps if step.drafted]

@@ -1,8 +1,9 @@
-"""A draft model reads no prompt of a short answer, nor where it hardly saved anything lately."""
+"""A draft model reads a prompt only if the answer may earn that back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,16 +24,16 @@ from tests.policy.measuring import MODEL, SHAPES, clockless, curve, profile_of
 from tests.support import inside
 from tests.support.asking import PLAIN, asked
 from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
-from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
+from tests.support.toys import GREEDY, SuccessorModel, ToyCache, ToyTarget, session_of
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 WORDS = 50
 READING = (0.05, 0.1, 0.15, 0.2)
-"""Passes of a draft model of a twentieth of the target's cost, over 1 to 4 tokens."""
+"""Costs of passes over 1 to 4 tokens of a draft model with a twentieth of the target's cost."""
 
 
 def pays(profile: PairProfile, *, reads: int, longest: int) -> bool:
-    source = DraftModel(ToyCache(Follows({}, 4), capacity=2000), 4, window=None)
+    source = DraftModel(ToyCache(SuccessorModel({}, 4), capacity=2000), 4, window=None)
     return repays_prompt(profile, source, session_of([0] * (reads + 1), count=longest), 0)
 
 
@@ -43,13 +44,11 @@ def pays(profile: PairProfile, *, reads: int, longest: int) -> bool:
     longest=st.integers(1, 400),
     depth=st.integers(1, 8),
 )
-def test_where_it_is_left_out_the_best_drafts_would_have_lost(
-    shape: str, each: float, reads: int, longest: int, depth: int
-) -> None:
+def test_skipped_prompts(shape: str, each: float, reads: int, longest: int, depth: int) -> None:
     profile = profile_of(SHAPES[shape], [each * n for n in range(1, 5)])
     if pays(profile, reads=reads, longest=longest):
         return
-    # Steps of one depth, every draft right as often as any: localspec's own work is left out.
+    # Steps of one depth with the best acceptance, without localspec's own work.
     costs, own = profile.source(MODEL).costs, profile.target
     step = own.seconds(depth + 1, reads) + depth * costs.seconds(1, reads)
     tokens = sum(BEST**n for n in range(depth + 1))
@@ -57,7 +56,7 @@ def test_where_it_is_left_out_the_best_drafts_would_have_lost(
     assert longest / tokens * step + costs.seconds(reads, 0) > 0.99 * plain
 
 
-def test_the_longer_the_prompt_the_longer_the_answer_must_be() -> None:
+def test_required_length_grows_with_the_prompt() -> None:
     profile = profile_of(SHAPES["flat"], READING)
 
     def least(reads: int) -> int:
@@ -67,13 +66,13 @@ def test_the_longer_the_prompt_the_longer_the_answer_must_be() -> None:
     assert 1.8 * least(200) < least(400) < 2.2 * least(200)
 
 
-def test_where_drafts_never_pay_no_prompt_is_read() -> None:
+def test_prompt_is_not_read_if_drafts_never_pay() -> None:
     profile = profile_of(SHAPES["ruinous"], READING)
     assert not pays(profile, reads=1, longest=10_000)
 
 
 @pytest.mark.parametrize("known", ["target", "draft"])
-def test_what_is_not_measured_is_read(known: str) -> None:
+def test_prompt_is_read_before_calibration(known: str) -> None:
     profile = profile_of(SHAPES["flat"], None)
     if known == "draft":
         profile = PairProfile()
@@ -81,26 +80,25 @@ def test_what_is_not_measured_is_read(known: str) -> None:
     assert pays(profile, reads=60, longest=1)
 
 
-def after(saved: float) -> PairProfile:
-    """Of a pair whose draft model saved so many plain passes a token lately."""
+def profile_after(saved: float) -> PairProfile:
+    """The profile of a pair whose draft model recently saved that many plain passes per token."""
     profile = profile_of(SHAPES["steep"], READING)
     for _ in range(50):
         profile.source(MODEL).record_savings(64 * saved, 64)
     return profile
 
 
-def test_one_that_hardly_saved_anything_reads_no_more() -> None:
+def test_useless_draft_model_reads_no_prompts() -> None:
     assert pays(profile_of(SHAPES["steep"], READING), reads=100, longest=64)
-    assert pays(after(0.3), reads=100, longest=64)
-    assert not pays(after(0.02), reads=100, longest=64), "1.3 passes, and 5 to read"
-    assert pays(after(0.02), reads=10, longest=64), "half a pass"
-    assert not pays(after(-0.1), reads=1, longest=64)
+    assert pays(profile_after(0.3), reads=100, longest=64)
+    assert not pays(profile_after(0.02), reads=100, longest=64), "1.3 passes, and 5 to read"
+    assert pays(profile_after(0.02), reads=10, longest=64), "half a pass"
+    assert not pays(profile_after(-0.1), reads=1, longest=64)
 
 
-def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
-    """Its prompts are read for nothing meanwhile, so that they must be few: here each takes 5
-    passes, of answers of 64."""
-    profile, read, answers = after(0.0), 0, 60
+def test_useless_draft_model_is_tried_again() -> None:
+    """Such trials are rare: each takes 5 passes, of answers of 64."""
+    profile, read, answers = profile_after(0.0), 0, 60
     for _ in range(answers):
         if pays(profile, reads=100, longest=64):
             read += 1
@@ -109,8 +107,8 @@ def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
     assert 5 * read <= ModelState.TRIALS * 64 * answers
 
 
-def test_answers_are_taken_to_be_as_long_as_they_were() -> None:
-    profile = after(0.1)
+def test_expected_length_follows_earlier_answers() -> None:
+    profile = profile_after(0.1)
     assert pays(profile, reads=100, longest=1000)
     for _ in range(10):
         profile.begin()
@@ -123,47 +121,36 @@ def test_answers_are_taken_to_be_as_long_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_an_answer_tells_what_it_earned(right: bool) -> None:
-    """Drafts that are always right save nearly what the best could, others nothing."""
+def test_savings_of_an_answer_are_recorded(right: bool) -> None:
+    """Right drafts save nearly as much as possible, wrong ones nothing."""
     words = 400
-    told = {token: (token + 1 if right else 0, 0.99) for token in range(words - 1)}
+    predictions = {token: (token + 1 if right else 0, 0.99) for token in range(words - 1)}
     profile = profile_of(SHAPES["flat"], (0.05,))
-    cache = ToyCache(Follows(told, words), capacity=2 * words)
+    cache = ToyCache(SuccessorModel(predictions, words), capacity=2 * words)
     limits = Limits(capacity=2 * words, max_draft=7, max_leaves=8)
     session = session_of([0], size=words, params=GREEDY, count=300)
-    drafter = compose(
-        Drafting(),
-        Parts(DraftModel(cache, words)),
-        profile,
-        limits,
-        greedy=True,
-        trees=False,
-        cannot=None,
-        session=session,
-    )
+    options: dict[str, Any] = {"greedy": True, "trees": False, "cannot": None, "session": session}
+    drafter = compose(Drafting(), Parts(DraftModel(cache, words)), profile, limits, **options)
     drafter.begin(session.context)
-    says = Follows({token: (token + 1, 0.999) for token in range(words - 1)}, words)
-    target = ToyTarget(says, capacity=2 * words, max_leaves=8)
+    text = SuccessorModel({token: (token + 1, 0.999) for token in range(words - 1)}, words)
+    target = ToyTarget(text, capacity=2 * words, max_leaves=8)
     requests = speculate(session, clockless(drafter, profile), GreedyMatch())
     tokens = sum(len(step.tokens) for step in drive(session, requests, target))
     saved = profile.source(MODEL).saved
     assert profile.usual_length == tokens == 300
     assert saved is not None
-    if right:
-        assert 0.6 < saved < 0.9
-    else:
-        assert -0.2 < saved < 0.2
+    assert 0.6 < saved < 0.9 if right else -0.2 < saved < 0.2
 
 
-def test_what_is_read_of_a_prompt() -> None:
-    cache = ToyCache(Follows({}, WORDS), capacity=64)
+def test_reads_counts_the_unread_prompt() -> None:
+    cache = ToyCache(SuccessorModel({}, WORDS), capacity=64)
     whole, part = DraftModel(cache, WORDS, window=None), DraftModel(cache, WORDS, window=8)
     prompt = list(range(40))
     assert [whole.reads(prompt, known) for known in (0, 30, 39, 40)] == [39, 9, 0, 0]
     assert [part.reads(prompt, known) for known in (0, 30, 39)] == [11, 9, 0]
 
 
-# Over the embedded pair: answers too short to earn back reading the prompt, and what comes after.
+# With the embedded pair: answers too short to earn back reading the prompt, and later ones.
 
 
 STORY = "Once upon a time there was a fox who lived in a wood with his friends, and one day"
@@ -171,7 +158,7 @@ STORY = "Once upon a time there was a fox who lived in a wood with his friends, 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    # Exactly plain decoding's text, as some of these answers have near ties.
+    # Exact, as some of these answers have near-ties.
     with drafting_pair(context=512, threads=1, exact=True) as opened:
         for source in sources(inside.parts(opened))[1]:
             costs = opened.profile.source(source).costs = FollowingCosts()
@@ -185,11 +172,11 @@ def known(engine: Engine) -> Sequence[int]:
     return model.cache.tokens
 
 
-def said(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
+def generate(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
     return asked(engine, text, drafting, count).completion().text
 
 
-def test_a_short_answer_leaves_the_draft_model_out_and_a_long_one_takes_it(engine: Engine) -> None:
+def test_only_long_answers_use_the_draft_model(engine: Engine) -> None:
     with engine.stream(STORY, max_tokens=1, sampling=GREEDY) as stream:
         steps = [chunk.step for chunk in stream if chunk.step is not None]
         prompt = len(stream.prompt)
@@ -198,33 +185,32 @@ def test_a_short_answer_leaves_the_draft_model_out_and_a_long_one_takes_it(engin
     answer = engine.generate(STORY, max_tokens=60, sampling=GREEDY)
     assert len(known(engine)) >= prompt
     assert answer.stats.by_drafter["model"].accepted > 10
-    assert answer.text == said(engine, STORY, 60, PLAIN)
+    assert answer.text == generate(engine, STORY, 60, PLAIN)
 
 
-def test_what_it_missed_is_read_when_the_conversation_goes_on(engine: Engine) -> None:
-    said(engine, STORY, 40)
+def test_missed_text_is_read_in_the_next_turn(engine: Engine) -> None:
+    generate(engine, STORY, 40)
     other = "A girl named Sue found a red ball in the park. She"
-    short = said(engine, other, 1)
+    short = generate(engine, other, 1)
     longer = other + short
     with engine.stream(longer, max_tokens=60, sampling=GREEDY) as stream:
         drafted = stream.completion().text
         assert list(known(engine)[: len(stream.prompt)]) == list(stream.prompt)
-    assert drafted == said(engine, longer, 60, PLAIN)
-    assert said(engine, STORY, 40) == said(engine, STORY, 40, PLAIN)
+    assert drafted == generate(engine, longer, 60, PLAIN)
+    assert generate(engine, STORY, 40) == generate(engine, STORY, 40, PLAIN)
 
 
-def test_it_says_why_and_a_prompt_that_was_read_costs_nothing(engine: Engine) -> None:
+def test_reason_too_short_ends_once_the_prompt_was_read(engine: Engine) -> None:
     def reasons() -> set[str]:
         with engine.stream(STORY, max_tokens=4, sampling=GREEDY) as stream:
             return {chunk.step.plan.reason for chunk in stream if chunk.step is not None}
 
     assert TOO_SHORT in reasons()
-    said(engine, STORY, 60)
+    generate(engine, STORY, 60)
     assert TOO_SHORT not in reasons()
 
 
-def test_a_long_context_costs_the_draft_model_no_memory() -> None:
-    """It drafts behind texts that are longer than its cache all the same."""
+def test_draft_cache_is_smaller_than_a_long_context() -> None:
     with localspec.load(context=4096, draft="demo") as opened:
         target, draft = inside.contexts(opened)
         assert draft.capacity < 2200 < target.capacity

@@ -1,4 +1,4 @@
-"""What was measured is kept from session to session, and never stands in the way of one."""
+"""Stored profiles, and files that cannot be read or written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localspec.drafters.registry import Parts
 from localspec.policy import store as module
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import LATELY, ProfileStore
-from tests.support.toys import ToyCache, started
+from tests.support.toys import ToyCache, with_start
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,14 +26,14 @@ IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "thre
 
 
 def parts() -> Parts:
-    return Parts(DraftModel(ToyCache(started([1, 1, 1])), 4))
+    return Parts(DraftModel(ToyCache(with_start([1, 1, 1])), 4))
 
 
 SOURCES = [source for kind in sources(parts()) for source in kind]
 
 
-def taught() -> PairProfile:
-    """One in which everything differs from the beginning."""
+def learned_profile() -> PairProfile:
+    """A profile without default values."""
     profile = PairProfile()
     profile.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
     profile.target.learn({1: 0.03, 4: 0.05}, 1024)
@@ -53,13 +53,13 @@ def taught() -> PairProfile:
     return profile
 
 
-def test_everything_comes_back() -> None:
-    profile, again = taught(), PairProfile()
+def test_stored_profile_is_restored() -> None:
+    profile, again = learned_profile(), PairProfile()
     assert not ProfileStore(IDENTITY).load(again)
     ProfileStore(IDENTITY).save(profile)
     assert again.as_dict() != profile.as_dict()
     assert ProfileStore(IDENTITY).load(again)
-    assert again.as_dict() == profile.as_dict(), "also before a source asks for it"
+    assert again.as_dict() == profile.as_dict(), "also before a source uses it"
     for source in SOURCES:
         for kind, prior in source.priors.items():
             features = [1.0, *([0.3] * (len(prior) - 1))]
@@ -74,10 +74,9 @@ def test_everything_comes_back() -> None:
     assert again.usual_length == 30.0
 
 
-def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
-    """Sessions without a draft model, or without a source that somebody registers, keep what
-    others learned of it."""
-    ProfileStore(IDENTITY).save(taught())
+def test_missing_source_keeps_its_stored_profile() -> None:
+    """For example, sessions without a draft model keep its stored profile."""
+    ProfileStore(IDENTITY).save(learned_profile())
     without = PairProfile()
     assert ProfileStore(IDENTITY).load(without)
     for source in SOURCES[:1]:
@@ -85,7 +84,7 @@ def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
     ProfileStore(IDENTITY).save(without)
     again = PairProfile()
     assert ProfileStore(IDENTITY).load(again)
-    known, wanted = again.source(SOURCES[-1]), taught().source(SOURCES[-1])
+    known, wanted = again.source(SOURCES[-1]), learned_profile().source(SOURCES[-1])
     assert asdict(known) == asdict(wanted)
     assert asdict(again.source(SOURCES[0])) == asdict(without.source(SOURCES[0]))
 
@@ -94,19 +93,19 @@ class _Changed(NgramSource):
     priors: Mapping[str, tuple[float, ...]] = {**NgramSource.priors, "greedy": (0.1, 0.2)}
 
 
-def test_estimator_with_other_features_than_stored_starts_anew() -> None:
-    """The rest of what is known of its source stays."""
-    ProfileStore(IDENTITY).save(taught())
+def test_estimator_with_other_features_is_reset() -> None:
+    """The rest of its source's profile stays."""
+    ProfileStore(IDENTITY).save(learned_profile())
     source, profile = _Changed(NgramIndex()), PairProfile()
     assert ProfileStore(IDENTITY).load(profile)
     known = profile.source(source)
     assert known.estimators["greedy"].seen == 0
     assert known.estimators["sampled"].seen == 3
-    assert known.gain.mean == taught().source(SOURCES[0]).gain.mean
+    assert known.gain.mean == learned_profile().source(SOURCES[0]).gain.mean
 
 
-def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
-    ProfileStore(IDENTITY).save(taught())
+def test_file_of_another_identity_is_not_used() -> None:
+    ProfileStore(IDENTITY).save(learned_profile())
     foreign = ProfileStore(IDENTITY | {"threads": [7, None]})
     ProfileStore(IDENTITY).path.rename(foreign.path)
     profile = PairProfile()
@@ -115,13 +114,13 @@ def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
 
 
 def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    ProfileStore(IDENTITY).save(taught())
+    ProfileStore(IDENTITY).save(learned_profile())
     monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
     assert not ProfileStore(IDENTITY).load(PairProfile())
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
-    """A sound record with one thing changed."""
+    """Change a valid record."""
 
     def edit(text: str) -> str:
         record: dict[str, Any] = json.loads(text)
@@ -165,11 +164,9 @@ BROKEN: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_broken_file_is_measured_anew_and_replaced(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_broken_file_is_replaced(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     kept = ProfileStore(IDENTITY)
-    kept.save(taught())
+    kept.save(learned_profile())
     text = BROKEN[kind](kept.path.read_text(encoding="utf-8"))
     kept.path.write_text(text, encoding="utf-8")
     profile = PairProfile()
@@ -178,26 +175,24 @@ def test_broken_file_is_measured_anew_and_replaced(
     assert profile.as_dict() == PairProfile().as_dict(), "all of it or nothing"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert str(kept.path) in caplog.text
-    kept.save(taught())
+    kept.save(learned_profile())
     assert ProfileStore(IDENTITY).load(profile)
 
 
-def test_folder_in_the_place_of_the_file_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+def test_folder_in_place_of_the_file_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     kept = ProfileStore(IDENTITY)
     kept.path.mkdir(parents=True)
     assert not kept.load(PairProfile())
-    kept.save(taught())
+    kept.save(learned_profile())
     kept.remove()
     assert len(caplog.records) == 3
     assert list(kept.path.parent.iterdir()) == [kept.path], "nothing half written is left"
 
 
-def test_folder_that_cannot_be_made_only_warns(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unwritable_folder_only_warns(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     (home / "cache").write_text("in the way", encoding="utf-8")
     kept = ProfileStore(IDENTITY)
-    kept.save(taught())
+    kept.save(learned_profile())
     assert "cannot be kept" in caplog.text
     assert not kept.load(PairProfile())
     kept.remove()
@@ -206,9 +201,9 @@ def test_folder_that_cannot_be_made_only_warns(
 @pytest.mark.parametrize(
     ("later", "owes"), [(10.0, True), (LATELY + 10.0, False), (-LATELY - 10.0, False)]
 )
-def test_debt_is_forgiven_after_some_minutes(later: float, owes: bool) -> None:
-    """Also where the clock was set back."""
-    profile, again = taught(), PairProfile()
+def test_debt_is_cancelled_after_some_minutes(later: float, owes: bool) -> None:
+    """Also if the clock was set back."""
+    profile, again = learned_profile(), PairProfile()
     profile.budget.fund = -0.2
     ProfileStore(IDENTITY, now=lambda: 1e6).save(profile)
     assert ProfileStore(IDENTITY, now=lambda: 1e6 + later).load(again)

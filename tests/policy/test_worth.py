@@ -1,4 +1,4 @@
-"""How much is verified of a step's candidates, against trying every possible tree."""
+"""The number of verified candidates, compared with all possible trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.policy.measuring import SHAPES, UNIT, profile_of
 from tests.support.toys import session_of
 
 MOST = 7
-RATES = (0.6, 1.0, 1.7)  # tokens per plain pass to be had
+RATES = (0.6, 1.0, 1.7)  # tokens per plain pass
 
 
 def worth_of(
@@ -30,7 +30,7 @@ def shaped(shape: str) -> list[float]:
 
 
 def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) -> DraftBuilder:
-    """Random candidates; what is left for a sibling is what its elders leave."""
+    """Random candidates; siblings share the probability of their parent."""
     builder = DraftBuilder(session_of([0]), (), worth, depth=MOST, leaves=leaves, drawn=False)
     for token in range(count):
         parent = [builder.root, *builder.candidates][int(rng.integers(0, token + 1))]
@@ -39,7 +39,7 @@ def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) 
 
 
 def closed_sets(builder: DraftBuilder) -> Iterator[list[float]]:
-    """The path probabilities of every choice of candidates that holds the parent of each."""
+    """Path probabilities of every set of candidates that contains their parents."""
     for chosen in product((False, True), repeat=len(builder.candidates)):
         kept = [one for one, keep in zip(builder.candidates, chosen, strict=True) if keep]
         if all(one.parent in (builder.root, *kept) for one in kept):
@@ -47,12 +47,12 @@ def closed_sets(builder: DraftBuilder) -> Iterator[list[float]]:
 
 
 def value(worth: Worth, of: Sequence[float]) -> float:
-    """Tokens that a pass over candidates of these path probabilities is worth."""
+    """The worth, in tokens, of a pass over candidates of these path probabilities."""
     return 1.0 + sum(of) - worth.rate * worth.seconds[len(of) + 1]
 
 
 def kept(builder: DraftBuilder, tree: TokenTree) -> list[int]:
-    """Candidates of the tree; the token of each is its number. None without its parent."""
+    """Numbers of the candidates in the tree. Checks their parents."""
     for node, token in enumerate(tree.tokens):
         parent = tree.parents[node]
         above = builder.root if parent == ROOT else builder.candidates[tree.tokens[parent]]
@@ -61,8 +61,8 @@ def kept(builder: DraftBuilder, tree: TokenTree) -> list[int]:
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float) -> None:
-    """What a pass may take beyond a plain one is limited, and falls with every draft pass."""
+def test_selected_tree_is_the_best_affordable_one(rate: float) -> None:
+    """With random costs. The allowed excess over a plain pass falls with every draft pass."""
     for seed in range(60):
         rng = np.random.default_rng([seed, 8])
         costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
@@ -88,8 +88,8 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
 
 
 @pytest.mark.parametrize("granted", [0, 1, 3])
-def test_as_many_are_verified_as_are_granted(granted: int) -> None:
-    """Where several answers share a pass: the likeliest, and each with its parent."""
+def test_granted_number_of_candidates_is_verified(granted: int) -> None:
+    """If several answers share a pass: the likeliest candidates with their parents."""
     for seed in range(50):
         builder = grown(worth_of(shaped("flat")), np.random.default_rng([seed, 13]), 6)
         every = [one.reach for one in builder.candidates]
@@ -99,22 +99,18 @@ def test_as_many_are_verified_as_are_granted(granted: int) -> None:
 
 
 @pytest.mark.parametrize("firm", [False, True])
-def test_no_pass_is_taken_that_nothing_makes_up_for(firm: bool) -> None:
-    """Against counting every number of passes."""
+def test_draft_passes_are_made_only_if_they_may_pay(firm: bool) -> None:
     taken = 0
     for seed in range(300):
         rng = np.random.default_rng([seed, 14])
         costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
         worth = worth_of(profile_of(costs).verifying(0, MOST), firm=firm)
         there = np.cumprod(rng.uniform(0.3, 1.0, 2)).tolist()
-        continuation, one, now = (
-            float(rng.uniform(0.3, 1.0)),
-            rng.uniform(0.0, 0.6),
-            worth.of(there),
-        )
+        continuation, one = float(rng.uniform(0.3, 1.0)), rng.uniform(0.0, 0.6)
+        now = worth.of(there)
         takes = worth.further_passes_pay(now, there, (), there[-1], continuation, one * UNIT, 5)
-        behind = [there[-1] * continuation**n for n in range(1, FARTHEST + 1)]
-        pays = [worth.of(there, behind[:n]) - n * one > now for n in range(1, FARTHEST + 1)]
+        later = [there[-1] * continuation**n for n in range(1, FARTHEST + 1)]
+        pays = [worth.of(there, later[:n]) - n * one > now for n in range(1, FARTHEST + 1)]
         assert not takes or any(pays)
         taken += takes
     assert taken > 30

@@ -1,4 +1,4 @@
-"""The embedded target on servers local `ggml-rpc-server` processes."""
+"""The embedded target on two local `ggml-rpc-server` processes."""
 
 from __future__ import annotations
 

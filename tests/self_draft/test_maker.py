@@ -1,4 +1,4 @@
-"""Self-drafts: references, and drafts make_draft from a model's own file."""
+"""Self-drafts: references, and drafts made from a model's own file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real models on a clock that only their passes move: each takes what was agreed on.
+"""Real models on a clock that only their passes move, by fixed costs.
 
-Curves, paces and the account then learn from seconds that do not depend on the machine, and with a
-seed for the random numbers an answer alone is the same in every run.
+Curves, paces and the budget then do not depend on the machine, and with a seed an answer is the
+same in every run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ DRAFT_SECONDS = 0.001  # of a pass of the draft model, over however many tokens
 
 
 class SharedClock(Clock):
-    """A clock that several threads look at: time that one of them adds must not be lost to another
-    that is just looking, or a pass takes no time at all, or less."""
+    """A clock for several threads: concurrent readings must not lose added time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +37,7 @@ class SharedClock(Clock):
 
 
 def agree_on_time(engine: Engine) -> Clock:
-    """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long."""
+    """Have an engine's passes take the costs of `make_drafts_cheap`, and other work no time."""
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if engine.parallel > 1:

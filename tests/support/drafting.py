@@ -1,4 +1,4 @@
-"""Having sources draft by name, the toys that propose what a function says included."""
+"""Drafting by named sources, including toys."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class ToyDrafter(NamedDrafter):
 
 
 def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
-    """What a source drafts by a plan."""
+    """The draft of a source by a plan."""
     return ToyDrafter(source, plan, Limits(1000, 64, 16)).draft(session, plan).tree
 
 
 class EagerNgram(NgramSource):
-    """Already one token that was seen before makes it draft by name."""
+    """Drafts after a single repeated token."""
 
     def __init__(self) -> None:
         super().__init__(NgramIndex())
@@ -49,6 +49,6 @@ def as_source(model: Model, *, greedy: bool = False) -> Model:
 
 
 def cascade_of(model: DraftModel, *, greedy: bool = False) -> Cascade:
-    """A draft model whose tokens an eager n-gram expects."""
+    """A draft model with predictions of an eager n-gram."""
     drafts = as_source(model, greedy=greedy)
     return Cascade("cascade", drafts, primer=EagerNgram())

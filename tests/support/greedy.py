@@ -1,8 +1,8 @@
-"""Comparing greedy token sequences, where a near-tie may fall either way.
+"""Comparing greedy token sequences, which may diverge at near-ties.
 
-With localspec's kernels nothing may differ. Elsewhere batched and single-token passes run through
-different kernels, so that logits differ in their last bits (with 8-bit activations by a tenth), and
-two sequences may part where the two tokens' logits are closer than that; how close gets measured.
+With localspec's kernels they are equal. Elsewhere batched and single-token passes use different
+kernels, whose logits differ in the last bits (by 0.1 with 8-bit activations). Sequences may diverge
+where two logits are closer than that measured noise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from localspec.llama.target import LlamaTarget
 from tests.support.asking import COUNT
 
 CLEAR = "Tim was very happy."
-"""What the embedded target says to this, 60 tokens long, has no near-tie: the best token leads by
-0.26 everywhere. For tests that ask twice and may draft otherwise the second time, as a planner that
-goes by costs and by what it has learned does."""
+"""The embedded target's answer of 60 tokens to this has no near-tie: the best token leads by 0.26.
+For tests that compare two answers with different drafts of a planner."""
 
 
 class Text(NamedTuple):
@@ -35,40 +34,37 @@ class Text(NamedTuple):
 
 
 class Reference:
-    """Plain decoding of some prompts, in a context of its own that the loop never touches.
-
-    What is said to a prompt is found out when it is first asked for.
-    """
+    """Plain decoding of prompts in a separate context, on first use."""
 
     def __init__(self, engine: Engine, prompts: Sequence[str]) -> None:
         self.context = Context(engine.model, ModelOptions(context=1024))
         self.texts = list(prompts)
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
-        self._said: dict[int, list[int]] = {}
+        self._answers: dict[int, list[int]] = {}
 
     @property
     def tokens(self) -> list[list[int]]:
-        """What is said to each of the prompts."""
+        """The answers to the prompts."""
         for n, prompt in enumerate(self.prompts):
-            if n not in self._said:
-                self._said[n] = greedy(self.context, prompt, COUNT)
-        return [self._said[n] for n in range(len(self.prompts))]
+            if n not in self._answers:
+                self._answers[n] = greedy(self.context, prompt, COUNT)
+        return [self._answers[n] for n in range(len(self.prompts))]
 
     @cached_property
     def noise(self) -> float:
-        """How far passes over trees move gaps at most."""
+        """The largest change of gaps by passes over trees."""
         return batch_noise(self.context, self.prompts[::4])
 
     def first(self, count: int) -> Reference:
-        """The same for the first prompts alone: nothing is found out twice."""
+        """The same for the first prompts, with shared answers."""
         part = copy(self)
         part.prompts, part.texts = self.prompts[:count], self.texts[:count]
         return part
 
 
 def plain_text(context: Context, prompt: Sequence[int], count: int) -> Text:
-    """Plain decoding with nothing of localspec's loop: a pass per token, arg-max each time."""
+    """Plain decoding without localspec's loop: a pass per token, then arg-max."""
     context.clear()
     row = context.extend(prompt)[-1]
     text = Text([], [])
@@ -82,15 +78,15 @@ def plain_text(context: Context, prompt: Sequence[int], count: int) -> Text:
 
 
 def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
-    """Its tokens alone."""
+    """The tokens of `plain_text`."""
     return plain_text(context, prompt, count).tokens
 
 
 def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
-    """How far a pass over a tree moves the gap between the two best tokens, at most.
+    """The largest change by a pass over a tree of the gap between the two best tokens.
 
-    For each prompt a tree of its greedy continuation and wrong branches is verified several times
-    over, as in a generation, and every row is compared with that of single-token passes.
+    For each prompt, trees of its greedy continuation and wrong branches are verified as in a
+    generation, and every row is compared with that of single-token passes.
     """
     shifts = []
     for prompt in prompts:
@@ -130,10 +126,8 @@ def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:
 def divergence(
     context: Context, prompt: Sequence[int], expected: Sequence[int], got: Sequence[int]
 ) -> tuple[int, float] | None:
-    """Where two greedy sequences part, and the gap between the two tokens' logits there.
-
-    None where one is a beginning of the other.
-    """
+    """Where two greedy sequences diverge, and the gap between the two tokens' logits there; None if
+    one is a prefix of the other."""
     at = next((i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), None)
     if at is None:
         return None

@@ -1,4 +1,4 @@
-"""Datastores for tests, in whatever LOCALSPEC_HOME is."""
+"""Datastores for tests, in LOCALSPEC_HOME."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from localspec.retrieval.learner import LearnedVocabulary, learn
 
 
 def learned(*texts: Sequence[int], size: int = 1000) -> Datastore:
-    """One that consists of these texts."""
     name = fingerprint({"texts": [list(text) for text in texts], "size": size})[:24]
     learn(LearnedVocabulary(name, size, "toy"), {"texts": texts})
     datastore = Datastore(lambda: name, size)

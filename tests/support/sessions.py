@@ -48,10 +48,8 @@ def steps(
     clock: Callable[[], float] = perf_counter,
     profile: PairProfile | None = None,
 ) -> Generator[Step, None, None]:
-    """The steps of the loop, caches prepared as the engine prepares them.
-
-    What passes cost is made up where it is not known yet: see `make_drafts_cheap`.
-    """
+    """The steps of the loop, with caches prepared as by the engine. Unknown costs of passes are set
+    by `make_drafts_cheap`."""
     greedy = session.sampler.greedy
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
     if not engine.profile.target:
@@ -72,11 +70,11 @@ def steps(
     return drive(session, requests, inside.target(engine))
 
 
-class AgreedCosts(CostCurve):
-    """Costs that live passes do not change.
+class FixedCosts(CostCurve):
+    """Fixed costs.
 
-    What a pass really took is taken for the pace of the machine, all of it: so the planner, which
-    divides the seconds of a step by the pace, sees steps that take what was agreed.
+    Measured seconds change only the pace of the machine, by which the planner divides the seconds
+    of a step, so that it sees steps of fixed cost.
     """
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
@@ -84,39 +82,39 @@ class AgreedCosts(CostCurve):
 
 
 class FollowingCosts(CostCurve):
-    """Agreed costs of a draft model, relative to the pace of its target."""
+    """Fixed costs of a draft model, relative to the pace of its target."""
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         pass
 
 
 def drafting_pair(model: Path | None = None, **options: Any) -> Engine:
-    """An open pair with made-up costs of its passes, which hold for one count of threads."""
+    """An open pair with fixed costs of passes and a fixed count of threads."""
     engine = localspec.load(model, **{"threads": library.default_threads()} | options)
     make_drafts_cheap(engine)
     return engine
 
 
 SIZES = (1, 2, 4, 8, 16, 32)
-"""Tokens of the passes whose costs are made up; those of others follow from these."""
+"""Sizes of passes with fixed costs; others are interpolated."""
 
 
 def target_seconds(tokens: int) -> float:
-    """What a pass of the target takes where costs are made up."""
+    """The fixed cost of a pass of the target."""
     return 0.02 + 1e-4 * tokens
 
 
 def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
-    """Forget what was measured, and make up costs at which the adaptive planner drafts a lot.
+    """Replace measurements by fixed costs at which the adaptive planner drafts a lot.
 
-    On the embedded pair a pass is so short that whether drafting pays depends on the machine, and
-    on what else runs there; a test of what drafting does must not.
+    Passes of the embedded pair are so short that the gain of drafts would depend on the machine and
+    its load.
     """
     engine.forget()
     profile = engine.profile
-    # localspec's own work takes what it takes, which agreed costs at another pace would multiply.
+    # localspec's own work is not fixed; the pace would multiply it.
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
-    profile.target = AgreedCosts()
+    profile.target = FixedCosts()
     profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(inside.parts(engine))[1]:
         costs = profile.source(source).costs = FollowingCosts()

@@ -1,6 +1,6 @@
-"""Toy models of different vocabularies, for a target that says "a", "b" and "ab".
+"""Toy models of different vocabularies, for a target with the tokens "a", "b" and "ab".
 
-Their tokens are those of `tests.support.toys`: three that are said, and START.
+Their tokens are those of `tests.support.toys`: three, and START.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from localspec.drafters.vocabulary_map import VocabularyMap
 from tests.support.toys import START
 
 TARGET = (b"a", b"b", b"ab", control(b"start"))
-TONGUES: dict[str, Sequence[bytes]] = {
+VOCABULARIES: dict[str, Sequence[bytes]] = {
     "other ids": (b"ab", b"a", b"b", control(b"start")),
     "finer": (b"b", b"a", b"c", control(b"start")),
     "coarser": (b"b", b"a", b"abb", control(b"start")),
@@ -23,7 +23,7 @@ TONGUES: dict[str, Sequence[bytes]] = {
     "half foreign": (b"x", b"ab", b"yz", control(b"start")),
     "foreign": (b"x", b"y", b"z", control(b"begin")),
 }
-"""What a draft model's tokens spell."""
+"""Spellings of a draft model's tokens."""
 WAYS = ("text", "shared")
 
 
@@ -34,6 +34,6 @@ def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> V
 def heterogeneous(
     cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
 ) -> HeterogeneousDraftModel:
-    """A draft model whose tokens spell this, to the target."""
+    """A draft model with these spellings, for the target."""
     inner = MappedCache(cache, translation(spelled), recurrent=recurrent)
     return HeterogeneousDraftModel(inner, START + 1, way=way)

@@ -1,4 +1,4 @@
-"""Trained heads over toy models, whose hidden states are the tokens themselves."""
+"""Trained heads over toy models, whose hidden states are token ids."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
 from tests.support.toys import ToyCache, ToyModel
 
-LAYERS = (4, 1, 6)  # that the toy head reads, in its order
+LAYERS = (4, 1, 6)  # inputs of the toy head, in this order
 
 
 class ToyStates(ToyCache):
-    """As `localspec.llama.eagle_cache.EagleCache`; it insists on being told the right states.
-
-    Attributes:
-        fed: how many states it was told.
-    """
+    """As `localspec.llama.eagle_cache.EagleCache`, with checks of the given states. `states_read`
+    counts these."""
 
     watch: object = None
     beside: Sequence[object] = ()
@@ -29,7 +26,7 @@ class ToyStates(ToyCache):
 
     def __init__(self, model: ToyModel, *, capacity: int = 64) -> None:
         super().__init__(model, capacity=capacity)
-        self.fed = 0
+        self.states_read = 0
         self._text: list[int] = []
         self._start = self._true = 0
 
@@ -45,17 +42,17 @@ class ToyStates(ToyCache):
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
         end = len(context) - 1
         first = end - len(inputs)
-        # All layers of a token say which one it is.
-        told = inputs.reshape(len(inputs), len(LAYERS), self.model.size)
-        assert (told.argmax(axis=2) == np.array(context[first:end])[:, None]).all(), "misplaced"
+        # All layers of a token hold its id.
+        states = inputs.reshape(len(inputs), len(LAYERS), self.model.size)
+        assert (states.argmax(axis=2) == np.array(context[first:end])[:, None]).all(), "misplaced"
         assert self._text == list(context[: len(self._text)]), "another text"
-        assert len(self.tokens) == self._true, "what was drafted stayed"
+        assert len(self.tokens) == self._true, "drafted tokens stayed"
         if first > len(self._text):
             self._start = first
             self.tokens[:] = context[: first + 1]
             self._true = first + 1
         self._text = list(context[:end])
-        self.fed += len(inputs)
+        self.states_read += len(inputs)
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         held = len(self.tokens)
@@ -75,7 +72,7 @@ class ToyStates(ToyCache):
 
 
 class ToyBlocks(ToyStates):
-    """As `localspec.llama.block_cache.BlockCache`; it insists on being told the right states."""
+    """As `localspec.llama.block_cache.BlockCache`, with checks of the given states."""
 
     most = 8
 
@@ -89,10 +86,10 @@ class ToyBlocks(ToyStates):
         self._true = len(self.tokens)
 
     def read(self) -> None:
-        """It was when it was told."""
+        """Nothing to do: states are read when they are given."""
 
     def draft(self, last: int, count: int) -> Rows:
-        """Of the likeliest text."""
+        """Rows along the likeliest text."""
         self.native_seconds += 1.0
         text, rows = [*self._text, last], []
         for _ in range(min(count, self.most)):
@@ -102,24 +99,20 @@ class ToyBlocks(ToyStates):
 
 
 def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHead:
-    """A head that says what a model says; Medusa's and blocks say it of the likeliest text on the
-    way."""
+    """A head with a model's distributions; Medusa and blocks follow the likeliest text."""
     if source in ("dflash", "dspark"):
         blocks: Any = ToyBlocks(model, capacity=capacity)
         return BlockHead(blocks, LAYERS, model.size, source)
     if source in ("eagle", "mtp"):
         states: Any = ToyStates(model, capacity=capacity)
         return EagleHead(states, LAYERS, model.size, source)
-    size, best = (
-        model.size,
-        [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],
-    )
-    outputs, said = [], list(range(size))
-    said = [best[token] for token in said]
+    size = model.size
+    best = [int(row.argmax()) for row in model.logits([[t] for t in range(size)])]
+    outputs, text = [], best
     for _ in range(8):
-        # The state is a token: column t of a head has the logits of what follows, so far on.
-        outputs.append(np.stack([model.logits([[t]])[0] for t in said], axis=1))
-        said = [best[token] for token in said]
+        # The state is a token: column t of a head has the logits after the likeliest text from t.
+        outputs.append(np.stack([model.logits([[t]])[0] for t in text], axis=1))
+        text = [best[token] for token in text]
     weights = MedusaWeights(
         Path("toy"), "toy", 0, [()] * len(outputs), [np.maximum(o, -20) for o in outputs], None
     )

@@ -1,9 +1,9 @@
-"""Toy parts, for which the right answer is known exactly.
+"""Toy parts, for which exact results are known.
 
-A toy language model is a table: what follows depends on the last two of three or four tokens. A
-generation over it takes few coins and draws, so `enumerate_outcomes` can walk through all of them
-and add up the exact probability of every text. Models, caches and targets check how they are used
-while they are at it, and spoil rows of logits that a later pass has overwritten.
+A toy language model is a table: the next of three or four tokens depends on the last two. A
+generation takes few coins and draws, so `enumerate_outcomes` can compute the exact probability of
+every text. Models, caches and targets check their use, and invalidate rows of logits that a later
+pass has overwritten.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from localspec.decoding.tree import ROOT, TokenTree
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
-SIZE = 3  # tokens that toy models say
+SIZE = 3  # tokens that toy models generate
 START = SIZE
-"""A further token that stands in prompts only. What follows it is certain, so that the prompt's
-own step, which never drafts, brings no chance into a generation."""
+"""A further token for the end of prompts. Its follower is certain, so that the first step, which
+never drafts, is deterministic."""
 AS_IS = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 """The model's own distribution."""
 GREEDY = SamplingParams(temperature=0.0)
@@ -72,7 +72,7 @@ class ToyModel:
     """
 
     def __init__(self, weights: npt.ArrayLike) -> None:
-        """`weights` need not sum to 1; missing leading axes mean that they change nothing."""
+        """`weights` need not sum to 1; missing leading axes are broadcast."""
         table = np.asarray(weights, np.float64)
         self.size = table.shape[-1]
         table = np.broadcast_to(table, (self.size,) * 3)
@@ -88,13 +88,13 @@ class ToyModel:
         return rows
 
     def probabilities(self, context: Sequence[int]) -> npt.NDArray[np.float64]:
-        """What may follow, float64 [size], of exactly the rounded logits that `logits` gives."""
+        """The next-token distribution, float64 [size], of the rounded logits of `logits`."""
         weights = np.exp(self.logits([context])[0].astype(np.float64))
         normalised: npt.NDArray[np.float64] = weights / weights.sum()
         return normalised
 
     def distribution(self, context: Sequence[int]) -> Distribution:
-        """The same, without the impossible tokens; made once for each end of a context."""
+        """The same without impossible tokens, cached by the end of the context."""
         end = (context[-2] if len(context) > 1 else 0, context[-1])
         found = self._distributions.get(end)
         if found is None:
@@ -104,7 +104,7 @@ class ToyModel:
         return found
 
 
-def started(weights: npt.ArrayLike) -> ToyModel:
+def with_start(weights: npt.ArrayLike) -> ToyModel:
     """A model over SIZE tokens and START, after which token 0 is certain."""
     inner = np.broadcast_to(np.asarray(weights, np.float64), (SIZE,) * 3)
     table = np.zeros((SIZE + 1,) * 3)
@@ -114,8 +114,8 @@ def started(weights: npt.ArrayLike) -> ToyModel:
     return ToyModel(table)
 
 
-class Follows(ToyModel):
-    """Says one token after each, with some probability, and any other one in its place."""
+class SuccessorModel(ToyModel):
+    """A known follower of each token has some probability; the rest is uniform."""
 
     def __init__(self, follows: Mapping[int, tuple[int, float]], size: int) -> None:
         self.size = size
@@ -136,26 +136,26 @@ def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
     row = st.lists(st.integers(least, most), min_size=SIZE, max_size=SIZE)
     possible = row.map(lambda weights: weights if any(weights) else [1, 0, 0])
     rows = st.lists(possible, min_size=SIZE * SIZE, max_size=SIZE * SIZE)
-    return rows.map(lambda table: started(np.reshape(table, (SIZE,) * 3)))
+    return rows.map(lambda table: with_start(np.reshape(table, (SIZE,) * 3)))
 
 
-def a_case(name: str, least: int = 0) -> tuple[ToyModel, ToyModel, list[int]]:
-    """A target, a draft model and a prompt, drawn, others for each name. For tests of many
-    combinations, where Hypothesis's first example, the simplest, would be half of all."""
+def random_case(name: str, least: int = 0) -> tuple[ToyModel, ToyModel, list[int]]:
+    """A random target, draft model and prompt for each name. For tests of many combinations, where
+    half of Hypothesis's examples would be the simplest one."""
     random = np.random.default_rng(crc32(name.encode()))
     weights = random.integers(least, 5, (2, SIZE, SIZE, SIZE))
     weights[..., 0] += ~weights.any(axis=-1)
-    model, draft = map(started, weights)
+    model, draft = map(with_start, weights)
     return model, draft, [*random.integers(0, SIZE, random.integers(2, 9)).tolist(), START]
 
 
 class ToyTarget:
-    """An `interfaces.Target` over a toy model that insists on the protocol.
+    """An `interfaces.Target` over a toy model that checks the protocol.
 
     Attributes:
         cache: the tokens it holds.
-        passes: how many there were; each of them counts as one native second.
-        trees: what each pass verified.
+        passes: their number; each counts as one native second.
+        trees: the tree of each pass.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ToyTarget:
 
     @property
     def limits(self) -> Limits:
-        """What it can verify."""
+        """Its limits."""
         return Limits(self.capacity, self.max_draft, self.max_leaves)
 
     def forward(self, request: PassRequest) -> PassResult:
@@ -197,7 +197,7 @@ class ToyTarget:
         self.trees.append(tree)
         if not request.hidden:
             return PassResult(self._rows, 1.0)
-        # Of each token the hidden state is the token, as one number among zeros.
+        # The hidden state of a token is its one-hot vector.
         states = np.eye(self.model.size, dtype=np.float32)
         hidden = {layer: states[[context[-1], *tree.tokens]] for layer in request.hidden}
         before = {layer: states[list(context[held:-1])] for layer in request.hidden}
@@ -222,12 +222,12 @@ class ToyCache:
     """A `Cache` over a toy model.
 
     Attributes:
-        decoded: everything that was ever decoded, each token with the text before it.
+        decoded: every token that was ever decoded, with the text before it.
         native_seconds: one for each pass.
     """
 
     def __init__(self, model: ToyModel, *, capacity: int = 64, recurrent: bool = False) -> None:
-        """`recurrent`: it can be cut back to its last checkpoint, else it loses everything."""
+        """`recurrent`: truncation goes back to the last checkpoint, or to nothing."""
         self.model = model
         self.capacity = capacity
         self.max_draft = 64
@@ -281,7 +281,7 @@ def session_of(
     ends: Callable[[int], bool] = never,
     constraint: Constraint | None = None,
 ) -> Session:
-    """A session with room for `count` tokens behind the context."""
+    """A session with room for `count` tokens after the context."""
     return Session(
         context,
         Sampler(params, size),
@@ -296,10 +296,10 @@ Propose = Callable[[Session, Plan, TokenTree], None]
 
 
 class ToySource(Source):
-    """Proposes whatever a function adds to the tree.
+    """A source whose drafts are made by a function.
 
     Attributes:
-        prompts, synced: what `begin` and `committed` were told.
+        prompts, synced: arguments of `begin` and `committed`.
         native_seconds: one for each proposal.
     """
 
@@ -326,7 +326,7 @@ class ToySource(Source):
 
 
 def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
-    """A drafter that draws from a toy model as it is, `plan.depth` tokens each time."""
+    """A source that draws `plan.depth` tokens from a toy model."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
         node = tree.main_leaf()
@@ -340,7 +340,7 @@ def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
 
 
 def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:
-    """A drafter that always proposes the same tokens, up to the plan's depth."""
+    """A source that always proposes the same tokens, up to the plan's depth."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
         node = tree.main_leaf()
@@ -350,8 +350,8 @@ def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:
     return ToySource(draft, name)
 
 
-class Forbids:
-    """A `sampling.Constraint` under which some tokens may not follow others."""
+class ForbiddenPairs:
+    """A `sampling.Constraint` that forbids pairs of consecutive tokens."""
 
     def __init__(self, pairs: set[tuple[int, int]], last: int) -> None:
         self.pairs = pairs
@@ -374,21 +374,21 @@ class Forbids:
         self.last = token
 
     def fork(self) -> Constraint:
-        return Forbids(self.pairs, self.last)
+        return ForbiddenPairs(self.pairs, self.last)
 
     def forced(self) -> Sequence[int]:
         return ()
 
 
 class EnumeratingSource:
-    """Follows a script of outcomes, and takes the first possible one after its end.
+    """SuccessorModel a script of outcomes, and takes the first possible one after its end.
 
-    It takes what is decided at different places for independent, as `SeededRandom` makes it, and
-    so insists that no place decides twice.
+    Decisions at different positions are independent, as with `SeededRandom`, so each position may
+    be used once only.
 
     Attributes:
         weight: probability of the outcomes so far.
-        coupled: whether drafts may share the target's noise, and so its places.
+        coupled: whether drafts may share the target's noise, and so its positions.
     """
 
     def __init__(self, script: Sequence[int] = ()) -> None:
@@ -400,7 +400,7 @@ class EnumeratingSource:
         self._places: set[tuple[int, ...]] = set()
 
     def _once(self, *place: int) -> None:
-        assert self.coupled or place not in self._places, f"decides twice: {place}"
+        assert self.coupled or place not in self._places, f"used twice: {place}"
         self._places.add(place)
 
     def coin(self, probability: float, position: int, node: int) -> bool:
@@ -424,7 +424,7 @@ class EnumeratingSource:
         return self._drawn(distribution)
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
-        """The one that is drawn wins, and nothing is left of the others."""
+        """The drawn token wins; the others tie."""
         return np.where(distribution.ids == self._drawn(distribution), -1.0, 0.0)
 
     def next_script(self) -> list[int] | None:
@@ -449,7 +449,7 @@ class EnumeratingSource:
 
 
 def leaves(run: Callable[[EnumeratingSource], Outcome]) -> Iterator[tuple[Outcome, float]]:
-    """Every way a program can go, with its probability. It is run anew for each."""
+    """All outcomes of a program with their probabilities. It runs once for each."""
     script: list[int] | None = []
     while script is not None:
         source = EnumeratingSource(script)
@@ -459,7 +459,7 @@ def leaves(run: Callable[[EnumeratingSource], Outcome]) -> Iterator[tuple[Outcom
 
 
 def enumerate_outcomes(run: Callable[[EnumeratingSource], Outcome]) -> dict[Outcome, float]:
-    """Exact distribution of what a program returns, over all coins and draws it asks for."""
+    """Exact distribution of a program's results over all its coins and draws."""
     found: dict[Outcome, float] = {}
     for outcome, weight in leaves(run):
         found[outcome] = found.get(outcome, 0.0) + weight
@@ -468,5 +468,5 @@ def enumerate_outcomes(run: Callable[[EnumeratingSource], Outcome]) -> dict[Outc
 
 
 def expectation(run: Callable[[EnumeratingSource], float]) -> float:
-    """Exact mean of what a program returns."""
+    """Exact mean of a program's results."""
     return sum(value * weight for value, weight in leaves(run))

@@ -16,7 +16,7 @@ from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
 from tests.support import inside
-from tests.support.toys import Forbids
+from tests.support.toys import ForbiddenPairs
 
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:
@@ -95,6 +95,6 @@ def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:
 
     def only_at_the_root(self: Verification, node: int) -> Constraint | None:
         there = right(self, ROOT)
-        return there if node == ROOT or there is None else Forbids(set(), 0)  # nothing
+        return there if node == ROOT or there is None else ForbiddenPairs(set(), 0)  # nothing
 
     patch.setattr(Verification, "constraint", only_at_the_root)

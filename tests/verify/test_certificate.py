@@ -10,7 +10,7 @@ import pytest
 from localspec.verify import checks, examination
 from localspec.verify.checks import Outcome
 from tests.cli.conftest import Cli, _own_environment, cli
-from tests.decoding.broken import AlwaysAccepts
+from tests.decoding.broken import AlwaysAcceptRule
 from tests.engine.conftest import ModelFiles
 from tests.support.adapters import lora
 from tests.verify.conftest import LITTLE
@@ -70,7 +70,7 @@ def test_broken_build_fails(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examination, "CHECKS", {"greedy": examination.CHECKS["greedy"]})
-    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAccepts)
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAcceptRule)
     result = cli("verify", *pair, "--quick", "--json")
     assert result.code == 1
     found = result.json

@@ -13,7 +13,11 @@ from localspec.verify.checks import QUICK, Deadline, Outcome
 from localspec.verify.greedy import check_grammar, check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
-from tests.decoding.broken import AlwaysAccepts, ResamplesFromTarget, TakesSiblingsForIndependent
+from tests.decoding.broken import (
+    AlwaysAcceptRule,
+    IndependentSiblingsRule,
+    UncorrectedResamplingRule,
+)
 from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
@@ -48,8 +52,8 @@ def test_correct_build_passes(subject: Subject) -> None:
 
 
 def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken.with_rule(monkeypatch, AlwaysAccepts)
-    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAccepts)
+    broken.with_rule(monkeypatch, AlwaysAcceptRule)
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAcceptRule)
     assert any(
         "differs from plain" in fault for fault in check_greedy(subject, LITTLE, ENDLESS).faults
     )
@@ -59,7 +63,7 @@ def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatc
 def test_resampling_from_the_target_fails(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken.with_rule(monkeypatch, ResamplesFromTarget)
+    broken.with_rule(monkeypatch, UncorrectedResamplingRule)
     outcome = sampled(subject)
     assert any("not distributed" in fault for fault in outcome.faults)
 
@@ -78,7 +82,7 @@ def test_stale_sibling_distribution_fails(engine: Engine, monkeypatch: pytest.Mo
     subject.answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
     more = replace(QUICK, samples=4 * QUICK.samples)
     assert check_sampled(subject, more, ENDLESS).faults == ()
-    broken.with_rule(monkeypatch, TakesSiblingsForIndependent)
+    broken.with_rule(monkeypatch, IndependentSiblingsRule)
     faults = check_sampled(subject, more, ENDLESS).faults
     assert faults
     assert all("not distributed" in fault for fault in faults)

@@ -42,7 +42,6 @@ class Sidebar(Vertical):
     """Conversations of the history in `store`, loaded as the user scrolls, or hits of a search.
     `newest`: the most recently updated conversation; None until the list is loaded."""
 
-    BINDING_GROUP_TITLE = "List of conversations"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
         Binding("slash", "search", "Search"),
@@ -71,12 +70,10 @@ class Sidebar(Vertical):
         self._listed: dict[str, ConversationSummary] = {}
         self._requested = 0
         self._current = ""
-        self._field = _Search(placeholder="Search all", id="search", compact=True)
-        self._options = _Conversations(id="conversations", compact=True)
 
     def compose(self) -> ComposeResult:
-        yield self._field
-        yield self._options
+        yield _Search(placeholder="Search all", id="search", compact=True)
+        yield _Conversations(id="conversations", compact=True)
 
     @work(group="list", exclusive=True)
     async def list(self, offset: int = 0) -> None:
@@ -92,7 +89,7 @@ class Sidebar(Vertical):
             self.newest = found[0] if found else None
         if self.searching:
             return
-        options, highlighted = self._options, self._highlighted()
+        options, highlighted = self.query_one(OptionList), self._highlighted()
         if not offset:
             options.clear_options()
             self._listed, self._requested = {}, 0
@@ -110,7 +107,7 @@ class Sidebar(Vertical):
         hits = await asyncio.to_thread(lambda: self._store.history.search(query, limit=PAGE))
         if self.searching != query:
             return
-        palette, options = Palette.of(self.app), self._options
+        palette, options = Palette.of(self.app), self.query_one(OptionList)
         options.clear_options()
         self._listed = {}
         if not hits:
@@ -129,39 +126,40 @@ class Sidebar(Vertical):
         changed, self._current = {self._current, conversation}, conversation
         for id in changed & self._listed.keys():
             prompt = self._row_text(self._listed[id])
-            self._options.replace_option_prompt(id, prompt)
+            self.query_one(OptionList).replace_option_prompt(id, prompt)
 
     def action_search(self) -> None:
         # Not `focus`, which is deferred: keys typed meanwhile would go elsewhere.
-        self.screen.set_focus(self._field)
+        self.screen.set_focus(self.query_one(Input))
 
     def focus_list(self) -> None:
         """Focus the list at its highlighted row, else at the shown conversation."""
-        self.screen.set_focus(self._options)
+        self.screen.set_focus(self.query_one(OptionList))
         if self._highlighted() is None:
-            self._options.action_first()
+            self.query_one(OptionList).action_first()
             self._highlight(None)
 
     def search_for(self, query: str) -> None:
-        self._field.value = query
+        self.query_one(Input).value = query
 
     @property
     def searching(self) -> str:
         """The search query; empty if all conversations are listed."""
-        return self._field.value.strip()
+        return self.query_one(Input).value.strip()
 
     @property
     def choosing(self) -> bool:
         # `has_focus` is updated by a message, too late.
-        return self.screen.focused is self._options
+        return self.screen.focused is self.query_one(OptionList)
 
     def action_to_list(self) -> None:
-        if any(option.id for option in self._options.options):
+        if any(option.id for option in self.query_one(OptionList).options):
             self.focus_list()
 
     def action_leave(self) -> None:
-        if self._field.value:
-            self._field.value = ""
+        search = self.query_one(Input)
+        if search.value:
+            search.value = ""
         else:
             self.post_message(self.Leave())
 
@@ -181,9 +179,10 @@ class Sidebar(Vertical):
     @on(Input.Submitted)
     def _to_list(self, event: Input.Submitted) -> None:
         event.stop()
-        self._options.action_first()
+        options = self.query_one(OptionList)
+        options.action_first()
         if self.screen.focused is event.input:
-            self.screen.set_focus(self._options)  # at once, as in `action_search`
+            self.screen.set_focus(options)  # at once, as in `action_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -209,13 +208,14 @@ class Sidebar(Vertical):
 
     def _highlighted(self) -> str | None:
         """Id of the highlighted conversation."""
-        option = self._options.highlighted_option
+        option = self.query_one(OptionList).highlighted_option
         return None if option is None else (option.id or "").partition(" ")[0] or None
 
     def _highlight(self, conversation: str | None) -> None:
         id = conversation or self._current
         if id in self._listed:
-            self._options.highlighted = self._options.get_option_index(id)
+            options = self.query_one(OptionList)
+            options.highlighted = options.get_option_index(id)
 
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:
