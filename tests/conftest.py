@@ -31,60 +31,57 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """As many test processes as cores, where each can be kept to one; else one for all tests."""
+    """As many test processes as cores if each can be pinned to one, else one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make check` does not import what it leaves out: clients, terminals, trainers."""
+    """Do not import nightly files (clients, terminals, trainers) in `make check`."""
     if config.option.markexpr != "not nightly" or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text(encoding="utf-8")
     return True if NIGHTLY.search(text) else None
 
 
-def _a_core_of_its_own() -> None:
-    """Keep each of several test processes to one core.
-
-    Passes of two processes that share cores wait for each other's threads most of the time.
-    """
+def _pin_to_one_core() -> None:
+    """Pin each of several test processes to one core: on shared cores, threads of passes would wait
+    for each other most of the time."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
 
 
-_a_core_of_its_own()
+_pin_to_one_core()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches and settings of whoever runs the tests stay out of them, and theirs of ours."""
+    """Separate caches and settings from those of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
-        # Installed or not, the models listed are the same, in other processes too.
+        # The listed models do not depend on installed packages, in other processes too.
         packages.hide(patch, tmp_path_factory.mktemp("hidden"))
         yield
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of localspec's for this test alone."""
+    """A separate LOCALSPEC_HOME for one test."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_arrive() -> None:
-    """Under nohup SIGHUP is ignored, and Ctrl+C by a shell's background jobs: by every program that
-    is started here too."""
+    """Under nohup, SIGHUP would be ignored, and SIGINT in background jobs, also by children."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def kernels() -> None:
-    """For tests of localspec's own kernels: where they work, or are broken and must be told."""
+    """Skip tests of localspec's kernels if these were not built; fail if they do not work."""
     if not library_path().is_file():
         pytest.skip(f"{library_path()} was not built, see docs/install.md")
     found = status()
@@ -100,14 +97,14 @@ def prompts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """The embedded pair with room for 1,024 tokens, and made-up costs of its passes."""
+    """The embedded pair with room for 1,024 tokens and fixed costs of passes."""
     with drafting_pair(context=1024) as pair:
         yield pair
 
 
 @pytest.fixture(scope="session")
 def plain_answers(target_path: Path, prompts: list[str]) -> Iterator[Reference]:
-    """What the embedded target says to the prompts without any draft."""
+    """Plain decoding of the prompts by the embedded target."""
     with localspec.load(target_path, draft=None) as plain:
         yield (known := Reference(plain, prompts))
         known.context.close()

@@ -1,4 +1,4 @@
-"""A draft with the frequent part of its target's tokens writes texts as the target does."""
+"""Drafts with the frequent tokens of their target only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
 from localspec.prompting.prompt import Tokens
-from tests.support.asking import WAYS, asked, tokens_of
+from tests.support.asking import WAYS, ask, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference
 
@@ -38,15 +38,15 @@ def target(target_path: Path) -> Iterator[Model]:
         yield model
 
 
-def written(model: Model, text: str) -> list[int]:
+def tokenize(model: Model, text: str) -> list[int]:
     return model.vocabulary.tokenize(text, special=True, add_bos=False)
 
 
 @pytest.fixture(scope="module")
 def part(target_path: Path, target: Model) -> FrequentPart:
-    """Of what one text needs, and of what there is room for besides, the lowest ids first."""
+    """The tokens of one text, filled up with the lowest ids."""
     weight = np.zeros(target.vocabulary.size)
-    weight[written(target, SEEN)] = 1.0
+    weight[tokenize(target, SEEN)] = 1.0
     return FrequentPart(read_gguf(target_path), weight, SIZE)
 
 
@@ -58,8 +58,8 @@ def draft_path(
     file, path = read_gguf(target_path), tmp_path_factory.mktemp("frequent") / "draft.gguf"
     shape = parse("384x2x1024", replace(weights.target_facts(file), vocabulary=len(part)))
     values = weights.initial(shape, target_path, 0, part.kept)
-    told = TrainingFacts("x", 0.5, "part")
-    weights.write(path, shape, values, file, told, tokenizer=part.tokenizer())
+    facts = TrainingFacts("x", 0.5, "part")
+    weights.write(path, shape, values, file, facts, tokenizer=part.tokenizer())
     return path
 
 
@@ -69,85 +69,83 @@ def draft(draft_path: Path) -> Iterator[Model]:
         yield model
 
 
-def test_a_text_of_kept_tokens_is_written_with_them(
-    target: Model, draft: Model, part: FrequentPart
-) -> None:
+def test_text_of_kept_tokens(target: Model, draft: Model, part: FrequentPart) -> None:
     assert len(part) == draft.vocabulary.size == SIZE
-    theirs = written(target, SEEN)
-    assert written(draft, SEEN) == part.own[theirs].tolist()
+    theirs = tokenize(target, SEEN)
+    assert tokenize(draft, SEEN) == part.own[theirs].tolist()
     assert (part.own[theirs] >= 0).all()
 
 
-def test_others_are_spelled(target: Model, draft: Model, part: FrequentPart) -> None:
-    theirs = written(target, OTHER)
+def test_other_tokens_are_spelled(target: Model, draft: Model, part: FrequentPart) -> None:
+    theirs = tokenize(target, OTHER)
     assert (part.own[theirs] < 0).any()
     pieces = [part.spell(token) for token in theirs]
-    said = b"".join(draft.vocabulary.piece(own) for each in pieces for own in each)
-    assert said.decode() == OTHER
+    spelled = b"".join(draft.vocabulary.piece(own) for each in pieces for own in each)
+    assert spelled.decode() == OTHER
     for token, own in zip(theirs, pieces, strict=True):
         text = target.vocabulary.piece(token)
         assert b"".join(map(draft.vocabulary.piece, own)) == text
         assert len(own) == 1 or part.own[token] < 0
 
 
-def test_marks_are_kept(target: Model, draft: Model, part: FrequentPart) -> None:
+def test_special_tokens_are_kept(target: Model, draft: Model, part: FrequentPart) -> None:
     assert target.vocabulary.bos == part.kept[draft.vocabulary.bos]
     ends = [t for t in range(target.vocabulary.size) if target.vocabulary.ends(t)]
     theirs = [t for t in range(draft.vocabulary.size) if draft.vocabulary.ends(t)]
     assert part.kept[theirs].tolist() == ends
 
 
-def test_it_drafts_and_changes_nothing(
+def test_draft_does_not_change_the_answer(
     kernels: None, target_path: Path, draft_path: Path, plain_answers: Reference
 ) -> None:
     options, reference = ModelOptions(context=512, threads=1), plain_answers.first(1)
     with load(target_path, draft=draft_path, options=options) as engine:
-        stream = asked(engine, Tokens(reference.prompts[0]), WAYS["model"], 40)
+        stream = ask(engine, Tokens(reference.prompts[0]), WAYS["model"], 40)
         got = tokens_of(stream)
     assert stream.stats.tested > 20
     assert got == reference.tokens[0][:40]
 
 
-def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
-    record = an_answer(target)
+def test_record_is_mapped(target: Model, part: FrequentPart) -> None:
+    record = record_of(target)
     own = part.map_record(record)
-    assert part.kept[own.prompt].tolist() == written(target, SEEN)
+    assert part.kept[own.prompt].tolist() == tokenize(target, SEEN)
     places, pieces = [], [part.spell(token) for token in record.answer.tolist()]
     assert own.answer.tolist() == [token for each in pieces for token in each]
     for each in pieces:
         places += [True] + [False] * (len(each) - 1)
     first = np.flatnonzero(places)
     p, mine = np.exp(record.log_p), np.exp(own.log_p)
-    assert np.allclose(mine.sum(1) + own.rest, 1.0, atol=1e-3), "they stay distributions"
+    assert np.allclose(mine.sum(1) + own.rest, 1.0, atol=1e-3), "rows stay distributions"
     for row, place in enumerate(first):
         for token, likely in zip(record.ids[row].tolist(), p[row].tolist(), strict=True):
             there = mine[place][own.ids[place] == part.own[token]].sum()
             assert np.isclose(there, likely if part.own[token] >= 0 else 0.0, atol=1e-6)
     for place in np.flatnonzero(~np.array(places)):
         assert own.ids[place, 0] == own.answer[place]
-        assert np.isclose(mine[place, 0], 1.0), "what a token is spelled on with is certain"
+        assert np.isclose(mine[place, 0], 1.0), "the rest of a spelling is certain"
     assert (own.key, own.held_back, own.chat) == (record.key, True, True)
 
 
-def an_answer(target: Model) -> TraceRecord:
-    """To a prompt of kept tokens, and with others in it."""
-    said = np.array(written(target, OTHER), np.int64)
-    logits = np.random.Generator(np.random.PCG64(1)).normal(size=(len(said), 8192)) * 3
-    logits[np.arange(len(said)), said] += 14
-    prompt = np.array(written(target, SEEN), np.int64)
+def record_of(target: Model) -> TraceRecord:
+    """An answer with other tokens to a prompt of kept ones."""
+    tokens = np.array(tokenize(target, OTHER), np.int64)
+    logits = np.random.Generator(np.random.PCG64(1)).normal(size=(len(tokens), 8192)) * 3
+    logits[np.arange(len(tokens)), tokens] += 14
+    prompt = np.array(tokenize(target, SEEN), np.int64)
     rows = top_tokens(np.asarray(logits, np.float32), 32)
-    return TraceRecord(b"k" * 16, prompt, said, *rows, held_back=True, chat=True)
+    return TraceRecord(b"k" * 16, prompt, tokens, *rows, held_back=True, chat=True)
 
 
-def test_a_trace_in_these_tokens(target: Model, target_path: Path, tmp_path: Path) -> None:
+def test_trace_is_mapped(target: Model, target_path: Path, tmp_path: Path) -> None:
     header = TraceHeader("t", "0" * 16, "f" * 24, target.vocabulary.size, 32)
-    record = an_answer(target)
+    record = record_of(target)
     with Trace(tmp_path / "trace", header) as trace:
         for number in range(3):
             key = bytes([number]) * 16
             trace.append(replace(record, key=key, held_back=number == 1))
         part = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 3000)
-        assert (part.own[record.answer] >= 0).all(), "they are the likeliest ones"
+        assert (part.own[record.answer] >= 0).all(), "they are the most frequent ones"
         narrow = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 300)
         own = MappedTrace(trace, narrow)
         assert len(own) == 3
@@ -158,12 +156,12 @@ def test_a_trace_in_these_tokens(target: Model, target_path: Path, tmp_path: Pat
             assert len(respelled.answer) > len(record.answer)
 
 
-def test_too_few(target_path: Path) -> None:
+def test_too_few_tokens_are_refused(target_path: Path) -> None:
     with pytest.raises(UsageError, match="letters and marks"):
         FrequentPart(read_gguf(target_path), np.ones(8192), 200)
 
 
-def test_another_kind_of_tokenizer(tmp_path: Path) -> None:
+def test_other_tokenizers_are_refused(tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "none.gguf", tokenizer=False)
     with pytest.raises(UsageError, match="byte pairs"):
         FrequentPart(read_gguf(path), np.ones(8192), 4000)

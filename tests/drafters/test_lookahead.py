@@ -15,7 +15,7 @@ from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import gap_and_drafts, steps_of
 from tests.policy.measuring import profile_of
-from tests.support.asking import WAYS, asked
+from tests.support.asking import WAYS, ask
 from tests.support.toys import SuccessorModel, ToyTarget
 
 CYCLE = 40
@@ -57,7 +57,7 @@ def test_target_without_branches_is_refused() -> None:
 
 def test_statistics_count_lookahead(engine: Engine) -> None:
     """Equality of the text: tests/engine/test_greedy_equality.py."""
-    found = asked(engine, "Once upon a time", WAYS["lookahead"], 200).completion()
+    found = ask(engine, "Once upon a time", WAYS["lookahead"], 200).completion()
     counted = found.stats.by_drafter["lookahead"]
     assert 0 < counted.accepted <= counted.tested <= counted.drafted
     assert found.stats.target_passes < 195

@@ -20,7 +20,7 @@ from localspec.retrieval.learner import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import TEXT, gap_and_drafts, steps_of
-from tests.support.asking import PLAIN, asked
+from tests.support.asking import PLAIN, ask
 from tests.support.drafting import proposed as drafted
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
@@ -83,7 +83,7 @@ def test_sampled_text_is_the_targets(width: int | None) -> None:
 @pytest.fixture
 def learned_engine(engine: Engine) -> Iterator[Engine]:
     """An engine that learned its own greedy answer."""
-    answer = asked(engine, CLEAR, PLAIN).completion()
+    answer = ask(engine, CLEAR, PLAIN).completion()
     vocabulary = engine.model.vocabulary
     facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, "tale")
     text = vocabulary.tokenize(f"{CLEAR}{answer.text}", special=False, add_bos=False)
@@ -95,9 +95,9 @@ def learned_engine(engine: Engine) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(drafter="retrieval", width=2)])
 def test_retrieval_does_not_change_answers(learned_engine: Engine, drafting: Drafting) -> None:
-    plain = asked(learned_engine, CLEAR, PLAIN).completion()
+    plain = ask(learned_engine, CLEAR, PLAIN).completion()
     make_drafts_cheap(learned_engine, draft=0.02)
-    found = asked(learned_engine, CLEAR, drafting).completion()
+    found = ask(learned_engine, CLEAR, drafting).completion()
     assert found.text == plain.text
     assert found.stats.by_drafter["retrieval"].accepted > 20
     assert found.stats.target_passes < 20

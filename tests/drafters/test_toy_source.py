@@ -19,7 +19,7 @@ from localspec.tui.rendering.palette import Palette
 from tests.decoding.exact import EXACT
 from tests.drafters.composed import counting, gap_and_drafts
 from tests.support import phrases as phrases_file
-from tests.support.asking import PLAIN, asked
+from tests.support.asking import PLAIN, ask
 from tests.support.phrases import PhraseSource
 from tests.support.sessions import make_drafts_cheap
 
@@ -87,11 +87,11 @@ def test_sampled_text_is_the_targets(phrases: list[list[int]], name: str) -> Non
 
 def test_engine_uses_and_counts_the_source(engine: Engine, phrases: list[list[int]]) -> None:
     """Its phrase is the whole answer, which the n-gram cannot know."""
-    stream = asked(engine, "Once upon a time", PLAIN)
+    stream = ask(engine, "Once upon a time", PLAIN)
     stream.completion()
     phrases.append(list(stream.context)[len(stream.prompt) - 1 :])
     make_drafts_cheap(engine, draft=0.02)
-    found = asked(engine, "Once upon a time").completion()
+    found = ask(engine, "Once upon a time").completion()
     counted = found.stats.by_drafter["phrases"]
     assert counted.accepted > 20
     assert counted.accepted <= counted.tested <= counted.drafted

@@ -1,4 +1,4 @@
-"""LoRA adapters: what they change, that drafts change nothing about it, and what does not fit."""
+"""LoRA adapters: their effect, drafts with them, and adapters that do not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localspec.self_draft.maker import facts_of
 from localspec.self_draft.recipe import SelfDraftRequest
 from tests.support import inside
 from tests.support.adapters import RANK, lora
-from tests.support.asking import GREEDY, PLAIN, WAYS, asked, tokens_of
+from tests.support.asking import GREEDY, PLAIN, WAYS, ask, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference
 from tests.support.heads import weights
@@ -56,14 +56,14 @@ def reference(alone: Engine, prompts: list[str]) -> Reference:
 
 
 def answer(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
-    stream = asked(engine, prompt, WAYS[way])
+    stream = ask(engine, prompt, WAYS[way])
     return tokens_of(stream), stream.stats.accepted
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("way", ["auto", "model tree"])
 @pytest.mark.parametrize("several", [False, True])
-def test_drafts_change_nothing(
+def test_drafts_do_not_change_adapted_answers(
     kernels: None,
     alone: Engine,
     adapted: Engine,
@@ -74,20 +74,19 @@ def test_drafts_change_nothing(
 ) -> None:
     engine = adapted if several else alone
     make_drafts_cheap(engine)
-    asked = [partial(answer, engine, prompt, way) for prompt in prompts[:PROMPTS]]
+    tasks = [partial(answer, engine, prompt, way) for prompt in prompts[:PROMPTS]]
     at_once = 4 if several else 1
     found = [
         answer
         for first in range(0, PROMPTS, at_once)
-        for answer in together(asked[first : first + at_once])
+        for answer in together(tasks[first : first + at_once])
     ]
     answers = [answer for answer in found if isinstance(answer, tuple)]
     assert [tokens for tokens, _ in answers] == reference.tokens, found
     assert sum(accepted for _, accepted in answers) > 15
 
 
-def test_passes_have_the_weights_and_what_is_added(tmp_path: Path) -> None:
-    """Against a copy of the model with the sum in its file."""
+def test_adapter_equals_merged_weights(tmp_path: Path) -> None:
     base = tiny_llama(tmp_path / "base.gguf")
     path = lora(tmp_path / "lora.gguf", base, alpha=2 * RANK)  # so that it counts twice
     merged = Path(shutil.copy(base, tmp_path / "merged.gguf"))
@@ -112,8 +111,9 @@ def test_passes_have_the_weights_and_what_is_added(tmp_path: Path) -> None:
     assert np.array_equal(row(base, f"{path}:0"), plain)
 
 
-def test_a_draft_model_has_its_own(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
-    """And none of the target's, which would not fit."""
+def test_draft_models_have_own_adapters(
+    tmp_path: Path, target_path: Path, draft_path: Path
+) -> None:
     on_target, on_draft = (
         lora(tmp_path / f"{path.stem}-lora.gguf", path, gain=3.0)
         for path in (target_path, draft_path)
@@ -127,15 +127,13 @@ def test_a_draft_model_has_its_own(tmp_path: Path, target_path: Path, draft_path
     text, accepted = answers()
     adapted_text, _ = answers(lora=on_target)
     assert adapted_text != text
-    # A noisy draft model is wrong more often, and what is said stays.
+    # A noisy draft model is wrong more often, but the text stays.
     noisy_text, noisy = answers(lora_draft=on_draft)
     assert noisy_text == text
     assert noisy < accepted
 
 
-def test_what_is_known_of_a_model_is_kept_apart(
-    tmp_path: Path, target_path: Path, adapter: Path
-) -> None:
+def test_adapters_have_their_own_profiles(tmp_path: Path, target_path: Path, adapter: Path) -> None:
     choices: list[tuple[str, ...]] = [(), (f"{adapter}",), (f"{adapter}:0.5",), (f"{adapter}",) * 2]
     profiles, records, session = [], [], tmp_path / "story.session"
     for number, choice in enumerate(choices):
@@ -159,16 +157,16 @@ def test_what_is_known_of_a_model_is_kept_apart(
     assert (len(known(target_path, plain)), len(known(target_path, with_adapter))) == (0, 1)
 
 
-def _alpha_of_another_type(path: Path, base: Path) -> Path:
-    """An alpha that llama.cpp asserts on."""
+def _integer_alpha(path: Path, base: Path) -> Path:
+    """An integer alpha, on which llama.cpp aborts."""
     raw, key = lora(path, base).read_bytes(), b"adapter.lora.alpha"
     at = raw.index(key) + len(key)
     path.write_bytes(raw[:at] + struct.pack("<I", 4) + raw[at + 4 :])
     return path
 
 
-def _flat(path: Path, base: Path) -> Path:
-    """Matrices with a third dimension, which llama.cpp does not look at before it multiplies."""
+def _three_dimensions(path: Path, base: Path) -> Path:
+    """Matrices with a third dimension, which llama.cpp does not check."""
     width, name = read_gguf(base).tensors[0].shape[0], "blk.0.attn_q.weight.lora_"
     more = {f"{name}a": (3, RANK, width), f"{name}b": (3, width, RANK)}
     return lora(path, base, ending="none", more=more)
@@ -192,7 +190,7 @@ def _embeddings(path: Path, base: Path) -> Path:
     return lora(path, base, more=more)
 
 
-UNFIT: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
+INVALID: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "a text": (_text, "is not a GGUF file"),
     "cut short": (_cut, "is incomplete"),
     "a model": (lambda _path, base: base, "is not a LoRA adapter"),
@@ -207,15 +205,15 @@ UNFIT: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
         "blk.9.attn_q.weight is not in the model",
     ),
     "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is not part of one"),
-    "alpha of another type": (_alpha_of_another_type, "its alpha is not a 32-bit number"),
-    "a third dimension": (_flat, "has another shape in the model"),
+    "alpha of another type": (_integer_alpha, "its alpha is not a 32-bit number"),
+    "a third dimension": (_three_dimensions, "has another shape in the model"),
     "tied embeddings": (_embeddings, "is the output as well"),
 }
 
 
-@pytest.mark.parametrize("what", sorted(UNFIT))
-def test_what_does_not_fit_is_told(tmp_path: Path, draft_path: Path, what: str) -> None:
-    make, why = UNFIT[what]
+@pytest.mark.parametrize("what", sorted(INVALID))
+def test_invalid_adapter_is_refused(tmp_path: Path, draft_path: Path, what: str) -> None:
+    make, why = INVALID[what]
     path = make(tmp_path / "unfit.gguf", draft_path)
     with pytest.raises(ModelInvalid, match=why) as raised:
         localspec.load(draft_path, draft="none", lora=f"{path}:0.5")
@@ -223,7 +221,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path, draft_path: Path, what: str) 
     assert str(raised.value).count("\n") == 0
 
 
-def test_an_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
+def test_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
     path = lora(tmp_path / "other.gguf", target_path)
     with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
         localspec.load(draft_path, draft="none", lora=path)
@@ -232,7 +230,7 @@ def test_an_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_pa
 
 
 @pytest.mark.parametrize("draft", ["auto", "none", None])
-def test_an_adapter_of_a_draft_model_that_nobody_named(adapter: Path, draft: str | None) -> None:
+def test_draft_adapter_needs_a_named_draft_model(adapter: Path, draft: str | None) -> None:
     with pytest.raises(UsageError, match="Name that with -d"):
         localspec.load(draft=draft, lora_draft=adapter)
 
@@ -248,7 +246,7 @@ def test_an_adapter_of_a_draft_model_that_nobody_named(adapter: Path, draft: str
         ("style:2", Adapter(Path("style"), 2.0)),
     ],
 )
-def test_an_adapter_in_words(text: str, meant: Adapter) -> None:
+def test_adapter_option_is_parsed(text: str, meant: Adapter) -> None:
     assert ModelOptions(lora=text).adapters == (meant,)
 
 
@@ -263,6 +261,6 @@ def test_an_adapter_in_words(text: str, meant: Adapter) -> None:
         (":0.5", "names no adapter"),
     ],
 )
-def test_an_adapter_that_cannot_be_meant(text: str, why: str) -> None:
+def test_invalid_adapter_option_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         ModelOptions(lora=text)

@@ -1,4 +1,4 @@
-"""Answers that go on when the context is full, without the oldest of the text."""
+"""Context shift: answers continue without the oldest text when the context is full."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import localspec
 from localspec import ContextShift, Drafting, Engine, SamplingParams
 from localspec.prompting.prompt import Tokens
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
+from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.together import together
 
 ROOM = 256  # tokens of the context
 LENGTH = 360  # tokens of answers: the context is full twice, or more often
-KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
+SHIFTS = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +38,19 @@ def endless(engine: Engine, **more: Any) -> SamplingParams:
 
 def shifted(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
     """A greedy answer."""
-    stream = asked(engine, Tokens(prompt), way, LENGTH, sampling=endless(engine), shift=shift)
+    stream = ask(engine, Tokens(prompt), way, LENGTH, sampling=endless(engine), shift=shift)
     tokens = tokens_of(stream)
     assert stream.finish_reason == "length"
     assert stream.truncated
     return tokens
 
 
-def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]:
-    """The same, each time with what is left as a prompt of its own."""
+def shift_by_prompts(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]:
+    """The same with separate prompts: each is the text that remains after a shift."""
     text, tokens = prompt, list[int]()
     while len(tokens) < LENGTH:
         left = min(LENGTH - len(tokens), ROOM - len(text))
-        new = said(engine, Tokens(text), PLAIN, count=left, sampling=endless(engine))
+        new = generate(engine, Tokens(text), PLAIN, count=left, sampling=endless(engine))
         tokens, text = tokens + new, text + new
         keep = min(len(prompt) if shift.keep < 0 else shift.keep, ROOM - 4)
         gone = shift.discard or (len(text) - keep) // 2
@@ -61,7 +61,7 @@ def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]
 PROMPT = [5 + n % 40 for n in range(60)]
 
 
-@pytest.fixture(scope="module", params=KEPT, ids=str)
+@pytest.fixture(scope="module", params=SHIFTS, ids=str)
 def shift(request: pytest.FixtureRequest) -> ContextShift:
     assert isinstance(request.param, ContextShift)
     return request.param
@@ -69,43 +69,41 @@ def shift(request: pytest.FixtureRequest) -> ContextShift:
 
 @pytest.fixture(scope="module")
 def shortened(small: Engine, shift: ContextShift) -> list[int]:
-    return by_hand(small, PROMPT, shift)
+    return shift_by_prompts(small, PROMPT, shift)
 
 
 @pytest.mark.parametrize("way", ["none", "ngram", "model", "auto"])
-def test_what_is_said_is_what_the_shortened_text_leads_to(
+def test_answer_equals_that_to_the_shortened_text(
     small: Engine, shift: ContextShift, shortened: list[int], way: str
 ) -> None:
-    """With and without drafts, which are right now and then only."""
     assert shifted(small, PROMPT, shift, WAYS[way]) == shortened
 
 
 @pytest.mark.nightly
-def test_several_at_once(kernels: None, exact_pair: ModelFiles, small: Engine) -> None:
-    """Answers that share passes, and cells with others that begin alike."""
+def test_parallel_answers_shift(kernels: None, exact_pair: ModelFiles, small: Engine) -> None:
+    """Answers share passes, and cells of common prefixes."""
     target, draft = exact_pair
     options = replace(TINY_OPTIONS, context=ROOM, parallel=3, parallel_chunk=64)
     with localspec.load(target, draft=draft, options=options) as pair:
         assert pair.parallel > 1
-        for shift in KEPT:
+        for shift in SHIFTS:
             prompts = [PROMPT, [*PROMPT, 7], PROMPT[:40], PROMPT]
-            ask = partial(shifted, pair, shift=shift, way=WAYS["model"])
-            found = together([partial(ask, prompt) for prompt in prompts])
-            assert found == [by_hand(small, prompt, shift) for prompt in prompts]
+            run = partial(shifted, pair, shift=shift, way=WAYS["model"])
+            found = together([partial(run, prompt) for prompt in prompts])
+            assert found == [shift_by_prompts(small, prompt, shift) for prompt in prompts]
 
 
-def test_an_answer_without_a_limit_comes_to_an_end(small: Engine) -> None:
+def test_answer_without_a_limit_ends(small: Engine) -> None:
     stream = small.stream(Tokens(PROMPT), sampling=endless(small), shift=ContextShift())
     assert stream.completion().stats.generated_tokens == ROOM
     assert list(stream.prompt) == PROMPT
     assert sum("context was full" in notice for notice in stream.stats.notices) == 1
 
 
-def test_penalties_and_sampling_go_on(small: Engine) -> None:
-    """A seed repeats such an answer."""
+def test_seed_repeats_a_shifted_answer_with_penalties(small: Engine) -> None:
     sampling = endless(small, temperature=1.0, seed=3, repeat_penalty=1.5, penalty_last_n=64)
-    ask = partial(said, small, Tokens(PROMPT[:2]), PLAIN, count=400, sampling=sampling)
-    one, other = (ask(shift=ContextShift(), reuse=False) for _ in range(2))
+    run = partial(generate, small, Tokens(PROMPT[:2]), PLAIN, count=400, sampling=sampling)
+    one, other = (run(shift=ContextShift(), reuse=False) for _ in range(2))
     assert one == other
 
 
@@ -123,5 +121,5 @@ def test_penalties_and_sampling_go_on(small: Engine) -> None:
     ],
     ids=str,
 )
-def test_what_leaves(shift: ContextShift, tokens: int, prompt: int, gone: slice) -> None:
+def test_removed_slice(shift: ContextShift, tokens: int, prompt: int, gone: slice) -> None:
     assert shift.removed_slice(tokens, prompt) == gone

@@ -1,4 +1,4 @@
-"""Draft models with another tokenizer than the embedded target's."""
+"""Draft models with a tokenizer that differs from the target's."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Engine, ModelOptions, SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
+from tests.engine.test_exact_distribution import WAYS as EXACT_WAYS
 from tests.support import ggufs, retokenised
-from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
+from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.greedy import greedy
 from tests.support.sessions import drafting_pair
 
 pytestmark = pytest.mark.nightly
 
-COUNT = 24
+COUNT, SPM = 24, retokenised.sentencepiece
 
 Make = Callable[[Path, Path], Path]
 PAIRS: dict[str, Make] = {
     "permuted": retokenised.permuted,
     "fewer": lambda path, source: retokenised.permuted(path, source, removed=0.3),
-    "sentencepiece": retokenised.sentencepiece,
+    "sentencepiece": SPM,
     "bytes": retokenised.bytewise,
 }
 
@@ -52,7 +53,7 @@ USED = ("model", "model tree", "cascade", "auto")
 
 @pytest.fixture(scope="module")
 def answers(engine: Engine, prompts: list[str]) -> dict[str, list[int]]:
-    """What plain decoding says to some prompts."""
+    """Plain decoding of some prompts."""
     tokenize = partial(engine.model.vocabulary.tokenize, special=True, add_bos=True)
     with closing(Context(engine.model, ModelOptions(context=512, threads=1))) as context:
         return {text: greedy(context, tokenize(text), COUNT) for text in prompts[::8]}
@@ -67,7 +68,7 @@ def test_greedy_output_equals_plain_decoding(
     with opened(drafts[name], way) as engine:
         for text, wanted in answers.items():
             for by in USED:
-                stream = asked(engine, text, WAYS[by], COUNT)
+                stream = ask(engine, text, WAYS[by], COUNT)
                 assert tokens_of(stream) == wanted, by
                 for source, figures in stream.stats.by_drafter.items():
                     accepted[f"{by} {source}"] += figures.accepted
@@ -77,17 +78,15 @@ def test_greedy_output_equals_plain_decoding(
     assert accepted[f"cascade cascade:{way}"] > least
 
 
-def test_permuted_draft_model_is_as_good_as_the_original(
-    drafts: dict[str, Path], engine: Engine, prompts: list[str]
-) -> None:
-    """All its tokens are shared, so that only their rounding in other rows can differ."""
+def test_permuted_vocabulary(drafts: dict[str, Path], engine: Engine, prompts: list[str]) -> None:
+    """All its tokens are shared; only rounding can differ."""
     with opened(drafts["permuted"]) as crossed:
         assert crossed.vocabulary == (
             "different vocabulary: 100 % of tokens shared, drafting on the shared ones"
         )
         figures = []
         for pair in (engine, crossed):
-            found = [asked(pair, text, WAYS["model"], COUNT) for text in prompts[:5]]
+            found = [ask(pair, text, WAYS["model"], COUNT) for text in prompts[:5]]
             stats = [stream.completion().stats for stream in found]
             assert all(one.vocabulary == pair.vocabulary for one in stats)
             figures.append(sum(one.accepted for one in stats))
@@ -96,72 +95,62 @@ def test_permuted_draft_model_is_as_good_as_the_original(
 
 
 def missing_some(path: Path, source: Path) -> Path:
-    """Lacks many tokens, and by this seed not those that are likeliest after `PROMPT`."""
+    """Many tokens are missing, but by this seed not the likeliest ones after `PROMPT`."""
     return retokenised.permuted(path, source, seed=2, removed=0.3)
 
 
 @pytest.mark.parametrize(
     ("make", "way", "drafting", "size"),
     [
-        (
-            missing_some,
-            "shared",
-            Drafting(drafter="model", depth=2, rule="block"),
-            "three tokens, short drafts",
-        ),
-        (
-            retokenised.sentencepiece,
-            "text",
-            Drafting(drafter="model", depth=2, width=2, rule="token"),
-            "two tokens, longer drafts",
-        ),
+        (missing_some, "shared", "chain, block verification", "three tokens, short drafts"),
+        (SPM, "text", "tree, speculative sampling", "two tokens, longer drafts"),
     ],
     ids=["shared", "text"],
 )
 def test_two_sampled_tokens_have_the_targets_probabilities(
-    tiny_pair: ModelFiles, tmp_path: Path, make: Make, way: str, drafting: Drafting, size: str
+    tiny_pair: ModelFiles, tmp_path: Path, make: Make, way: str, drafting: str, size: str
 ) -> None:
-    """Every outcome over caches of llama.cpp: sees a bias of any size, as no sample does."""
+    """Every outcome over caches of llama.cpp, which detects a bias of any size."""
     target, draft = tiny_pair
     foreign = make(tmp_path / "foreign.gguf", draft)
     options = replace(TINY_OPTIONS, cross_vocabulary=way)
     with localspec.load(target, draft=foreign, options=options) as engine:
-        check_every_outcome(engine, drafting, *SIZES[size])
+        check_every_outcome(engine, EXACT_WAYS[drafting], *SIZES[size])
 
 
-def same_text(engine: Engine, prompt: str, count: int, **more: Any) -> GenerationStats:
-    """Of a drafted answer that is plain decoding's."""
-    drafted = asked(engine, prompt, WAYS["model"], count, **more)
-    assert tokens_of(drafted) == said(engine, prompt, PLAIN, count=count, **more)
+def check_same_text(engine: Engine, prompt: str, count: int, **more: Any) -> GenerationStats:
+    """Statistics of a drafted answer, which must equal plain decoding."""
+    drafted = ask(engine, prompt, WAYS["model"], count, **more)
+    assert tokens_of(drafted) == generate(engine, prompt, PLAIN, count=count, **more)
     return drafted.stats
 
 
-def test_target_with_fewer_tokens_is_drafted_for(
-    tmp_path: Path, target_path: Path, draft_path: Path
-) -> None:
-    """Long tokens of the draft model then serve several of the target's."""
+def test_target_with_fewer_tokens(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
+    """Long tokens of the draft model then stand for several of the target's."""
     target = retokenised.permuted(tmp_path / "target.gguf", target_path, removed=0.5)
     with opened(draft_path, model=target) as engine:
-        assert same_text(engine, "Once upon a time", 60).acceptance_rate > 0.4
+        assert check_same_text(engine, "Once upon a time", 60).acceptance_rate > 0.4
 
 
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:
     source = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     foreign = retokenised.permuted(tmp_path / "foreign.gguf", source, removed=0.3)
     with opened(foreign, "text") as engine:
-        assert same_text(engine, PROMPT, 24).drafted > 20
+        assert check_same_text(engine, PROMPT, 24).drafted > 20
 
 
-def test_penalties_bias_and_grammar_hold_across_vocabularies(drafts: dict[str, Path]) -> None:
+def test_penalties_bias_and_grammar(drafts: dict[str, Path]) -> None:
     sampling = SamplingParams(temperature=0, repeat_penalty=1.3, logit_bias={17: -100.0})
     with opened(drafts["fewer"]) as engine:
-        stats = same_text(engine, PROMPT, 24, sampling=sampling, grammar='root ::= [a-z ]+ "."')
+        stats = check_same_text(
+            engine, PROMPT, 24, sampling=sampling, grammar='root ::= [a-z ]+ "."'
+        )
         assert stats.accepted > 0
 
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("prompt", ["Zoë said: 😀😀 你好", "😀", "  \n\n\t x"])
 def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt: str) -> None:
-    """A token may end in the middle of one, which the draft model may have a token for."""
+    """A token may end within a character that is one token of the draft model."""
     with opened(drafts[name], "text") as engine:
-        assert same_text(engine, prompt, 12).drafted > 0
+        assert check_same_text(engine, prompt, 12).drafted > 0

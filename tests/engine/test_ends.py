@@ -1,5 +1,5 @@
-"""Where an answer ends does not depend on what was drafted: text, counts, log-probabilities, token
-ids and the reason are plain decoding's, whatever was accepted behind the end."""
+"""The end of an answer does not depend on drafts: text, token ids, counts, log-probabilities and
+finish reason are those of plain decoding, whatever was accepted after the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from localspec import Drafting, Engine, NativeError, SamplingParams
 from localspec.decoding.logprobs import TokenLogprob
-from tests.support.asking import PLAIN, asked, tokens_of
+from tests.support.asking import PLAIN, ask, tokens_of
 
 # Log-probabilities have the same bits only where rows do not depend on their passes.
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -37,8 +37,8 @@ GRAMMAR = 'root ::= "Once upon" (" a time" | " the time") ("," | ".") " there wa
 
 
 @dataclass(frozen=True)
-class Ended:
-    """All that can be seen of an answer, but for how it was made."""
+class Outcome:
+    """Everything visible of an answer but statistics of drafting."""
 
     text: str
     finish_reason: str | None
@@ -49,16 +49,16 @@ class Ended:
     context: tuple[int, ...]
 
 
-def answered(
+def run(
     engine: Engine, prompt: str, drafting: Drafting, *, cap: int = LENGTH, **more: Any
-) -> Ended:
-    with asked(engine, prompt, drafting, cap, logprobs=2, **more) as stream:
+) -> Outcome:
+    with ask(engine, prompt, drafting, cap, logprobs=2, **more) as stream:
         chunks = list(stream)
     steps = [chunk.step for chunk in chunks if chunk.step is not None]
     assert "".join(chunk.text for chunk in chunks) == stream.text
     assert stream.stats.accepted == sum(len(step.accepted_nodes) for step in steps)
     assert stream.stats.accepted <= stream.stats.generated_tokens
-    return Ended(
+    return Outcome(
         stream.text,
         stream.finish_reason,
         stream.stopped,
@@ -70,7 +70,7 @@ def answered(
 
 
 def stops_in(text: str) -> list[tuple[str, ...]]:
-    """Stop strings for a text that would go on: short and long, overlapping, some never met."""
+    """Stop strings within a text: short, long, overlapping, and some that never occur."""
     words = text.split(" ")
     middle = len(text) // 2
     return [
@@ -94,12 +94,12 @@ def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: 
         *zip(itertools.cycle(CAPS), stops, strict=False),
         *((LENGTH, stop) for stop in stops),
     ]:
-        told: Any = {"cap": cap, "stop": stop}
-        # What is predicted goes on behind every end, so drafts do.
-        found = answered(engine, prompt, DRAFTERS[drafter], prediction=whole, **told)
-        assert found == _plain(engine, prompt, **told), told
+        how: Any = {"cap": cap, "stop": stop}
+        # The prediction continues after every end, and so do drafts.
+        found = run(engine, prompt, DRAFTERS[drafter], prediction=whole, **how)
+        assert found == _plain(engine, prompt, **how), how
         crossed += found.stopped is not None
-    assert crossed > len(CAPS)  # that many at least ended at a stop string
+    assert crossed > len(CAPS)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -107,24 +107,24 @@ def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: 
     whole = "Once upon a time, there was a little girl. She liked to play"
     for cap, stop in itertools.product((3, LENGTH), ((), ("upon a time, there", "time"))):
         how: Any = {"cap": cap, "stop": stop, "grammar": GRAMMAR}
-        found = answered(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **how)
+        found = run(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **how)
         assert found == _plain(engine, PROMPTS[0], **how)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_a_draft_that_has_nowhere_to_go_ends_no_answer(engine: Engine, drafter: str) -> None:
-    """It runs past the stop string to where the grammar wants an end, which is banned."""
+def test_draft_without_possible_tokens_is_harmless(engine: Engine, drafter: str) -> None:
+    """It passes the stop string and reaches the end of the grammar, where end tokens are banned."""
     ends = filter(engine.model.vocabulary.ends, range(engine.model.vocabulary.size))
     banned = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(ends, -math.inf))
     how: Any = {"grammar": "root ::= [a-z ]{20}", "prediction": " wanted to eat it so"}
     how["sampling"] = banned
     with pytest.raises(NativeError, match="No token is possible"):
-        answered(engine, PROMPTS[0], DRAFTERS[drafter], **how)
+        run(engine, PROMPTS[0], DRAFTERS[drafter], **how)
     how["stop"] = (" it",)
-    plain = answered(engine, PROMPTS[0], PLAIN, **how)
-    assert answered(engine, PROMPTS[0], DRAFTERS[drafter], **how) == plain
+    plain = run(engine, PROMPTS[0], PLAIN, **how)
+    assert run(engine, PROMPTS[0], DRAFTERS[drafter], **how) == plain
 
 
 @cache
-def _plain(engine: Engine, prompt: str, **how: Any) -> Ended:
-    return answered(engine, prompt, PLAIN, **how)
+def _plain(engine: Engine, prompt: str, **how: Any) -> Outcome:
+    return run(engine, prompt, PLAIN, **how)

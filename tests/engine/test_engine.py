@@ -1,4 +1,4 @@
-"""The embedding API, on the embedded pair."""
+"""`Engine` on the embedded pair."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,26 @@ from localspec import (
 )
 from localspec.llama import compute_thread
 from tests.support import ggufs
-from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
+from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.greedy import CLEAR
+from tests.support.patches import fail_with
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 from tests.support.together import together
 
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
-def of_any_type(value: object) -> Any:
+def untyped(value: object) -> Any:
     return value
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +63,7 @@ def small() -> Iterator[Engine]:
 
 def test_statistics_add_up(engine: Engine) -> None:
     make_drafts_cheap(engine)
-    stream = asked(engine, FOX, count=100)
+    stream = ask(engine, FOX, count=100)
     chunks = list(stream)
     stats = stream.stats
     sources = [source for chunk in chunks for source in chunk.sources]
@@ -72,27 +83,27 @@ def test_statistics_add_up(engine: Engine) -> None:
     json.dumps(stats.as_dict())
 
 
-def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
-    first = asked(engine, FOX, WAYS["model"], 40).completion()
+def test_second_chat_turn_decodes_only_new_tokens(engine: Engine) -> None:
+    first = ask(engine, FOX, WAYS["model"], 40).completion()
     turns = [
         *FOX,
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "More."},
     ]
-    second = asked(engine, turns, WAYS["model"], 40).completion()
+    second = ask(engine, turns, WAYS["model"], 40).completion()
     # The template's own tokens around the new turn, and the last token of the first answer.
     assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
     engine.clear()
-    assert asked(engine, turns, WAYS["model"], 40).completion().text == second.text
+    assert ask(engine, turns, WAYS["model"], 40).completion().text == second.text
 
 
-def test_another_prompt_shares_nothing_but_its_beginning(engine: Engine) -> None:
-    said(engine, "The king said", count=10)
-    other = asked(engine, "The queen said", count=10)
+def test_another_prompt_reuses_only_the_common_prefix(engine: Engine) -> None:
+    generate(engine, "The king said", count=10)
+    other = ask(engine, "The queen said", count=10)
     tokens = tokens_of(other)
     engine.clear()
     assert other.stats.cached_tokens == 2  # BOS and "The"
-    assert said(engine, "The queen said", count=10) == tokens
+    assert generate(engine, "The queen said", count=10) == tokens
 
 
 def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
@@ -106,7 +117,7 @@ def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
 
 
 def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
-    stream = asked(engine, FOX, count=None)
+    stream = ask(engine, FOX, count=None)
     ids = tokens_of(stream)
     assert stream.finish_reason == "stop"
     assert engine.model.vocabulary.ends(ids[-1])
@@ -114,43 +125,37 @@ def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
     assert "<|" not in stream.text
 
 
-def test_leaving_the_iteration_keeps_the_text_and_frees_the_engine(engine: Engine) -> None:
-    with asked(engine, FOX, count=60) as stream:
+def test_leaving_the_iteration_frees_the_engine(engine: Engine) -> None:
+    with ask(engine, FOX, count=60) as stream:
         for _, _chunk in zip(range(5), stream, strict=False):
             pass
     assert stream.finish_reason == "cancelled"
-    whole = asked(engine, FOX, count=60).completion().text
+    whole = ask(engine, FOX, count=60).completion().text
     assert stream.text
     assert whole.startswith(stream.text)
 
 
-def test_cancel_between_chunks_ends_the_stream(engine: Engine) -> None:
-    stream = asked(engine, FOX, count=60)
-    next(stream)
-    stream.cancel()
-    list(stream)  # what was made before
-    assert stream.finish_reason == "cancelled"
-    assert stream.stats.generated_tokens < 60
-
-
-def test_cancel_before_the_first_chunk(engine: Engine) -> None:
-    stream = engine.stream(FOX)
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_cancel_ends_the_stream(engine: Engine, chunks: int) -> None:
+    stream = ask(engine, FOX, count=60)
+    for _ in range(chunks):
+        next(stream)
     stream.cancel()
     assert stream.completion().finish_reason == "cancelled"
-    assert stream.stats.generated_tokens == 0
+    assert stream.stats.generated_tokens < (60 if chunks else 1)
 
 
-def test_token_ids_and_numbers_of_any_library_are_taken(engine: Engine) -> None:
+def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
     ids = [engine.model.vocabulary.bos, *engine.tokenize(CLEAR)]
-    plain = asked(engine, CLEAR, count=8).completion().text
-    zero, eight, seed = map(of_any_type, (np.float32(0), np.int64(8), np.int64(3)))
-    for prompt in map(of_any_type, (ids, tuple(ids), np.array(ids), iter(ids))):
+    plain = ask(engine, CLEAR, count=8).completion().text
+    zero, eight, seed = map(untyped, (np.float32(0), np.int64(8), np.int64(3)))
+    for prompt in map(untyped, (ids, tuple(ids), np.array(ids), iter(ids))):
         sampling = SamplingParams(temperature=zero, seed=seed)
         assert engine.stream(prompt, max_tokens=eight, sampling=sampling).completion().text == plain
-    array = of_any_type(np.array(ids))
+    array = untyped(np.array(ids))
     assert (engine.logits(array) == engine.logits(ids)).all()
     assert engine.token_bytes(array[1]) == engine.token_bytes(ids[1])
-    assert said(engine, iter(FOX), count=8) == said(engine, FOX, count=8)
+    assert generate(engine, iter(FOX), count=8) == generate(engine, FOX, count=8)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +176,14 @@ def test_token_ids_and_numbers_of_any_library_are_taken(engine: Engine) -> None:
         (copy.deepcopy, "cannot be copied"),
     ],
 )
-def test_arguments_of_other_types_are_refused(
+def test_arguments_of_other_types(
     engine: Engine, call: Callable[[Engine], object], names: str
 ) -> None:
     with pytest.raises(LocalspecError, match=names):
         call(engine)
 
 
-def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
+def test_closed_engine_raises_instead_of_reading_freed_memory() -> None:
     with localspec.load(options=ModelOptions(context=128)) as pair:
         pass
     for use in (
@@ -196,10 +201,9 @@ def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_an_engine_that_nobody_holds_is_freed(parallel: int) -> None:
-    """By the thread that computes, at once and without the garbage collector."""
-    gc.disable()
-    try:
+def test_unreferenced_engine_is_freed(parallel: int) -> None:
+    """By the compute thread, at once and without the garbage collector."""
+    with no_garbage_collection():
         engine = localspec.load(options=ModelOptions(context=128), parallel=parallel)
         models = [engine.model, engine.draft]
         stream = engine.stream(FOX, max_tokens=60)
@@ -208,18 +212,14 @@ def test_an_engine_that_nobody_holds_is_freed(parallel: int) -> None:
         assert next(stream).text
         del stream
         compute_thread.settle(60)
-    finally:
-        gc.enable()
     for model in models:
         assert model is not None
         with pytest.raises(UsageError, match="model is closed"):
             assert model.handle
 
 
-def test_what_failed_counts_as_cancelled_once_it_is_closed(engine: Engine) -> None:
-    def fails(done: int, of: int) -> None:
-        raise ZeroDivisionError
-
+def test_failed_stream_counts_as_cancelled_after_close(engine: Engine) -> None:
+    fails = fail_with(ZeroDivisionError())
     stream = engine.stream(FOX, max_tokens=4, progress=fails, reuse=False)
     with pytest.raises(ZeroDivisionError):
         next(stream)
@@ -228,30 +228,24 @@ def test_what_failed_counts_as_cancelled_once_it_is_closed(engine: Engine) -> No
     assert stream.finish_reason == "cancelled"
 
 
-def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
-    gc.disable()
-    try:
+def test_unreferenced_stream_frees_the_engine(engine: Engine) -> None:
+    with no_garbage_collection():
         for _chunk in engine.stream(FOX, max_tokens=60):
             break
         assert engine.chat(FOX, max_tokens=2).text
-    finally:
-        gc.enable()
 
 
-def test_nor_do_those_that_several_threads_left() -> None:
-    left = threading.Barrier(2)
+def test_unreferenced_streams_of_several_threads_free_the_engine() -> None:
+    started = threading.Barrier(2)
     with localspec.load(context=256, parallel=2) as pair:
 
-        def ask() -> str:
+        def stream_then_chat() -> str:
             next(pair.stream(FOX, max_tokens=60))
-            left.wait()
+            started.wait()
             return pair.chat(FOX, max_tokens=2).text
 
-        gc.disable()
-        try:
-            answers = together([ask, ask])
-        finally:
-            gc.enable()
+        with no_garbage_collection():
+            answers = together([stream_then_chat, stream_then_chat])
     assert all(isinstance(answer, str) for answer in answers), answers
 
 
@@ -285,8 +279,8 @@ stream.completion()
         *map(FORKED.format, ("list(stream)", "engine.clear()", "engine.close()")),
     ],
 )
-def test_no_answer_outlives_its_thread(last: str) -> None:
-    """Neither in a forked process, which lacks that thread, nor while Python ends it."""
+def test_no_answer_outlives_the_compute_thread(last: str) -> None:
+    """Neither in a forked process, which lacks that thread, nor at the exit of Python."""
     ended = subprocess.run(
         [sys.executable, "-c", BEGUN + last], capture_output=True, timeout=120, check=False
     )
@@ -294,15 +288,15 @@ def test_no_answer_outlives_its_thread(last: str) -> None:
 
 
 def test_several_threads_may_read_one_answer(engine: Engine) -> None:
-    expected = said(engine, FOX, count=40)
-    stream = asked(engine, FOX, count=40)
+    expected = generate(engine, FOX, count=40)
+    stream = ask(engine, FOX, count=40)
     parts = together([lambda: tokens_of(stream)] * 3)
     assert sum(len(part) for part in parts if isinstance(part, list)) == len(expected)
     assert stream.context[-len(expected) :] == expected
 
 
-def test_another_thread_may_close_an_answer_that_is_read(engine: Engine) -> None:
-    stream, reading = asked(engine, FOX, count=900, shift=ContextShift()), threading.Event()
+def test_another_thread_may_close_a_stream(engine: Engine) -> None:
+    stream, reading = ask(engine, FOX, count=900, shift=ContextShift()), threading.Event()
 
     def read() -> None:
         for _ in stream:
@@ -314,11 +308,11 @@ def test_another_thread_may_close_an_answer_that_is_read(engine: Engine) -> None
 
     assert together([read, close]) == [None, None]
     assert stream.finish_reason == "cancelled"
-    assert said(engine, FOX, count=3)
+    assert generate(engine, FOX, count=3)
 
 
 def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
-    """Waiting would be for ever: only this thread can finish the first one."""
+    """It would deadlock: only this thread can finish the first one."""
     with engine.stream(FOX, max_tokens=30) as first:
         next(first)
         with pytest.raises(EngineBusy, match="close"):
@@ -326,12 +320,12 @@ def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
     assert engine.chat(FOX, max_tokens=3).text
 
 
-def test_calls_from_many_threads_wait_for_each_other(engine: Engine) -> None:
-    expected = said(engine, FOX, count=30)
-    assert together([partial(said, engine, FOX, count=30)] * 6) == [expected] * 6
+def test_concurrent_calls_are_serialized(engine: Engine) -> None:
+    expected = generate(engine, FOX, count=30)
+    assert together([partial(generate, engine, FOX, count=30)] * 6) == [expected] * 6
 
 
-def test_an_engine_that_does_not_wait_says_it_is_busy() -> None:
+def test_without_wait_a_busy_engine_raises() -> None:
     with localspec.load(options=ModelOptions(context=128), wait=False) as engine:
         with engine.stream(FOX, max_tokens=30) as stream:
             next(stream)
@@ -346,10 +340,9 @@ def test_close_while_a_stream_is_open() -> None:
     next(stream)
     engine.close()
     assert stream.finish_reason == "cancelled"
-    with pytest.raises(UsageError, match="closed"):
-        engine.stream("Once")
-    with pytest.raises(UsageError, match="closed"):
-        engine.tokenize("Once")
+    for use in (engine.stream, engine.tokenize):
+        with pytest.raises(UsageError, match="closed"):
+            use("Once")
     engine.close()
 
 
@@ -364,7 +357,7 @@ def test_prompt_longer_than_the_context(small: Engine) -> None:
         small.chat([{"role": "user", "content": "a fox " * 200}], overflow="drop_oldest")
 
 
-def test_answer_that_fills_the_context_ends_there_and_says_so(small: Engine) -> None:
+def test_answer_ends_where_the_context_is_full(small: Engine) -> None:
     answer = small.generate(
         "One day a fox", sampling=SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
     )
@@ -383,29 +376,27 @@ def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
     turns.append({"role": "user", "content": "And the fox?"})
     with pytest.raises(ContextOverflow):
         small.chat(turns, max_tokens=20)
-    # Plainly: what is drafted follows the clock, and with it which of two tied tokens wins.
-    answer = asked(small, turns, PLAIN, 20, overflow="drop_oldest").completion()
+    # Without drafts, which depend on timing, and so decide between tied tokens.
+    answer = ask(small, turns, PLAIN, 20, overflow="drop_oldest").completion()
     assert answer.stats.prompt_tokens <= 128 - 20
     (notice,) = answer.stats.notices
     assert "oldest" in notice
     dropped = int(notice.split("oldest ")[1].split()[0])
     kept = [turns[0], *turns[1 + dropped :]]
     assert kept[1]["role"] == "user"
-    assert asked(small, kept, PLAIN, 20).completion().text == answer.text
+    assert ask(small, kept, PLAIN, 20).completion().text == answer.text
 
 
-def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
+def test_lossy_rules_accept_more_and_are_reported(engine: Engine) -> None:
     lossy = Drafting(drafter="model", depth=4, rule="top-k", threshold=8)
-    exact, loose = (
-        asked(engine, FOX, way, 100).completion().stats for way in (WAYS["model"], lossy)
-    )
+    exact, loose = (ask(engine, FOX, way, 100).completion().stats for way in (WAYS["model"], lossy))
     assert exact.lossless
     assert not loose.lossless
     assert loose.rule == "top-k"
     assert loose.acceptance_rate > exact.acceptance_rate
 
 
-def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Path) -> None:
+def test_padding_tokens_of_a_draft_model_are_never_proposed(tmp_path: Path) -> None:
     draft = ggufs.tiny_llama(tmp_path / "padded.gguf", vocab_size=8400)
     with localspec.load(draft=draft, options=ModelOptions(context=256)) as engine:
         stream = engine.stream(FOX, max_tokens=40, drafting=Drafting(drafter="model", depth=6))
@@ -414,25 +405,22 @@ def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Pat
         assert max(drafts) < 8192
 
 
-def test_without_a_draft_model_the_reason_is_given(target_path: Path) -> None:
+def test_missing_draft_model_is_reported(target_path: Path) -> None:
     with localspec.load(target_path, draft=None, options=ModelOptions(context=256)) as engine:
         assert engine.draft is None
         assert engine.why_no_draft
-        make_drafts_cheap(engine)  # where passes are too short to plan, that is the reason
-        stats = asked(engine, FOX, count=20).completion().stats
+        make_drafts_cheap(engine)  # else the reason would be that passes are too short
+        stats = ask(engine, FOX, count=20).completion().stats
         assert any("no draft model" in reason for reason in stats.reasons)
         with pytest.raises(UsageError, match="needs a draft model"):
             engine.chat(FOX, drafting=Drafting(drafter="cascade"))
 
 
-def test_loading_reports_progress_and_stops_on_an_exception() -> None:
+def test_loading_reports_progress_and_can_be_interrupted() -> None:
     seen: list[float] = []
     localspec.load(options=ModelOptions(context=128), progress=seen.append).close()
     assert seen[-1] == 1.0
-
-    def stop(_fraction: float) -> None:
-        raise KeyboardInterrupt
-
+    stop = fail_with(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         localspec.load(options=ModelOptions(context=128), progress=stop)
 
@@ -471,7 +459,7 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         (FOX, {"progress": 5}, "progress is 5. Give a function or None"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_the_call(
+def test_invalid_arguments_are_refused_at_the_call(
     engine: Engine, prompt: object, options: dict[str, object], names: str
 ) -> None:
     with pytest.raises(UsageError, match=names):
@@ -481,28 +469,22 @@ def test_what_cannot_be_meant_is_refused_at_the_call(
 @pytest.mark.parametrize(
     ("make", "names"),
     [
-        (lambda: SamplingParams(top_k=of_any_type("5")), "top-k is '5'. Give a whole number"),
+        (lambda: SamplingParams(top_k=untyped("5")), "top-k is '5'. Give a whole number"),
+        (lambda: SamplingParams(temperature=untyped(None)), "temperature is None. Give a number"),
         (
-            lambda: SamplingParams(temperature=of_any_type(None)),
-            "temperature is None. Give a number",
-        ),
-        (
-            lambda: SamplingParams(logit_bias=of_any_type({1: "x"})),
+            lambda: SamplingParams(logit_bias=untyped({1: "x"})),
             "logit-bias is .* for each token id",
         ),
-        (lambda: Drafting(drafter=of_any_type(["x"])), "no drafter"),
-        (lambda: ContextShift(keep=of_any_type("x")), "keep is 'x'. Give a whole number"),
-        (lambda: Drafting(depth=of_any_type(2.5)), "depth is 2.5. Give a whole number or None"),
-        (lambda: ModelOptions(exact=of_any_type("no")), "exact is 'no'. Give True or False"),
-        (lambda: ModelOptions(lora=of_any_type([("x", 1.0)])), "lora is .*Give text or a path"),
-        (lambda: ModelOptions(rpc=of_any_type(None)), "rpc is None"),
-        (lambda: localspec.load(of_any_type(b"x")), "model is b'x'. Give text or a path"),
-        (
-            lambda: localspec.load(drafting=of_any_type("none")),
-            "drafting is 'none'. Give a Drafting",
-        ),
-        (lambda: localspec.load(draft=of_any_type(5)), "draft is 5. Give text or a path or None"),
-        (lambda: localspec.load(progress=of_any_type(5)), "progress is 5. Give a function"),
+        (lambda: Drafting(drafter=untyped(["x"])), "no drafter"),
+        (lambda: ContextShift(keep=untyped("x")), "keep is 'x'. Give a whole number"),
+        (lambda: Drafting(depth=untyped(2.5)), "depth is 2.5. Give a whole number or None"),
+        (lambda: ModelOptions(exact=untyped("no")), "exact is 'no'. Give True or False"),
+        (lambda: ModelOptions(lora=untyped([("x", 1.0)])), "lora is .*Give text or a path"),
+        (lambda: ModelOptions(rpc=untyped(None)), "rpc is None"),
+        (lambda: localspec.load(untyped(b"x")), "model is b'x'. Give text or a path"),
+        (lambda: localspec.load(drafting=untyped("none")), "drafting is 'none'. Give a Drafting"),
+        (lambda: localspec.load(draft=untyped(5)), "draft is 5. Give text or a path or None"),
+        (lambda: localspec.load(progress=untyped(5)), "progress is 5. Give a function"),
         (lambda: Drafting(drafter="magic"), "no drafter 'magic'.*cascade"),
         (lambda: Drafting(depth=0), "depth is 0.*--drafter none"),
         (lambda: Drafting(depth=-1), "depth is -1"),
@@ -519,8 +501,7 @@ def test_what_cannot_be_meant_is_refused_at_the_call(
         (lambda: ModelOptions(flash_attention="maybe"), "auto, off, on|auto, on, off"),
     ],
 )
-def test_options_out_of_range_are_refused(make: object, names: str) -> None:
-    assert callable(make)
+def test_invalid_options_are_refused(make: Callable[[], object], names: str) -> None:
     with pytest.raises(UsageError, match=names):
         make()
 
@@ -540,11 +521,11 @@ def test_options_out_of_range_are_refused(make: object, names: str) -> None:
 )
 def test_every_option_of_a_model_works(options: ModelOptions) -> None:
     with localspec.load(options=options) as engine:
-        text = asked(engine, FOX, count=12).completion().text
+        text = ask(engine, FOX, count=12).completion().text
     assert text.startswith("Once upon a time")
 
 
-def test_rpc_without_a_backend_for_it_is_explained() -> None:
+def test_rpc_without_a_backend_is_refused() -> None:
     import llama_cpp
 
     assert not llama_cpp.llama_supports_rpc(), "this build has RPC; test it with a server"

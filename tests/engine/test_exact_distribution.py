@@ -1,11 +1,10 @@
-"""Over the models and caches themselves, two tokens have exactly the target's distribution.
+"""With real models and caches, two sampled tokens have exactly the target's distribution.
 
-Every outcome of every draw and coin is walked through, one answer after the other from the same
-caches, and weighed with its probability. That sees any bias, where a sample of thousands sees one
-of 1 % most of the time; so tokens that may follow are few, and models small. Toy models with other
-settings stand in tests/decoding. The random numbers of real answers are independent of each other
-where no place is asked about twice: `EnumeratingSource` sees to that, `test_random_source` to the
-rest.
+Every outcome of every draw and coin is enumerated, one answer after the other from the same caches,
+and weighted with its probability. This detects any bias; a sample of thousands detects one of 1 %
+most of the time. So models are small, and few tokens may follow. Toy models with other settings are
+in tests/decoding. Random numbers of real answers are independent if no position is used twice:
+`EnumeratingSource` checks that, and `test_random_source` the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ SIZES = {"three tokens, short drafts": (3, 3), "two tokens, longer drafts": (2, 
 """How many tokens may follow each, and for how many there is room: outcomes multiply."""
 
 
-def of_the_target(engine: Engine, sampling: SamplingParams) -> dict[Pair, float]:
+def target_distribution(engine: Engine, sampling: SamplingParams) -> dict[Pair, float]:
     """Probability of each pair of tokens after the prompt, from single-token passes."""
     sampler, pairs = Sampler(sampling, engine.model.vocabulary.size), dict[Pair, float]()
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
@@ -65,7 +64,7 @@ def of_the_target(engine: Engine, sampling: SamplingParams) -> dict[Pair, float]
 
 
 def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, float]) -> float:
-    """How far a pass over a tree moves the probability of a pair, at most; mostly not at all."""
+    """The largest change of a pair's probability by a pass over a tree; 0 in most cases."""
     sampler = Sampler(sampling, engine.model.vocabulary.size)
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
     firsts, tree = sorted({first for first, _ in expected}), TokenTree()
@@ -92,20 +91,20 @@ def test_two_tokens_have_the_targets_probabilities(
 
 
 @pytest.mark.parametrize("answers", [5, 40, 200])
-def test_two_tokens_of_auto_that_has_learned(tiny: Engine, tiny_clock: Clock, answers: int) -> None:
-    """From answers as they are, with random numbers of their own."""
+def test_two_tokens_of_auto_with_a_profile(tiny: Engine, tiny_clock: Clock, answers: int) -> None:
+    """The profile is learned from ordinary answers."""
     make_drafts_cheap(tiny)
     sampling = replace(SAMPLING, temperature=2.0)  # random weights: logits are further apart
     prompt = tiny.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(answers):
-        run(tiny, prompt, 4, sampling, SeededRandom(seed), WAYS["auto"], seen, tiny_clock)
-    assert 0 < seen["accepted"] < seen["tested"]
+        run(tiny, prompt, 4, sampling, SeededRandom(seed), WAYS["auto"], counts, tiny_clock)
+    assert 0 < counts["accepted"] < counts["tested"]
     check_every_outcome(tiny, WAYS["auto"], 3, 3, clock=tiny_clock, learned=tiny.profile)
 
 
 def test_two_tokens_of_the_embedded_pair(engine: Engine) -> None:
-    """Quantized weights round differently in passes over several tokens; or not, as here."""
+    """Quantized weights may round differently in passes over several tokens."""
     check_every_outcome(
         engine, WAYS["chain, block verification"], *SIZES["three tokens, short drafts"]
     )
@@ -118,7 +117,7 @@ def run(
     sampling: SamplingParams,
     random: RandomSource,
     drafting: Drafting,
-    seen: Counter[str],
+    counts: Counter[str],
     clock: Callable[[], float],
     profile: PairProfile | None = None,
 ) -> Pair:
@@ -128,7 +127,7 @@ def run(
     with closing(steps(engine, session, drafting, clock=clock, profile=profile)) as going:
         while len(session.context) < len(prompt) + 2:
             step = next(going)
-            seen.update(tested=len(step.tests), accepted=len(step.path))
+            counts.update(tested=len(step.tests), accepted=len(step.path))
     first, second = session.context[len(prompt) : len(prompt) + 2]
     return first, second
 
@@ -141,25 +140,25 @@ def check_every_outcome(
     clock: Callable[[], float] = perf_counter,
     learned: PairProfile | None = None,
 ) -> None:
-    """Walk through all of a way's outcomes with so many tokens to follow each, and such room.
+    """Enumerate all outcomes with `top_k` tokens after each, and `room` tokens of an answer.
 
-    What the planner learns from one of them may not tell the next ones apart: each has what was
-    `learned` before them, or nothing.
+    Every outcome starts from the same profile, `learned` or empty, so that it depends on its random
+    numbers only.
     """
     sampling = replace(SAMPLING, top_k=top_k)
-    expected = of_the_target(engine, sampling)
+    expected = target_distribution(engine, sampling)
     limit = EXACT + 2 * rounding(engine, sampling, expected)
-    assert limit < 1e-3, "passes round so differently here that a bias would not show"
+    assert limit < 1e-3, "passes round too differently here to detect a bias"
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     if learned is None:
         make_drafts_cheap(engine)
         learned = engine.profile
 
     def once(random: EnumeratingSource) -> Pair:
         profile = deepcopy(learned)
-        return run(engine, prompt, room, sampling, random, drafting, seen, clock, profile)
+        return run(engine, prompt, room, sampling, random, drafting, counts, clock, profile)
 
     found = enumerate_outcomes(once)
     assert gap(found, expected) < limit
-    assert 0 < seen["accepted"] < seen["tested"]
+    assert 0 < counts["accepted"] < counts["tested"]

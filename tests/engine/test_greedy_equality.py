@@ -1,5 +1,6 @@
-"""Greedy output with any drafter equals plain decoding, on 28 prompts of seven kinds: to the bit
-with localspec's kernels, and near ties aside as llama.cpp comes."""
+"""Greedy output with any drafter equals plain decoding on 28 prompts of seven kinds.
+
+With stock llama.cpp, near-ties are excepted."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.llama import library
-from tests.support.asking import WAYS, asked, tokens_of
+from tests.support.asking import WAYS, ask, tokens_of
 from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
 
@@ -23,7 +24,7 @@ TOGETHER = {
     "both": ("cascade", "model+ngram", "ngram+model"),
     "auto": ("auto", "auto tree", "none"),
 }
-"""Ways that share what was read of a prompt: reading it takes about as long as answering."""
+"""Ways that share the cache of a prompt: reading it takes about as long as answering."""
 PROMPTS, STOCK_PROMPTS = 28, 12
 
 
@@ -35,13 +36,12 @@ def reference(plain_answers: Reference) -> Reference:
 def answers(
     engine: Engine, reference: Reference, ways: Iterable[str]
 ) -> Iterator[tuple[str, int, list[int]]]:
-    """A way, the number of a prompt, and what is said to it, one way after the other on each: it is
-    read for the first and kept for the others."""
+    """A way, the number of a prompt, and the answer: all ways of a prompt before the next one."""
     accepted = Counter[str]()
     make_drafts_cheap(engine)
     for number, prompt in enumerate(reference.texts):
         for way in ways:
-            stream = asked(engine, prompt, WAYS[way])
+            stream = ask(engine, prompt, WAYS[way])
             yield way, number, tokens_of(stream)
             accepted[way] += stream.stats.accepted
     for way in ways:
@@ -57,13 +57,13 @@ def test_output_equals_plain_decoding(
         assert got == reference.tokens[number], way
 
 
-def test_without_kernels_texts_part_at_near_ties_alone(prompts: list[str]) -> None:
-    """Which are rare: a fault that only showed in them would part more prompts than that."""
+def test_without_kernels_texts_diverge_at_near_ties_only(prompts: list[str]) -> None:
+    """Near-ties are rare: a real fault would make more prompts diverge."""
     ways = ("ngram tree", "model", "model tree")
     options = ModelOptions(context=1024, threads=library.default_threads(), kernels="off")
     with localspec.load(options=options) as stock:
         assert not stock.batch_invariant
-        known, parted = Reference(stock, prompts[:STOCK_PROMPTS]), Counter[str]()
+        known, diverged = Reference(stock, prompts[:STOCK_PROMPTS]), Counter[str]()
         for way, number, got in answers(stock, known, ways):
             expected = known.tokens[number]
             found = divergence(known.context, known.prompts[number], expected, got)
@@ -71,6 +71,6 @@ def test_without_kernels_texts_part_at_near_ties_alone(prompts: list[str]) -> No
                 assert got == expected, way
             else:
                 assert abs(found[1]) <= known.noise, way
-                parted[way] += 1
-        assert all(count <= STOCK_PROMPTS // 4 for count in parted.values()), parted
+                diverged[way] += 1
+        assert all(count <= STOCK_PROMPTS // 4 for count in diverged.values()), diverged
         known.context.close()

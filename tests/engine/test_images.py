@@ -1,4 +1,4 @@
-"""Images behind a projector: what the model sees, and that drafts change nothing about it."""
+"""Images: embeddings by a projector, and drafts that do not change the answers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.pictures import MARK, Picture, PicturePart, mark_images, with_picture_ids
-from tests.support.asking import asked
+from tests.support.asking import ask
 from tests.support.ggufs import tiny_llama, tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
+from tests.support.patches import record_calls
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 
 COUNT = 32
@@ -41,40 +42,42 @@ WIDTH = 384  # of the embedded target
 
 
 @pytest.fixture(scope="module")
-def eye(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return projector(tmp_path_factory.mktemp("eye") / "mmproj.gguf", WIDTH)
+def mmproj_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return projector(tmp_path_factory.mktemp("mmproj_path") / "mmproj.gguf", WIDTH)
 
 
 @pytest.fixture(scope="module")
-def seeing(eye: Path) -> Iterator[Engine]:
+def vision(mmproj_path: Path) -> Iterator[Engine]:
     """The embedded pair with a projector, and made-up costs of its passes."""
-    with drafting_pair(context=1024, mmproj=eye) as pair:
+    with drafting_pair(context=1024, mmproj=mmproj_path) as pair:
         yield pair
 
 
-def showing(*images: bytes, text: str = "Tell me a story about that.") -> list[dict[str, Any]]:
+def image_messages(
+    *images: bytes, text: str = "Tell me a story about that."
+) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
     return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
 
 
 def answer(engine: Engine, messages: list[dict[str, Any]], drafter: str, **more: Any) -> Any:
-    stream = asked(engine, messages, Drafting(drafter=drafter), COUNT, logprobs=0, **more)
+    stream = ask(engine, messages, Drafting(drafter=drafter), COUNT, logprobs=0, **more)
     tokens: list[int] = []
     logprobs: list[float] = []
     for chunk in stream:
         tokens += chunk.token_ids
-        logprobs += [told.logprob for told in chunk.step.logprobs] if chunk.step else []
+        logprobs += [one.logprob for one in chunk.step.logprobs] if chunk.step else []
     return tokens, logprobs, stream.stats
 
 
-class Native:
+class LlamaCppVision:
     """llama.cpp's own way with images, in a context of its own: the whole prompt by its helper."""
 
-    def __init__(self, engine: Engine, eye: Path) -> None:
+    def __init__(self, engine: Engine, mmproj_path: Path) -> None:
         self._model = engine.model
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = params.warmup = False
-        self._eye = mtmd.mtmd_init_from_file(str(eye).encode(), self._model.handle, params)
+        self._eye = mtmd.mtmd_init_from_file(str(mmproj_path).encode(), self._model.handle, params)
         self._context = Context(self._model, ModelOptions(context=1024))
 
     def close(self) -> None:
@@ -118,109 +121,102 @@ class Native:
         mtmd.mtmd_input_chunks_free(chunks)
         for bitmap in bitmaps:
             mtmd.mtmd_bitmap_free(bitmap)
-        self._context.tokens += [0] * end.value  # what the native cache holds
+        self._context.tokens += [0] * end.value  # what the reference cache holds
         size = self._model.vocabulary.size
         return np.array(np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(handle, -1), (size,)))
 
 
 @pytest.fixture(scope="module")
-def native(seeing: Engine, eye: Path) -> Iterator[Native]:
-    made = Native(seeing, eye)
+def reference(vision: Engine, mmproj_path: Path) -> Iterator[LlamaCppVision]:
+    made = LlamaCppVision(vision, mmproj_path)
     yield made
     made.close()
 
 
 CASES = {
-    "one": showing(png(1)),
-    "two": showing(png(1), png(2), text="What are these?"),
-    "behind a turn": [
+    "one": image_messages(png(1)),
+    "two": image_messages(png(1), png(2), text="What are these?"),
+    "after a turn": [
         {"role": "user", "content": "Hello!"},
         {"role": "assistant", "content": "Hello, who are you?"},
-        *showing(png(3, width=90, height=20)),
+        *image_messages(png(3, width=90, height=20)),
     ],
 }
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_answers_are_those_of_llama_cpp_whoever_drafts(
-    kernels: None, seeing: Engine, native: Native, case: str
+def test_answers_equal_those_of_llama_cpp(
+    kernels: None, vision: Engine, reference: LlamaCppVision, case: str
 ) -> None:
     messages = CASES[case]
     texts, images = mark_images(messages)
-    prompt = seeing.prompts.text(texts)
+    prompt = vision.prompts.text(texts)
     for key in images:
         prompt = prompt.replace(next(m for m in prompt.split(">") if key in m).split("<")[-1], "!")
     prompt = prompt.replace("<!>", mtmd.mtmd_default_marker().decode())
-    expected, logprobs = native.greedy(prompt, list(images.values()))
+    expected, expected_logprobs = reference.greedy(prompt, list(images.values()))
     accepted = 0
     for drafter in ("none", "ngram", "model", "auto"):
-        make_drafts_cheap(seeing)
-        got, told, stats = answer(seeing, messages, drafter, reuse=drafter != "none")
+        make_drafts_cheap(vision)
+        got, logprobs, stats = answer(vision, messages, drafter, reuse=drafter != "none")
         accepted += stats.accepted
         assert got == expected, drafter
-        assert told == pytest.approx(logprobs, abs=1e-6)  # of a softmax in another precision
+        assert logprobs == pytest.approx(expected_logprobs, abs=1e-6)  # in another precision
     assert accepted > COUNT // 4
 
 
-def test_what_was_read_serves_for_the_same_image_alone(seeing: Engine) -> None:
-    first, second = showing(png(1)), showing(png(2))
-    *_, stats = answer(seeing, first, "none", reuse=False)
+def test_cache_is_reused_for_the_same_image_only(vision: Engine) -> None:
+    first, second = image_messages(png(1)), image_messages(png(2))
+    *_, stats = answer(vision, first, "none", reuse=False)
     length = stats.prompt_tokens
     assert length > POSITIONS
-    known, told, stats = answer(seeing, first, "none")
+    known, logprobs, stats = answer(vision, first, "none")
     assert stats.cached_tokens == length - 1
-    again, _, stats = answer(seeing, first, "model")
+    again, _, stats = answer(vision, first, "model")
     assert (again, stats.cached_tokens) == (known, length - 1)
-    _, other, stats = answer(seeing, second, "none")
+    _, other, stats = answer(vision, second, "none")
     assert stats.cached_tokens < length - POSITIONS
-    assert abs(other[0] - told[0]) > 0.01  # it does see something else
+    assert abs(other[0] - logprobs[0]) > 0.01  # it does see something else
     # And the next text, as long as that prompt, has no pictures.
-    tokens = seeing.tokenize("The fox went to the river and the bird saw it. " * 4)
-    row = seeing.logits(tokens)
+    tokens = vision.tokenize("The fox went to the river and the bird saw it. " * 4)
+    row = vision.logits(tokens)
     with localspec.load(context=256, draft="none") as blind:
         assert np.abs(blind.logits(tokens) - row).max() < 0.01
 
 
-def test_an_image_is_seen_once(seeing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = []
-    encode = mtmd.mtmd_encode_chunk
-
-    def counted(*said: Any) -> Any:
-        encoded.append(said)
-        return encode(*said)
-
-    monkeypatch.setattr(mtmd, "mtmd_encode_chunk", counted)
+def test_an_image_is_encoded_once(vision: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = record_calls(monkeypatch, mtmd, "mtmd_encode_chunk")
     for _ in range(2):
-        answer(seeing, showing(png(17)), "none", reuse=False)
+        answer(vision, image_messages(png(17)), "none", reuse=False)
     assert len(encoded) == 1
 
 
-def test_a_session_knows_images_by_what_they_are(eye: Path, tmp_path: Path) -> None:
+def test_sessions_identify_images_by_content(mmproj_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "seen.session"
-    with localspec.load(context=512, mmproj=eye) as engine:
-        expected, _, stats = answer(engine, showing(png(1)), "none")
+    with localspec.load(context=512, mmproj=mmproj_path) as engine:
+        expected, _, stats = answer(engine, image_messages(png(1)), "none")
         engine.save_session(path)
-    with localspec.load(context=512, mmproj=eye) as engine:
+    with localspec.load(context=512, mmproj=mmproj_path) as engine:
         assert engine.open_session(path).notices == ()
-        got, _, again = answer(engine, showing(png(1)), "none")
+        got, _, again = answer(engine, image_messages(png(1)), "none")
         assert (got, again.cached_tokens) == (expected, stats.prompt_tokens - 1)
         engine.open_session(path)
-        *_, other = answer(engine, showing(png(2)), "none")
+        *_, other = answer(engine, image_messages(png(2)), "none")
         assert other.cached_tokens < POSITIONS
 
 
-def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
-    texts, images = mark_images(showing(png(1)))
+def test_image_marks_in_texts_are_text(vision: Engine) -> None:
+    texts, images = mark_images(image_messages(png(1)))
     (key,) = images
-    said = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
-    assert seeing.prompts.rendered(seeing.prompts.text(said)).pictures == ()
-    assert len(seeing.prompts.rendered(seeing.prompts.text(texts), images).pictures) == 1
+    forged = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
+    assert vision.prompts.rendered(vision.prompts.text(forged)).pictures == ()
+    assert len(vision.prompts.rendered(vision.prompts.text(texts), images).pictures) == 1
 
 
-def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
-    texts, images = mark_images(showing(png(1), text=""))
+def test_a_prompt_cannot_end_with_an_image(vision: Engine) -> None:
+    texts, images = mark_images(image_messages(png(1), text=""))
     with pytest.raises(UsageError, match="Put some text after it"):
-        seeing.prompts.rendered(texts[0]["content"].strip(), images)
+        vision.prompts.rendered(texts[0]["content"].strip(), images)
 
 
 JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108") + b"\xff" * 20
@@ -238,19 +234,19 @@ JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108") + b"\
         (JPEG, "65535 x 65535 pixels"),
     ],
 )
-def test_what_is_no_image_is_told(seeing: Engine, image: bytes, why: str) -> None:
+def test_invalid_images_are_refused(vision: Engine, image: bytes, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        seeing.stream(showing(image))
+        vision.stream(image_messages(image))
 
 
 def test_images_without_a_projector(engine: Engine) -> None:
     with pytest.raises(UsageError, match="open it with its projector") as refusal:
-        engine.stream(showing(png(1)))
+        engine.stream(image_messages(png(1)))
     assert "--mmproj" in refusal.value.hint
 
 
-def test_files_that_are_no_projector_of_the_model(
-    tmp_path: Path, target_path: Path, eye: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_projectors_are_refused(
+    tmp_path: Path, target_path: Path, mmproj_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(kind: type[Exception], why: str, path: Path, **more: Any) -> None:
         with pytest.raises(kind, match=why):
@@ -259,20 +255,17 @@ def test_files_that_are_no_projector_of_the_model(
     refused(ModelNotFound, "There is no file", tmp_path / "none.gguf")
     refused(ModelInvalid, "is not a projector", target_path)
     refused(ModelInvalid, "shows a model no images", projector(tmp_path / "b", 384, vision=False))
-    refused(
-        ModelInvalid,
-        "does not read",
-        projector(tmp_path / "c", 384, heads_type=GGUFValueType.UINT64),
-    )
+    odd = projector(tmp_path / "c", 384, heads_type=GGUFValueType.UINT64)
+    refused(ModelInvalid, "does not read", odd)
     refused(ModelInvalid, "cannot be used with tale-13m", projector(tmp_path / "d", 192))
     cut = tmp_path / "cut.gguf"
-    cut.write_bytes(eye.read_bytes()[:9000])
+    cut.write_bytes(mmproj_path.read_bytes()[:9000])
     refused(ModelInvalid, "is incomplete", cut)
     mamba = tiny_mamba(tmp_path / "mamba.gguf")
-    refused(UsageError, "has a recurrent memory", eye, model=mamba)
-    refused(DraftMismatch, "trained head", eye, draft=eagle(tmp_path / "head.gguf"))
+    refused(UsageError, "has a recurrent memory", mmproj_path, model=mamba)
+    refused(DraftMismatch, "trained head", mmproj_path, draft=eagle(tmp_path / "head.gguf"))
     monkeypatch.setattr(projectors, "import_module", _no_library)
-    refused(UsageError, r"no library for images \(mtmd\)", eye)
+    refused(UsageError, r"no library for images \(mtmd\)", mmproj_path)
 
 
 def _no_library(name: str) -> None:
@@ -297,7 +290,7 @@ def part(model: Model, count: int, *, causal: bool = True) -> PicturePart:
     return PicturePart(tuple(range(-count, 0)), lambda: rows, causal)
 
 
-def behind(model: Model, shown: PicturePart, batch: int = 512) -> Row:
+def row_after(model: Model, shown: PicturePart, batch: int = 512) -> Row:
     """The row behind a text, what is shown, and another text."""
     with closing(Context(model, ModelOptions(context=512, batch=batch))) as context:
         context.extend([5, 6, 7])
@@ -306,19 +299,19 @@ def behind(model: Model, shown: PicturePart, batch: int = 512) -> Row:
         return np.array(context.extend([8, 9])[-1])
 
 
-def test_what_is_longer_than_a_pass_takes_several(model: Model) -> None:
+def test_image_longer_than_a_pass(model: Model) -> None:
     long = part(model, LONG)
-    assert np.abs(behind(model, long) - behind(model, long, batch=128)).max() < 0.05
-    assert np.abs(behind(model, long) - behind(model, part(model, LONG - 1))).max() > 0.5
+    assert np.abs(row_after(model, long) - row_after(model, long, batch=128)).max() < 0.05
+    assert np.abs(row_after(model, long) - row_after(model, part(model, LONG - 1))).max() > 0.5
 
 
-def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
+def test_non_causal_images_need_one_pass(model: Model) -> None:
     causal, whole = part(model, 40), part(model, 40, causal=False)
-    assert np.abs(behind(model, causal) - behind(model, whole)).max() > 0.5
+    assert np.abs(row_after(model, causal) - row_after(model, whole)).max() > 0.5
     with closing(Context(model, ModelOptions(context=512, batch=128))) as context:
         context.append_image(whole)
         context.clear()
-        # Texts are read as ever behind it.
+        # Later texts are read as usual.
         after = np.array(context.extend([5, 6, 7, 8, 9])[-1])
         with closing(Context(model, ModelOptions(context=512, batch=128))) as fresh:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
@@ -326,41 +319,31 @@ def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
             context.append_image(part(model, LONG, causal=False))
 
 
-def test_a_prompt_as_the_cache_has_it() -> None:
+def test_with_picture_ids() -> None:
     shown = PicturePart((-7, -8, -9), lambda: np.zeros((3, 1), np.float32), True)
     pictures = [Picture(1, shown), Picture(5, shown)]
-    assert with_picture_ids([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures) == [
-        1,
-        -7,
-        -8,
-        -9,
-        2,
-        -7,
-        -8,
-        -9,
-        3,
-    ]
+    found = with_picture_ids([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures)
+    assert found == [1, *shown.ids, 2, *shown.ids, 3]
     # Another text, which ends before or within a picture.
     assert with_picture_ids([4, 5], pictures) == [4, -7]
     assert with_picture_ids([1], pictures) == [1]
 
 
-def test_a_list_of_texts_is_a_text() -> None:
-    """Most templates know no lists, and say that the roles are wrong; what has no images has
-    none."""
+def test_list_of_texts_becomes_one_text() -> None:
+    """Most templates accept no lists, and report wrong roles."""
     texts = [{"type": "text", "text": "Look:"}, {"type": "text", "text": "a cat."}]
-    told, images = mark_images(
+    marked, images = mark_images(
         [{"role": "user", "content": texts}, {"role": "user", "content": []}]
     )
-    assert [message["content"] for message in told] == ["Look:\na cat.", []]
+    assert [message["content"] for message in marked] == ["Look:\na cat.", []]
     assert images == {}
     strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
     assert mark_images([{"role": "user", "content": strange}])[0][0]["content"] == strange
 
 
-def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
+def test_parts_of_a_message_become_lines() -> None:
     """As llama.cpp's server puts them; messages without images stay what they are."""
-    said: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": "x"},
         {
             "role": "user",
@@ -372,10 +355,10 @@ def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
             ],
         },
     ]
-    told, images = mark_images(said)
-    assert told[0] == said[0]
-    before, *marks, behind = told[1]["content"].split("\n")
+    marked, images = mark_images(messages)
+    assert marked[0] == messages[0]
+    before, *marks, behind = marked[1]["content"].split("\n")
     assert (before, behind) == ("Before", "behind")
     found = [MARK.fullmatch(mark) for mark in marks]
     assert [images[one[1]] for one in found if one] == [png(1), png(2)]
-    assert isinstance(said[1]["content"], list), "what was given is not changed"
+    assert isinstance(messages[1]["content"], list), "the argument is not changed"

@@ -18,24 +18,24 @@ from localspec.keywords import (
     with_keywords,
 )
 from localspec.loading.load import OWN
-from tests.engine.test_engine import of_any_type
+from tests.engine.test_engine import untyped
 
 
 @pytest.mark.parametrize(
     ("keywords", "record"), [(ModelKeywords, ModelOptions), (DraftingKeywords, Drafting)]
 )
-def test_the_keywords_are_the_fields(keywords: type, record: type) -> None:
+def test_keywords_are_the_fields_of_the_options(keywords: type, record: type) -> None:
     assert get_type_hints(keywords) == get_type_hints(record)
     assert not set(get_type_hints(keywords)) & set(OWN)
 
 
-def test_what_may_be_asked_of_an_answer_is_what_stream_takes() -> None:
+def test_answer_keywords_are_those_of_stream() -> None:
     taken = get_type_hints(Engine.stream)
     del taken["prompt"], taken["return"]
     assert get_type_hints(AnswerKeywords) == taken
 
 
-def test_what_load_takes_itself_is_known() -> None:
+def test_own_keywords_are_the_parameters_of_load() -> None:
     code = localspec.load.__code__
     assert code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] == OWN
 
@@ -48,7 +48,7 @@ def test_a_model_opens_with_keywords() -> None:
     assert len(stats.tested_per_position) == 2
 
 
-def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
+def test_a_keyword_overrides_one_field_of_an_object() -> None:
     options, drafting = with_keywords(
         ModelOptions(context=1024, threads=1),
         Drafting(drafter="model", depth=5),
@@ -74,10 +74,10 @@ def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
             )
         ),
         ("zzz", r"It takes model, draft, .*context, .*threshold"),
-        ("temperature", r"sampling=SamplingParams\(temperature=…\)"),  # said of an answer
+        ("temperature", r"sampling=SamplingParams\(temperature=…\)"),  # of an answer
     ],
 )
-def test_a_wrong_name_is_told_the_right_one(name: str, words: str) -> None:
+def test_error_on_a_wrong_name_in_load(name: str, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         localspec.load(**{name: 1})  # type: ignore[arg-type]
 
@@ -91,13 +91,13 @@ def test_a_wrong_name_is_told_the_right_one(name: str, words: str) -> None:
         ("zzz", "It takes prompt, max_tokens"),
     ],
 )
-def test_so_is_one_of_an_answer(tiny: Engine, name: str, words: str) -> None:
-    for ask in (of_any_type(tiny.stream), of_any_type(tiny.generate)):
+def test_error_on_a_wrong_name_in_stream(tiny: Engine, name: str, words: str) -> None:
+    for ask in (untyped(tiny.stream), untyped(tiny.generate)):
         with pytest.raises(TypeError, match=rf"stream\(\) got .*{name}'. .*{words}"):
             ask("Once", **{name: 1})
 
 
-def test_values_are_checked_as_those_of_the_objects() -> None:
+def test_values_of_keywords_are_checked() -> None:
     with pytest.raises(UsageError, match="context of 3 tokens is too short"):
         localspec.load(context=3)
     with pytest.raises(UsageError, match="no drafter 'best'"):

@@ -1,4 +1,4 @@
-"""Loading that fails, wherever it does, is told, and leaves no model and no cache in memory."""
+"""Failures of loading are reported, and leave no model and no cache in memory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from localspec.llama.model import Model
 from tests.engine.conftest import ModelFiles
 from tests.support import block_heads, ggufs, heads, mtp, retokenised
 from tests.support.gguf_files import write_gguf
+from tests.support.patches import fail_with
 
 LOADING = import_module("localspec.loading.load")
 OPTIONS = ModelOptions(context=256, threads=1)
 
 
-class Alive:
-    """What llama.cpp has handed out and not been given back."""
+class Unfreed:
+    """Models and contexts of llama.cpp that were not freed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.made = 0
-        self.left: list[int] = []
+        self.handles: list[int] = []
         for make in ("llama_model_load_from_file", "llama_init_from_model"):
             patch.setattr(llama_cpp, make, self._counts(getattr(llama_cpp, make)))
         for free in ("llama_model_free", "llama_free"):
@@ -39,42 +40,28 @@ class Alive:
             handle = make(*arguments)
             if handle:
                 self.made += 1
-                self.left.append(handle)
+                self.handles.append(handle)
             return handle
 
         return counted
 
     def _discounts(self, free: Callable[..., Any]) -> Callable[..., Any]:
         def counted(handle: Any) -> None:
-            self.left.remove(handle)
+            self.handles.remove(handle)
             free(handle)
 
         return counted
 
 
 @pytest.fixture
-def alive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Alive]:
+def unfreed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Unfreed]:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     with Model(localspec.paths.embedded(localspec.paths.EMBEDDED_DRAFT), OPTIONS):
-        pass  # whatever the first model of a process does besides
-    counted = Alive(monkeypatch)
+        pass  # allocations of the first model of a process
+    counted = Unfreed(monkeypatch)
     yield counted
-    assert counted.made > 0, "or nothing was tested"
-    assert counted.left == []
-
-
-def raises(error: BaseException, after: int = 0) -> Callable[..., Any]:
-    """Something that fails, once it was asked so often."""
-    calls = 0
-
-    def fail(*_: object, **__: object) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > after:
-            raise error
-        return None
-
-    return fail
+    assert counted.made > 0
+    assert counted.handles == []
 
 
 STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
@@ -92,22 +79,24 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
         (LOADING, "ProfileStore", 4),
     ],
 )
-def test_a_part_that_cannot_be_made(
+def test_failing_part(
     place: object,
     part: str,
     made: int,
     error: BaseException,
-    alive: Alive,
+    unfreed: Unfreed,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`made`: how many models and contexts were open."""
-    monkeypatch.setattr(place, part, raises(error))
+    monkeypatch.setattr(place, part, fail_with(error))
     with pytest.raises(type(error)):
         localspec.load(options=OPTIONS)
-    assert alive.made == made
+    assert unfreed.made == made
 
 
-def test_draft_model_of_another_vocabulary(alive: Alive, tmp_path: Path, draft_path: Path) -> None:
+def test_draft_model_of_another_vocabulary_is_refused(
+    unfreed: Unfreed, tmp_path: Path, draft_path: Path
+) -> None:
     digits = retokenised.bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
     with pytest.raises(DraftMismatch):
         localspec.load(draft=digits, options=OPTIONS)
@@ -116,26 +105,20 @@ def test_draft_model_of_another_vocabulary(alive: Alive, tmp_path: Path, draft_p
         localspec.load(
             draft=swapped, options=ModelOptions(context=256, threads=1, cross_vocabulary="off")
         )
-    assert alive.made == 6
+    assert unfreed.made == 6
 
 
 @pytest.mark.parametrize("error", [*STOPS, ModelInvalid("no")], ids=lambda e: type(e).__name__)
-def test_draft_model_without_room_for_its_cache(
-    error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch, draft_path: Path
+def test_draft_model_without_memory_for_its_cache(
+    error: BaseException, unfreed: Unfreed, monkeypatch: pytest.MonkeyPatch, draft_path: Path
 ) -> None:
-    real = llama_cpp.llama_init_from_model
-    fail = raises(error, after=1)
-
-    def second_fails(*arguments: Any) -> Any:
-        fail()
-        return real(*arguments)
-
+    second_fails = fail_with(error, after=1, before=llama_cpp.llama_init_from_model)
     monkeypatch.setattr(llama_cpp, "llama_init_from_model", second_fails)
     with pytest.raises(type(error)):
         localspec.load(draft=draft_path, options=OPTIONS)
 
 
-def test_stopped_while_the_draft_model_is_read(alive: Alive) -> None:
+def test_interrupt_while_the_draft_model_is_loaded(unfreed: Unfreed) -> None:
     def stop(fraction: float) -> None:
         if fraction > 0.9:
             raise KeyboardInterrupt
@@ -144,12 +127,12 @@ def test_stopped_while_the_draft_model_is_read(alive: Alive) -> None:
         localspec.load(options=OPTIONS, progress=stop)
 
 
-# Heads that do not fit: a sentence and the next step, and nothing is left in memory.
+# Invalid heads are refused with the next step.
 
 MARKOV = {"markov": True}
 D2T = {"d2t": (5, 9000)}
 NEXTN = "blk.2.nextn.{}.weight"
-# What is made otherwise, the error, and what it says.
+# Changed arguments of the head, the error, and part of its message.
 FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
     "eagle": [
         ({"width": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
@@ -207,8 +190,8 @@ def glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mtp.glm(tmp_path_factory.mktemp("glm") / "target.gguf")
 
 
-class Made:
-    """Writes heads of a kind; `target` is what they are for, None for the embedded one."""
+class HeadFile:
+    """Writes heads of a kind; `target` is their target, None for the embedded one."""
 
     def __init__(self, kind: str, tiny: Path, glm: Path) -> None:
         tiny_block = partial(block_heads.block, depth=1, target=tiny, layers=(0, 1))
@@ -222,10 +205,10 @@ class Made:
         self.make, self.target = made[kind]
 
 
-def refused(
-    target: Path | None, draft: Path, error: type[Exception], said: str, **options: Any
+def check_refused(
+    target: Path | None, draft: Path, error: type[Exception], message: str, **options: Any
 ) -> None:
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=message) as caught:
         localspec.load(target, draft=draft, options=OPTIONS, **options)
     assert str(caught.value).count(". ") >= 1, "a next step"
 
@@ -234,78 +217,78 @@ def refused(
 @pytest.mark.parametrize(
     ("kind", "number"), [(kind, n) for kind, some in FAULTS.items() for n in range(len(some))]
 )
-def test_a_head_that_does_not_fit_is_refused(
-    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, glm: Path, kind: str, number: int
+def test_invalid_head_is_refused(
+    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, glm: Path, kind: str, number: int
 ) -> None:
-    changed, error, said = FAULTS[kind][number]
-    made = Made(kind, tiny_pair.target, glm)
+    changed, error, message = FAULTS[kind][number]
+    made = HeadFile(kind, tiny_pair.target, glm)
     if kind == "eagle":
         changed = {"output": False} | changed
-    refused(made.target, made.make(tmp_path / "head.gguf", **changed), error, said)
+    check_refused(made.target, made.make(tmp_path / "head.gguf", **changed), error, message)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["eagle", "medusa", "block", "markov", "mtp"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_a_truncated_head_is_refused(
-    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, glm: Path, kind: str, share: float
+def test_truncated_head_is_refused(
+    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, glm: Path, kind: str, share: float
 ) -> None:
-    made = Made(kind, tiny_pair.target, glm)
+    made = HeadFile(kind, tiny_pair.target, glm)
     path = made.make(tmp_path / "head.gguf")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    refused(made.target, path, ModelInvalid, "[Dd]ownload it again")
+    check_refused(made.target, path, ModelInvalid, "[Dd]ownload it again")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "make", [partial(heads.eagle, layers=(0, 1, 1)), partial(block_heads.block, layers=(0, 1))]
 )
-def test_a_head_of_another_model_is_refused(
-    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, make: Callable[..., Path]
+def test_head_of_another_model_is_refused(
+    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, make: Callable[..., Path]
 ) -> None:
     head, target = tmp_path / "head.gguf", tiny_pair.target
-    refused(target, make(head), DraftMismatch, r"384 numbers, and those of .* have 64")
+    check_refused(target, make(head), DraftMismatch, r"384 numbers, and those of .* have 64")
     other = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(300, 301))
-    refused(target, make(head, other), DraftMismatch, "another vocabulary: token 300")
+    check_refused(target, make(head, other), DraftMismatch, "another vocabulary: token 300")
     longer = ggufs.tiny_llama(tmp_path / "longer.gguf", vocab_size=8200)
-    said = r"vocabulary of 8200 tokens, .* one of 8192"
-    refused(target, make(head, longer), DraftMismatch, said)
+    message = r"vocabulary of 8200 tokens, .* one of 8192"
+    check_refused(target, make(head, longer), DraftMismatch, message)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("make", [heads.eagle, heads.medusa, block_heads.block])
-def test_a_target_that_gives_no_states_is_refused(
-    tmp_path: Path, alive: Alive, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Path]
+def test_target_without_hidden_states_is_refused(
+    tmp_path: Path, unfreed: Unfreed, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Path]
 ) -> None:
     path = make(tmp_path / "head.gguf")
     if make is heads.medusa:
-        refused(None, path, DraftMismatch, "parallel=1", parallel=2)
+        check_refused(None, path, DraftMismatch, "parallel=1", parallel=2)
     monkeypatch.setattr(hidden, "LAYER_INPUTS", frozenset())
     monkeypatch.setattr(hidden, "NO_FINAL", frozenset({"llama"}))
-    refused(None, path, NativeError, r"architecture llama.*--draft none")
+    check_refused(None, path, NativeError, r"architecture llama.*--draft none")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "make", [heads.eagle, heads.medusa, block_heads.block, partial(mtp.glm, trunk=False)]
 )
-def test_a_head_is_no_model(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+def test_head_is_refused_as_a_target(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     path = make(tmp_path / "head.gguf")
     with pytest.raises(ModelInvalid, match=r"trained head.*--draft"):
         localspec.load(path, options=OPTIONS)
 
 
 @pytest.mark.nightly
-def test_a_layer_is_no_draft_for_another_architecture(
-    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles
+def test_layer_of_another_architecture(
+    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles
 ) -> None:
     path = mtp.glm(tmp_path / "head.gguf", trunk=False)
-    said = r"architecture glm4moe, .* is of llama"
-    refused(tiny_pair.target, path, DraftMismatch, said)
+    message = r"architecture glm4moe, .* is of llama"
+    check_refused(tiny_pair.target, path, DraftMismatch, message)
 
 
 @pytest.mark.nightly
-def test_heads_of_other_kinds_are_known_and_refused(tmp_path: Path, alive: Alive) -> None:
+def test_heads_of_other_kinds_are_refused(tmp_path: Path, unfreed: Unfreed) -> None:
     path = write_gguf(tmp_path / "head.gguf", "gemma4-assistant", {"general.name": "x"}, {})
-    refused(None, path, ModelInvalid, r"architecture gemma4-assistant.*--draft none")
+    check_refused(None, path, ModelInvalid, r"architecture gemma4-assistant.*--draft none")

@@ -1,12 +1,10 @@
-"""One generation at a time: nothing is changed before the engine is held, and it is let go of
-however an answer ends."""
+"""Locking: one generation at a time; however an answer ends, the engine is free afterwards."""
 
 from __future__ import annotations
 
 import gc
 import random
 import threading
-from collections.abc import Sequence
 from functools import partial
 
 import psutil
@@ -18,37 +16,33 @@ from tests.engine.conftest import ModelFiles
 from tests.engine.test_parallel import all_free
 from tests.support import inside
 from tests.support.agreed_time import agree_on_time
-from tests.support.asking import PLAIN, asked, said
+from tests.support.asking import PLAIN, ask, generate
 from tests.support.greedy import CLEAR
+from tests.support.patches import fail_with
 from tests.support.together import together
 
 
-def test_engine_is_free_again_if_closing_an_answer_raises(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt, or a failure of llama.cpp while it rolls back."""
-    wanted = said(engine, CLEAR, count=8)
-
-    def fails(context: Sequence[int]) -> None:
-        raise KeyboardInterrupt
+    wanted = generate(engine, CLEAR, count=8)
 
     endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
-    stream = asked(engine, CLEAR, count=900, sampling=endless)
+    stream = ask(engine, CLEAR, count=900, sampling=endless)
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(inside.target(engine), "rollback", fails)
+        patch.setattr(inside.target(engine), "rollback", fail_with(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not inside.scheduler(engine).tasks
-    assert said(engine, CLEAR, count=8) == wanted
+    assert generate(engine, CLEAR, count=8) == wanted
 
 
-def test_a_late_cancel_does_not_stop_the_next_answer(
+def test_late_cancel_spares_the_next_answer(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer ends, and another one begins, while somebody is about to stop it."""
-    wanted = asked(engine, CLEAR, PLAIN, 8).completion().text
-    first, second = (asked(engine, CLEAR, PLAIN, 8) for _ in range(2))
+    """The next answer begins between the call of `cancel` and its effect."""
+    wanted = ask(engine, CLEAR, PLAIN, 8).completion().text
+    first, second = (ask(engine, CLEAR, PLAIN, 8) for _ in range(2))
     next(first)
     stopping, begun = threading.Event(), threading.Event()
 
@@ -61,15 +55,15 @@ def test_a_late_cancel_does_not_stop_the_next_answer(
     context = inside.contexts(engine)[0]
     cancel = context.cancel
 
-    def slowly() -> None:
+    def slow_cancel() -> None:
         stopping.set()
-        begun.wait(0.5)  # as long as a thread may be kept from going on
+        begun.wait(0.5)  # as a suspended thread
         cancel()
 
     other = threading.Thread(target=change_over)
     other.start()
     with monkeypatch.context() as patch:
-        patch.setattr(context, "cancel", slowly)
+        patch.setattr(context, "cancel", slow_cancel)
         first.cancel()
     other.join()
     assert second.completion().text == wanted
@@ -77,19 +71,19 @@ def test_a_late_cancel_does_not_stop_the_next_answer(
 
 
 @pytest.mark.parametrize("call", ["close", "clear"])
-def test_a_callback_that_would_wait_for_its_own_answer_is_told(engine: Engine, call: str) -> None:
+def test_callback_must_not_wait_for_its_own_answer(engine: Engine, call: str) -> None:
     def progress(done: int, total: int) -> None:
         getattr(engine, call)()
 
     with pytest.raises(EngineBusy):
-        said(engine, CLEAR, count=4, reuse=False, progress=progress)
-    assert len(said(engine, CLEAR, count=4)) == 4
+        generate(engine, CLEAR, count=4, reuse=False, progress=progress)
+    assert len(generate(engine, CLEAR, count=4)) == 4
 
 
-def test_another_engine_takes_turns_with_an_answer(engine: Engine) -> None:
+def test_two_engines_take_turns(engine: Engine) -> None:
     """One thread computes for all engines of a process."""
     with localspec.load(context=256, threads=1) as other:
-        running, waiting = asked(engine, CLEAR, count=60), asked(other, CLEAR, count=4)
+        running, waiting = ask(engine, CLEAR, count=60), ask(other, CLEAR, count=4)
         answered = threading.Event()
         next(running)
         waiting.begin(answered.set)
@@ -98,7 +92,7 @@ def test_another_engine_takes_turns_with_an_answer(engine: Engine) -> None:
         list(waiting)
 
 
-# Answers leave nothing behind, alone or at once: no memory, no slot, no sequence, no cell.
+# Answers, single or parallel, leak no memory, slots, sequences or cells.
 
 
 ANSWERS = 300
@@ -111,17 +105,16 @@ DRAFTINGS = (
 )
 
 
-def staying_threads() -> int:
-    """How many there are, without the timers that look for room again for a quarter of a second."""
+def count_threads() -> int:
+    """The number of threads, without timers of a quarter of a second."""
     return sum(not isinstance(thread, threading.Timer) for thread in threading.enumerate())
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("at_once", [1, 8])
-def test_nothing_grows_over_answers_of_which_some_are_cancelled(
+def test_nothing_grows_over_answers(
     prompts: list[str], tiny_pair: ModelFiles, at_once: int
 ) -> None:
-    """300 answers, every tenth cancelled at some step."""
     options = ModelOptions(context=1024, threads=1, parallel=at_once)
     with localspec.load(tiny_pair.target, draft=tiny_pair.draft, options=options) as engine:
         assert engine.parallel == at_once
@@ -150,10 +143,10 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
             gc.collect()
             return int(psutil.Process().memory_info().rss)
 
-        run(160, 0)  # buffers have their final size, and as many texts are kept as can be
-        before, threads = run(80, 1000), staying_threads()
+        run(160, 0)  # afterwards buffers and kept texts have their final size
+        before, threads = run(80, 1000), count_threads()
         assert run(ANSWERS, 2000) - before < ALLOWED
-        assert staying_threads() == threads
+        assert count_threads() == threads
         assert counts["cancelled"] > 10
         assert counts["accepted"] > ANSWERS
         if at_once == 1:

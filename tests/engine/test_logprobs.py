@@ -1,4 +1,4 @@
-"""Log-probabilities are those of the target's rows, whoever proposed the tokens, or wrote them."""
+"""Log-probabilities are those of the target's rows, for drafted tokens and given texts too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from localspec import Engine, SamplingParams
@@ -14,44 +15,44 @@ from localspec.decoding.likelihood import _PASS_TOKENS
 from localspec.decoding.logprobs import TokenLogprob, sampled_logprobs
 from localspec.decoding.sampling import Sampler
 from localspec.errors import Cancelled, ContextOverflow
-from tests.support.asking import WAYS, asked
+from tests.support.asking import WAYS, ask
 
 
-def answered(engine: Engine, drafter: str, **more: Any) -> Iterator[tuple[TokenLogprob, list[int]]]:
-    """What is told of each token, and the text before it."""
-    stream = asked(engine, "Once upon a time there was a fox", WAYS[drafter], 12, **more)
-    told = [one for chunk in stream if chunk.step for one in chunk.step.logprobs]
-    assert len(told) == stream.stats.generated_tokens == 12
-    before = len(stream.context) - len(told)
-    for number, one in enumerate(told):
+def logprobs_of(
+    engine: Engine, drafter: str, **more: Any
+) -> Iterator[tuple[TokenLogprob, list[int]]]:
+    """The log-probabilities of each token, and the text before it."""
+    stream = ask(engine, "Once upon a time there was a fox", WAYS[drafter], 12, **more)
+    logprobs = [one for chunk in stream if chunk.step for one in chunk.step.logprobs]
+    assert len(logprobs) == stream.stats.generated_tokens == 12
+    before = len(stream.context) - len(logprobs)
+    for number, one in enumerate(logprobs):
         yield one, list(stream.context[: before + number])
 
 
 @pytest.mark.parametrize("drafter", ["model", "none"])
-def test_under_speculation_they_are_the_targets_own(engine: Engine, drafter: str) -> None:
-    """Worked out again, one token after the other."""
-    for one, text in answered(engine, drafter, logprobs=3):
-        row = engine.logits(text).astype(np.float64)
-        expected = row - row.max() - np.log(np.exp(row - row.max()).sum())
+def test_logprobs_of_drafted_tokens_are_the_targets(engine: Engine, drafter: str) -> None:
+    for one, text in logprobs_of(engine, drafter, logprobs=3):
+        expected = log_softmax(engine, text)
         assert one.logprob == pytest.approx(expected[one.token], abs=0.02)
         assert [p for _, p in one.top] == pytest.approx(sorted(expected)[-1:-4:-1], abs=0.02)
 
 
-def test_as_sampled_they_are_of_what_tokens_are_drawn_from() -> None:
+def test_sampled_logprobs_are_those_of_the_sampling_distribution() -> None:
     target = Distribution(np.array([2, 5, 7], np.int32), np.array([0.25, 0.75, 0.0]))
-    told, other = sampled_logprobs([target, Distribution.certain(3)], [2, 3], 3)
-    assert np.exp(told.logprob) == pytest.approx(0.25)
-    assert [token for token, _ in told.top] == [5, 2], "what cannot come is not told"
-    assert np.exp([p for _, p in told.top]) == pytest.approx([0.75, 0.25])
+    logprobs, other = sampled_logprobs([target, Distribution.certain(3)], [2, 3], 3)
+    assert np.exp(logprobs.logprob) == pytest.approx(0.25)
+    assert [token for token, _ in logprobs.top] == [5, 2], "impossible tokens are left out"
+    assert np.exp([p for _, p in logprobs.top]) == pytest.approx([0.75, 0.25])
     assert (other.logprob, other.top) == (0.0, ((3, 0.0),))
 
 
 @pytest.mark.parametrize("drafter", ["model", "none"])
-def test_as_sampled_under_speculation(engine: Engine, drafter: str) -> None:
-    """Worked out again, penalties and truncation included, which look at the text so far."""
+def test_sampled_logprobs_of_drafted_tokens(engine: Engine, drafter: str) -> None:
+    """With penalties and truncation, which depend on the text so far."""
     sampling = SamplingParams(temperature=0.7, top_k=4, repeat_penalty=1.5, seed=3)
     sampler = Sampler(sampling, engine.model.vocabulary.size)
-    for one, text in answered(engine, drafter, logprobs=4, sampling=sampling, as_sampled=True):
+    for one, text in logprobs_of(engine, drafter, logprobs=4, sampling=sampling, as_sampled=True):
         window = sampler.window(text)
         assert window is not None
         p = sampler.distribution(engine.logits(text), window.after(()))
@@ -61,33 +62,31 @@ def test_as_sampled_under_speculation(engine: Engine, drafter: str) -> None:
         )
 
 
-def test_nobody_pays_for_them_who_did_not_ask(engine: Engine) -> None:
+def test_logprobs_are_only_computed_on_request(engine: Engine) -> None:
     stream = engine.stream("Once upon a time", max_tokens=2)
     assert all(chunk.step.logprobs == () for chunk in stream if chunk.step)
 
 
-# Texts that are there already, read as drafts.
+# Given texts, read as drafts.
 
 
-def expected(engine: Engine, tokens: list[int]) -> list[float]:
-    """Log-probabilities by a pass for every token."""
-    found = []
-    for at in range(1, len(tokens)):
-        row = engine.logits(tokens[:at]).astype(np.float64)
-        found.append(float(row[tokens[at]] - np.logaddexp.reduce(row)))
-    return found
+def log_softmax(engine: Engine, tokens: list[int]) -> npt.NDArray[np.float64]:
+    """Log-probabilities after a text, of a pass over all of it."""
+    row = engine.logits(tokens).astype(np.float64)
+    return row - np.logaddexp.reduce(row)
 
 
 @pytest.mark.parametrize("length", [1, 2, _PASS_TOKENS + 1, _PASS_TOKENS + 2, 2 * _PASS_TOKENS + 7])
-def test_every_token_but_the_first_is_told(tiny: Engine, length: int) -> None:
+def test_likelihood_of_every_token_but_the_first(tiny: Engine, length: int) -> None:
     tokens = [5 + (7 * i) % 90 for i in range(length)]
-    told = tiny.likelihood(tokens, 2)
-    assert [one.token for one in told] == tokens[1:]
-    assert all(len(one.top) == 2 for one in told)
-    assert [one.logprob for one in told] == pytest.approx(expected(tiny, tokens), abs=0.05)
+    logprobs = tiny.likelihood(tokens, 2)
+    assert [one.token for one in logprobs] == tokens[1:]
+    assert all(len(one.top) == 2 for one in logprobs)
+    expected = [log_softmax(tiny, tokens[:at])[tokens[at]] for at in range(1, length)]
+    assert [one.logprob for one in logprobs] == pytest.approx(expected, abs=0.05)
 
 
-def test_a_text_has_to_fit_the_context(tiny: Engine) -> None:
+def test_longer_texts_than_the_context_are_refused(tiny: Engine) -> None:
     most = tiny.context_length
     assert len(tiny.likelihood([5] * most)) == most - 1
     for judge in (
@@ -99,7 +98,7 @@ def test_a_text_has_to_fit_the_context(tiny: Engine) -> None:
             judge()
 
 
-def test_it_leaves_the_engine_as_it_was(tiny: Engine) -> None:
+def test_likelihood_does_not_change_later_answers(tiny: Engine) -> None:
     greedy = SamplingParams(temperature=0.0)
     before = tiny.generate("abc", max_tokens=12, sampling=greedy).text
     with pytest.raises(Cancelled):

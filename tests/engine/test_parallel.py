@@ -1,11 +1,10 @@
-"""Several answers at once say what each says alone, and none can disturb another."""
+"""Parallel answers equal single ones, and none can disturb another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,15 @@ from localspec import Drafting, Engine, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from tests.support import ggufs, inside
-from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, said
+from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, generate
 from tests.support.greedy import Reference
+from tests.support.patches import fail_with, record_calls
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 from tests.support.together import together
 
 AT_ONCE = 8
 LONG = "The fox and the bird and the bear went to the river. " * 40
-# An answer has the same bits alone and in shared passes only with the kernels.
+# Only with the kernels, rows have the same bits alone and in shared passes.
 pytestmark = pytest.mark.usefixtures("kernels")
 
 WORDS = 'root ::= ("red " | "blue ")+'
@@ -29,7 +29,7 @@ WORDS = 'root ::= ("red " | "blue ")+'
 
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[Engine]:
-    """The embedded pair for eight answers at once, with made-up costs of its passes."""
+    """The embedded pair for eight answers at once, with fixed costs of passes."""
     with drafting_pair(context=2048, parallel=AT_ONCE) as pair:
         assert pair.parallel > 1
         yield pair
@@ -41,7 +41,7 @@ def reference(plain_answers: Reference) -> Reference:
 
 
 def all_free(engine: Engine) -> bool:
-    """Whether nobody has a slot, and no slot holds a cell."""
+    """Whether no task runs, and no slot holds a cell."""
     slots = inside.slots(engine)
     lots = [
         cache.sequences for slot in slots.all for cache in (slot.cache, slot.draft_cache) if cache
@@ -55,24 +55,22 @@ def all_free(engine: Engine) -> bool:
 
 
 @pytest.mark.parametrize("way", ["none", "ngram tree", "model", "model tree", "cascade", "auto"])
-def test_eight_answers_say_what_each_says_alone(
+def test_eight_greedy_answers_equal_single_ones(
     parallel: Engine, reference: Reference, prompts: list[str], way: str
 ) -> None:
     make_drafts_cheap(parallel)
-    found = together([partial(said, parallel, prompts[n], WAYS[way]) for n in range(AT_ONCE)])
+    found = together([partial(generate, parallel, prompts[n], WAYS[way]) for n in range(AT_ONCE)])
     assert found == reference.tokens[:AT_ONCE]
     assert all_free(parallel)
 
 
 @pytest.mark.parametrize("way", ["model", "model tree", "cascade"])
-def test_seeds_give_the_answers_that_they_give_alone(
-    parallel: Engine, prompts: list[str], way: str
-) -> None:
-    """So what is sampled has the distribution of answers alone (`test_exact_distribution`)."""
+def test_sampled_answers_equal_single_ones(parallel: Engine, prompts: list[str], way: str) -> None:
+    """So sampled text has the distribution of single answers (`test_exact_distribution`)."""
 
     def sampled(number: int) -> list[int]:
         sampling = SamplingParams(temperature=1.0, seed=number)
-        return said(parallel, prompts[number], WAYS[way], count=24, sampling=sampling)
+        return generate(parallel, prompts[number], WAYS[way], count=24, sampling=sampling)
 
     alone = [sampled(number) for number in range(AT_ONCE)]
     assert together([partial(sampled, number) for number in range(AT_ONCE)]) == alone
@@ -80,27 +78,18 @@ def test_seeds_give_the_answers_that_they_give_alone(
 
 
 def test_passes_are_shared(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight answers of 24 tokens: not much more than 24 passes in all."""
-    sizes = []
-    target = inside.slots(parallel).shared[0]
-    decode = target.decode
-
-    def counted(parts: Sequence[Any]) -> Any:
-        sizes.append(len(parts))
-        return decode(parts)
-
-    monkeypatch.setattr(target, "decode", counted)
+    passes = record_calls(monkeypatch, inside.slots(parallel).shared[0], "decode")
     parallel.clear()
     prompt = "Once upon a time"
-    found = together([partial(said, parallel, prompt, PLAIN, count=24)] * AT_ONCE)
+    found = together([partial(generate, parallel, prompt, PLAIN, count=24)] * AT_ONCE)
     assert len({tuple(tokens) for tokens in found if isinstance(tokens, list)}) == 1
+    sizes = [len(parts) for (parts,) in passes]
     assert sum(sizes) == AT_ONCE * 24
     assert len(sizes) < 2 * 24
     assert max(sizes) == AT_ONCE
 
 
-def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> None:
-    """The others are what they are alone, and so are these."""
+def test_mix_of_a_grammar_a_long_prompt_and_cancelled_answers(parallel: Engine) -> None:
     make_drafts_cheap(parallel)
     short = ["Once upon a time", "She went to the", "The sun was hot"]
 
@@ -108,7 +97,7 @@ def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> No
         return parallel.generate("Colours:", max_tokens=24, sampling=GREEDY, grammar=WORDS).text
 
     def long() -> list[int]:
-        return said(parallel, LONG, count=24)
+        return generate(parallel, LONG, count=24)
 
     def cancelled() -> str | None:
         stream = parallel.stream("Lily had a", max_tokens=500, sampling=GREEDY)
@@ -117,10 +106,10 @@ def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> No
                 stream.cancel()
         return stream.finish_reason
 
-    alone = [words(), long(), *(said(parallel, prompt) for prompt in short)]
+    alone = [words(), long(), *(generate(parallel, prompt) for prompt in short)]
     parallel.clear()  # or the long prompt would not be read again
     work: list[Callable[[], object]] = [words, long]
-    work += [partial(said, parallel, prompt) for prompt in short]
+    work += [partial(generate, parallel, prompt) for prompt in short]
     found = together([*work, cancelled, cancelled])
     assert found[5:] == ["cancelled", "cancelled"]
     assert set(str(found[0]).split()) <= {"red", "blue"}
@@ -140,11 +129,8 @@ def failing_consumer(engine: Engine, *_: object) -> None:
 
 
 def failing_progress(engine: Engine, *_: object) -> None:
-    def fails(done: int, total: int) -> None:
-        raise Fault
-
-    stream = engine.stream("He. " + LONG, max_tokens=COUNT, sampling=GREEDY, progress=fails)
-    stream.completion()
+    fails = fail_with(Fault())
+    engine.generate("He. " + LONG, max_tokens=COUNT, sampling=GREEDY, progress=fails)
 
 
 class FailingDraft(DraftModel):
@@ -172,7 +158,7 @@ def failing_draft(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", [failing_consumer, failing_progress, failing_draft])
-def test_what_fails_in_one_answer_leaves_the_others_untouched(
+def test_failure_in_one_answer_leaves_the_others_untouched(
     parallel: Engine,
     reference: Reference,
     prompts: list[str],
@@ -181,17 +167,14 @@ def test_what_fails_in_one_answer_leaves_the_others_untouched(
 ) -> None:
     drafting, numbers = Drafting(drafter="model", depth=3), range(0, 9, 3)
     work: list[Callable[[], object]] = [
-        partial(said, parallel, prompts[n], drafting) for n in numbers
+        partial(generate, parallel, prompts[n], drafting) for n in numbers
     ]
     work.append(partial(fault, parallel, monkeypatch))
-    for _ in range(2):  # once more: nothing of it is left
+    for _ in range(2):  # the second run finds no traces of the first
         *found, raised = together(work)
         assert isinstance(raised, Fault)
         assert found == [reference.tokens[n] for n in numbers]
         assert all_free(parallel)
-
-
-# What can be asked for.
 
 
 def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:

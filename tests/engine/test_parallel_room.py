@@ -1,9 +1,9 @@
-"""Answers at once share cells and slots: what is kept, given away, waited for and refused."""
+"""Parallel answers share cells and slots: reuse, eviction, waiting and refusals."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -18,14 +18,12 @@ from localspec import (
     SamplingParams,
     UsageError,
 )
-from localspec.decoding.sampling import Rows
 from localspec.llama import compute_thread
-from localspec.llama.batch import PassPart
-from localspec.llama.shared_context import SharedContext
 from localspec.stream import Stream
 from tests.engine.test_parallel import LONG, all_free
 from tests.support import inside
-from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
+from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
+from tests.support.patches import record_calls
 from tests.support.sessions import drafting_pair
 from tests.support.together import together
 
@@ -43,20 +41,18 @@ def parallel() -> Iterator[Engine]:
 # The cache.
 
 
-def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
-    parallel: Engine,
-) -> None:
+def test_common_prefix_of_kept_texts_is_reused(parallel: Engine) -> None:
     parallel.clear()
     drafting = Drafting(drafter="model", depth=3)
-    first = asked(parallel, LONG, drafting, 8)
+    first = ask(parallel, LONG, drafting, 8)
     text = first.completion().text
     ends = (" And then", " But", " Mom")
-    streams = [asked(parallel, LONG + text + end, drafting, 8) for end in ends]
+    streams = [ask(parallel, LONG + text + end, drafting, 8) for end in ends]
     together([stream.completion for stream in streams])
     length = first.stats.prompt_tokens
     assert all(stream.stats.cached_tokens >= length for stream in streams)
     parallel.clear()
-    again = asked(parallel, LONG + text + ends[0], drafting, 8)
+    again = ask(parallel, LONG + text + ends[0], drafting, 8)
     assert again.completion().text == streams[0].text
     assert again.stats.cached_tokens == 0
 
@@ -69,38 +65,36 @@ def small() -> Iterator[Engine]:
         yield pair
 
 
-def test_what_was_used_longest_ago_makes_room(small: Engine) -> None:
+def test_least_recently_used_text_is_evicted(small: Engine) -> None:
     sentence = "The fox and the bird and the bear went to the river. "
     for number in range(12):
-        assert said(small, f"{number}. " + sentence * 4, count=20)
+        assert generate(small, f"{number}. " + sentence * 4, count=20)
     assert 0 < len(inside.slots(small).kept) < 12
-    newest = asked(small, "11. " + sentence * 4, count=4)
+    newest = ask(small, "11. " + sentence * 4, count=4)
     newest.completion()
     assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
-    oldest = asked(small, "0. " + sentence * 4, count=4)
+    oldest = ask(small, "0. " + sentence * 4, count=4)
     oldest.completion()
     assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
 
 
 @pytest.mark.parametrize("way", ["none", "model", "model tree"])
-def test_answers_that_do_not_fit_together_take_turns(
-    kernels: None, small: Engine, way: str
-) -> None:
-    """Four that fill three quarters of the cache each: the younger ones give their cells away."""
+def test_answers_that_do_not_fit_take_turns(kernels: None, small: Engine, way: str) -> None:
+    """Four that fill three quarters of the cache each: the younger ones give up their cells."""
     prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
-    alone = [said(small, prompt, WAYS[way], count=180) for prompt in prompts]
+    alone = [generate(small, prompt, WAYS[way], count=180) for prompt in prompts]
     small.clear()
-    found = together([partial(said, small, prompt, WAYS[way], count=180) for prompt in prompts])
+    found = together([partial(generate, small, prompt, WAYS[way], count=180) for prompt in prompts])
     assert found == alone
     assert all_free(small)
 
 
-def test_what_can_never_fit_is_refused_at_once(small: Engine) -> None:
+def test_prompt_longer_than_the_context_is_refused(small: Engine) -> None:
     with pytest.raises(ContextOverflow):
         small.stream("word " * 400, max_tokens=4)
 
 
-def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
+def test_each_answer_may_fill_the_context(small: Engine) -> None:
     for prompt in ("Once upon a time", "Tom"):
         # No end of the text, so that the context's is reached.
         stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=5))
@@ -112,8 +106,7 @@ def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
         assert len(stream.context) == 256
 
 
-def test_a_draft_model_goes_on_where_a_text_outgrows_its_part_of_the_cache() -> None:
-    """It then reads the latest of the text."""
+def test_draft_model_reads_the_end_of_texts_longer_than_its_cache() -> None:
     endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
     with localspec.load(options=ModelOptions(context=1024), parallel=16) as pair:
         part = inside.slots(pair).all[0].draft_cache
@@ -126,48 +119,48 @@ def test_a_draft_model_goes_on_where_a_text_outgrows_its_part_of_the_cache() -> 
     assert sum(step.accepted for step in later if step is not None) > 8
 
 
-def test_auto_drafts_for_sixteen_answers_beside_each_other() -> None:
+def test_auto_drafts_for_sixteen_parallel_answers() -> None:
     with drafting_pair(context=256, parallel=16) as pair:
         assert pair.parallel > 1
-        plain = said(pair, "Once upon a time", PLAIN, count=8)
-        streams = [asked(pair, "Once upon a time", count=8, reuse=False) for _ in range(16)]
-        going_on = threading.Event()
-        compute_thread.post(going_on.wait)
+        plain = generate(pair, "Once upon a time", PLAIN, count=8)
+        streams = [ask(pair, "Once upon a time", count=8, reuse=False) for _ in range(16)]
+        release = threading.Event()
+        compute_thread.post(release.wait)
         for stream in streams:
             stream.begin(lambda: None)
-        going_on.set()
+        release.set()
         found = together([partial(tokens_of, stream) for stream in streams])
         assert found == [plain] * 16
         assert sum(stream.stats.drafted for stream in streams) > 0
         assert all_free(pair)
 
 
-def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
-    """The next answer measures; this one is written without that."""
+def test_calibration_waits_while_paused_answers_hold_the_cache() -> None:
+    """This answer is decoded without it; the next one calibrates."""
     with localspec.load(options=ModelOptions(context=256), parallel=2) as pair:
         assert pair.parallel > 1
-        paused = asked(pair, "The fox and the bird went to the river. " * 20, PLAIN, None)
+        paused = ask(pair, "The fox and the bird went to the river. " * 20, PLAIN, None)
         next(paused)
 
-        def beside() -> Stream:
-            stream = asked(pair, "Once upon a time", count=8)
+        def parallel_answer() -> Stream:
+            stream = ask(pair, "Once upon a time", count=8)
             stream.completion()
             return stream
 
-        (stream,) = together([beside])
+        (stream,) = together([parallel_answer])
         assert isinstance(stream, Stream), stream
         assert stream.stats.generated_tokens == 8
         paused.close()
-        assert beside().stats.generated_tokens == 8
+        assert parallel_answer().stats.generated_tokens == 8
         assert pair.profile.target, "measured"
 
 
-def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -> None:
-    """What is kept costs every row of every pass."""
+def test_answers_without_reuse_are_not_kept(parallel: Engine) -> None:
+    """Kept texts make every pass slower."""
     kept = inside.slots(parallel).kept
     kept.clear()
     for reuse in (False, True):
-        stream = asked(parallel, "She went to the", count=4, reuse=reuse)
+        stream = ask(parallel, "She went to the", count=4, reuse=reuse)
         stream.completion()
         assert (kept.known(stream.context) > 0) == reuse
 
@@ -176,14 +169,16 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
 
 
 def test_further_answers_wait_for_a_slot(small: Engine) -> None:
-    found = together([partial(said, small, "Once upon a time", PLAIN, count=8) for _ in range(10)])
+    found = together(
+        [partial(generate, small, "Once upon a time", PLAIN, count=8) for _ in range(10)]
+    )
     assert len(found) == 10
     assert all(tokens == found[0] for tokens in found)
 
 
 def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
-        return asked(small, "Once upon a time", count=200)
+        return ask(small, "Once upon a time", count=200)
 
     held = [stream() for _ in range(4)]
     for one in held:
@@ -204,10 +199,10 @@ def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     assert all_free(small)
 
 
-def test_one_thread_may_read_several_answers_in_turns(small: Engine) -> None:
+def test_one_thread_may_alternate_between_answers(small: Engine) -> None:
     prompts = ("Once upon a time", "She went")
-    wanted = [said(small, prompt, PLAIN, count=12) for prompt in prompts]
-    streams = [asked(small, prompt, PLAIN, 12) for prompt in prompts]
+    wanted = [generate(small, prompt, PLAIN, count=12) for prompt in prompts]
+    streams = [ask(small, prompt, PLAIN, 12) for prompt in prompts]
     got: list[list[int]] = [[], []]
     for _ in range(12):
         for tokens, stream in zip(got, streams, strict=True):
@@ -218,7 +213,7 @@ def test_one_thread_may_read_several_answers_in_turns(small: Engine) -> None:
     assert got == wanted
 
 
-def test_closing_ends_all_answers() -> None:
+def test_close_ends_all_answers() -> None:
     engine = localspec.load(options=ModelOptions(context=512, parallel=3))
     begun = threading.Barrier(4)
 
@@ -244,36 +239,27 @@ def test_closing_ends_all_answers() -> None:
 # Prompts.
 
 
-def test_a_short_request_does_not_wait_for_a_long_prompt(
-    parallel: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits for the piece that is being read, two passes with a chunk at most, and for one chunk
-    that was asked for before it came; then its own prompt is read."""
-    decode, passes = SharedContext.decode, [0]
-
-    def counted(self: SharedContext, parts: Sequence[PassPart]) -> list[Rows]:
-        if self is inside.slots(parallel).shared[0]:
-            passes.append(sum(len(part.tokens) for part in parts))
-        return decode(self, parts)
-
-    monkeypatch.setattr(SharedContext, "decode", counted)
+def test_short_requests_overtake_prompts(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for two passes with a chunk at most, and for one chunk that was requested before."""
+    passes = record_calls(monkeypatch, inside.slots(parallel).shared[0], "decode")
     begun, counts = threading.Event(), []
 
     def long() -> None:
         progress = lambda done, _: begun.set() if done > 128 else None  # noqa: E731
-        asked(parallel, LONG * 3, count=2, reuse=False, progress=progress).completion()
+        ask(parallel, LONG * 3, count=2, reuse=False, progress=progress).completion()
         counts.append(len(passes))
 
     def short() -> None:
         begun.wait(60)
         counts.append(len(passes) - 1)  # one may be made already
-        stream = asked(parallel, "Once upon a time", count=2, reuse=False)
+        stream = ask(parallel, "Once upon a time", count=2, reuse=False)
         next(stream)
         counts.append(len(passes))
         stream.completion()
 
     assert together([long, short]) == [None, None]
     before, first, end = sorted(counts)
-    assert end - first > 5, "the long prompt went on being read"
-    assert sum(passes[before:first]) <= (2 + 2 + 1) * 64 + 8
+    assert end - first > 5, "the long prompt was read further"
+    read = sum(len(part.tokens) for (parts,) in passes[before:first] for part in parts)
+    assert read <= (2 + 2 + 1) * 64 + 8
     assert first - before <= 4

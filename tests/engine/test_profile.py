@@ -1,9 +1,10 @@
-"""What an engine measured and learned lasts: over answers, and over sessions."""
+"""Measurements last over answers and sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.reasons import TOO_SHORT
 from localspec.policy.store import folder
 from tests.support import inside
-from tests.support.asking import asked, said
+from tests.support.asking import ask, generate
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
@@ -29,29 +30,29 @@ OPTIONS = ModelOptions(context=256, threads=1)
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Every context that is calibrated, in next to no time."""
+    """Every context that was calibrated, which takes almost no time here."""
     seen: list[object] = []
     calibrate = calibration.calibrate
 
     def counted(context: Context, curve: CostCurve, budget: float) -> bool:
         seen.append(context)
         calibrate(context, curve, 0.0)
-        return True  # whatever else this machine does
+        return True  # independent of the machine's load
 
     monkeypatch.setattr(calibration, "calibrate", counted)
     monkeypatch.setattr(calibration, "matches_curve", lambda *_: True)
     return seen
 
 
-def ask(engine: Engine, drafting: Drafting | None = None) -> localspec.Completion:
-    return asked(engine, CLEAR, drafting, 16).completion()
+def complete(engine: Engine, drafting: Drafting | None = None) -> localspec.Completion:
+    return ask(engine, CLEAR, drafting, 16).completion()
 
 
-def test_second_session_starts_warm(measured: list[object]) -> None:
+def test_second_session_uses_stored_measurements(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
         assert not engine.profile.target
         started = perf_counter()
-        first = ask(engine)
+        first = complete(engine)
         elapsed, stats = perf_counter() - started, first.stats
         assert stats.calibration_seconds > 0.0
         # Measuring is counted once, and not as reading the prompt.
@@ -59,19 +60,19 @@ def test_second_session_starts_warm(measured: list[object]) -> None:
         assert len(measured) == 2
         assert engine.profile.target
         assert engine.draft_costs
-        ask(engine)
+        complete(engine)
         assert len(measured) == 2, "once is enough"
         kept = engine.profile.as_dict()
     with localspec.load(options=OPTIONS) as engine:
         assert engine.profile.as_dict() == kept
-        again = ask(engine)
+        again = complete(engine)
         assert len(measured) == 2
         assert again.text == first.text
 
 
-def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
+def test_forget_deletes_measurements_in_memory_and_on_disk(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
+        complete(engine)
     with localspec.load(options=OPTIONS) as engine:
         assert engine.profile.target
         assert len(list(folder().iterdir())) == 1
@@ -81,56 +82,49 @@ def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
     assert list(folder().iterdir()) == [], "and closing does not bring it back"
     with localspec.load(options=OPTIONS) as engine:
         assert not engine.profile.target
-        ask(engine)
+        complete(engine)
     assert len(measured) == 4
 
 
 @pytest.mark.parametrize(
-    "options",
+    "change",
     [
-        ModelOptions(context=256, threads=1, kv_type_k="q8_0"),
-        ModelOptions(context=256, threads=1, flash_attention="off"),
-        ModelOptions(context=256, threads=1, draft_threads=1),
-        ModelOptions(context=256, threads=2),
+        {"kv_type_k": "q8_0"},
+        {"flash_attention": "off"},
+        {"draft_threads": 1},
+        {"threads": 2},
+        {"draft": None},
     ],
-    ids=["kv", "flash", "draft threads", "threads"],
+    ids=str,
 )
-def test_other_settings_are_measured_by_themselves(
-    options: ModelOptions, measured: list[object]
-) -> None:
+def test_other_settings_are_measured_separately(change: Any, measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-    with localspec.load(options=options) as engine:
-        assert not engine.profile.target
-    with localspec.load(draft=None, options=OPTIONS) as engine:
+        complete(engine)
+    with localspec.load(options=OPTIONS, **change) as engine:
         assert not engine.profile.target
 
 
 @pytest.mark.parametrize(
     "drafting", [Drafting(drafter="none"), Drafting(drafter="ngram"), Drafting(depth=2)]
 )
-def test_forced_choice_needs_no_measurement(drafting: Drafting, measured: list[object]) -> None:
+def test_forced_drafters_are_not_measured(drafting: Drafting, measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
-        ask(engine, drafting)
+        complete(engine, drafting)
         assert measured == []
         assert not engine.profile.target
     assert not folder().exists() or list(folder().iterdir()) == []
 
 
-def test_target_alone_is_measured_alone(measured: list[object]) -> None:
-    with localspec.load(draft=None, options=OPTIONS) as engine:
-        ask(engine)
-        assert len(measured) == 1
-        assert engine.draft_costs is None
-    with localspec.load(draft=None, options=OPTIONS) as engine:
-        ask(engine)
-        assert len(measured) == 1
+def test_target_without_draft_is_measured(measured: list[object]) -> None:
+    for _ in range(2):
+        with localspec.load(draft=None, options=OPTIONS) as engine:
+            complete(engine)
+            assert len(measured) == 1
+            assert engine.draft_costs is None
 
 
-def test_busy_machine_is_measured_again_and_the_conversation_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A prompt that goes on from the last one decodes only what is new, measuring or not."""
+def test_busy_machine_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibration does not empty the cache: only new tokens of a prompt are decoded."""
     calibrate, measured = calibration.calibrate, 0
 
     def unsteady(context: Context, curve: CostCurve, budget: float) -> bool:
@@ -141,25 +135,22 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
 
     monkeypatch.setattr(calibration, "calibrate", unsteady)
     with localspec.load(options=OPTIONS) as engine:
-        first = ask(engine)
-        again = ask(engine)
+        first, again = complete(engine), complete(engine)
         assert again.text == first.text
         assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
         assert measured == 2
         for n in range(4):
-            said(engine, f"Number {n} of some other prompts.", count=2)
-        assert 2 < measured <= 6, "once more, and not for ever"
-        given_up = measured
-        ask(engine)
-        assert measured == given_up
+            generate(engine, f"Number {n} of some other prompts.", count=2)
+        assert 2 < measured <= 6, "again, but a limited number of times"
+        limit = measured
+        complete(engine)
+        assert measured == limit
         engine.calibrate()
-        assert measured == given_up + 2, "but whoever asks for it gets it"
+        assert measured == limit + 2, "an explicit call measures"
 
 
-def test_whether_the_draft_model_reads_the_prompt_is_decided_by_what_is_measured_now(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In a busy moment its passes seem dear, and only until they are measured again."""
+def test_decision_to_read_the_prompt_uses_new_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes that were slow in a busy moment count only until the next calibration."""
     # Of the target and of its draft model, in seconds; and again.
     paces = iter([(0.02, False), (2.0, False), (0.02, True), (0.001, True)])
 
@@ -173,26 +164,24 @@ def test_whether_the_draft_model_reads_the_prompt_is_decided_by_what_is_measured
     with localspec.load(options=OPTIONS) as engine:
 
         def reasons() -> set[str]:
-            steps = [chunk.step for chunk in asked(engine, CLEAR, None, 16)]
+            steps = [chunk.step for chunk in ask(engine, CLEAR, None, 16)]
             return {step.plan.reason for step in steps if step is not None}
 
         assert TOO_SHORT in reasons()
         assert TOO_SHORT not in reasons()
 
 
-def test_a_first_answer_waits_for_what_it_needs_and_who_asks_for_it_gets_all_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_first_answer_waits_for_a_short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "FIRST", (0.0, 0.0))
     with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
+        complete(engine)
         sizes = SIZES[: calibration.CORE]
         assert not all(engine.profile.target.knows(n) for n in sizes)
         engine.calibrate()
         assert all(engine.profile.target.knows(n) for n in sizes)
 
 
-# Threads that move while an answer is written: the same answer, and costs of the right count.
+# Changing thread counts: the same answer, and costs of the right count.
 
 
 @pytest.fixture
@@ -208,30 +197,26 @@ def auto(two_counts: None) -> Iterator[Engine]:
 
 
 @pytest.mark.nightly
-def test_restless_threads_leave_the_answer_as_it_is(
-    auto: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thread_counts_do_not_change_text(auto: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[int] = set()
 
-    def restless(self: Threads, tokens: int, seconds: float) -> None:
+    def alternating(self: Threads, tokens: int, seconds: float) -> None:
         used.add(self.count)
         self.count = 3 - self.count
 
-    steady = said(auto, CLEAR)
-    monkeypatch.setattr(Threads, "_decide", restless)
-    assert said(auto, CLEAR) == steady
+    steady = generate(auto, CLEAR)
+    monkeypatch.setattr(Threads, "_decide", alternating)
+    assert generate(auto, CLEAR) == steady
     assert used == {1, 2}
     used.clear()
     auto.profile.forget()
     auto.calibrate()
-    assert not used, "what is measured says nothing of the present"
+    assert not used, "calibration does not decide on threads"
     assert auto.profile.target
 
 
 @pytest.mark.nightly
-def test_costs_on_fewer_threads_are_measured_again(
-    auto: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_costs_depend_on_the_thread_count(auto: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
     threads = inside.threads(auto)
     for count, doubts in ((1, 1), (2, 0)):
@@ -242,18 +227,16 @@ def test_costs_on_fewer_threads_are_measured_again(
 
 
 @pytest.mark.nightly
-def test_a_fixed_count_is_told_and_never_left() -> None:
+def test_fixed_thread_count_is_reported() -> None:
     with localspec.load(options=ModelOptions(context=256, threads=1)) as engine:
-        assert asked(engine, CLEAR, count=8).completion().stats.threads == "1, as asked for"
+        assert ask(engine, CLEAR, count=8).completion().stats.threads == "1, as asked for"
 
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("two_counts")
 @pytest.mark.parametrize(("layers", "moves"), [(-1, False), (9, False), (1, True), (0, True)])
-def test_threads_are_left_alone_where_a_device_computes_all_layers(
-    layers: int, moves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trials would learn from noise alone. The device is this test's say-so."""
+def test_threads_with_a_device(layers: int, moves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials would measure noise only. The device is simulated."""
     monkeypatch.setattr(library, "accelerated", lambda: True)
     with localspec.load(draft=None, options=ModelOptions(context=256, gpu_layers=layers)) as engine:
         assert engine.model.layers < 9

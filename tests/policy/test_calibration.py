@@ -16,7 +16,7 @@ from localspec.policy import calibration
 from localspec.policy.calibration import FAR_LENGTH, calibrate
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
-from tests.support.asking import PLAIN, asked
+from tests.support.asking import PLAIN, ask
 from tests.support.toys import SuccessorModel, ToyCache
 
 AMPLE = 60.0  # seconds, enough to measure everything
@@ -211,5 +211,5 @@ def test_comparing_a_curve_keeps_the_prompt() -> None:
         answer = engine.generate(f"{text} The fox", max_tokens=8, sampling=greedy)
         assert answer.stats.calibration_seconds > 0.0
         assert answer.stats.cached_tokens > 60
-        plain = asked(engine, f"{text} The fox", PLAIN, 8).completion()
+        plain = ask(engine, f"{text} The fox", PLAIN, 8).completion()
         assert answer.text == plain.text

@@ -22,7 +22,7 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import TOO_SHORT
 from tests.policy.measuring import MODEL, SHAPES, clockless, curve, profile_of
 from tests.support import inside
-from tests.support.asking import PLAIN, asked
+from tests.support.asking import PLAIN, ask
 from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
 from tests.support.toys import GREEDY, SuccessorModel, ToyCache, ToyTarget, session_of
 
@@ -173,7 +173,7 @@ def known(engine: Engine) -> Sequence[int]:
 
 
 def generate(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
-    return asked(engine, text, drafting, count).completion().text
+    return ask(engine, text, drafting, count).completion().text
 
 
 def test_only_long_answers_use_the_draft_model(engine: Engine) -> None:
@@ -215,7 +215,7 @@ def test_draft_cache_is_smaller_than_a_long_context() -> None:
         target, draft = inside.contexts(opened)
         assert draft.capacity < 2200 < target.capacity
         drafting = Drafting(drafter="model", depth=3)
-        stream = asked(opened, STORY * 110, drafting, 24)
+        stream = ask(opened, STORY * 110, drafting, 24)
         stream.completion()
         assert len(stream.prompt) > draft.capacity
         assert stream.stats.accepted > 3

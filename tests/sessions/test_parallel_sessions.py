@@ -1,4 +1,4 @@
-"""Texts that have no room beside several answers go to disk, and come back."""
+"""Prompt cache on disk with parallel answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, stories
 from tests.support import inside
-from tests.support.asking import asked
+from tests.support.asking import ask
 from tests.support.greedy import Reference
 from tests.support.sessions import drafting_pair
 from tests.support.together import together
@@ -22,13 +22,13 @@ DRAFTING = Drafting(drafter="model", depth=3)
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
 
-def opened(**options: Any) -> Engine:
+def open_pair(**options: Any) -> Engine:
     options = {"context": 1024, "threads": 1, "parallel": 2, "prompt_cache": 1 << 30} | options
     return drafting_pair(**options)
 
 
-def ask(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
-    stream = asked(engine, prompt, DRAFTING, 12, **more)
+def answer(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
+    stream = ask(engine, prompt, DRAFTING, 12, **more)
     stream.completion()
     return stream
 
@@ -37,18 +37,16 @@ def files() -> int:
     return len(list(conversation_files.folder().glob("*.session")))
 
 
-def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
-    plain_answers: Reference,
-) -> None:
+def test_texts_are_restored_in_the_next_session(plain_answers: Reference) -> None:
     prompts = stories(3)
-    with opened(context=2048) as engine:
+    with open_pair(context=2048) as engine:
         assert engine.parallel > 1
-        wanted = [ask(engine, prompt) for prompt in prompts]
+        wanted = [answer(engine, prompt) for prompt in prompts]
         assert files() == 0, "there was room"
     assert files() == 3
-    with opened(context=2048) as engine:
+    with open_pair(context=2048) as engine:
         assert engine.parallel > 1
-        again = together([partial(ask, engine, prompt) for prompt in prompts])
+        again = together([partial(answer, engine, prompt) for prompt in prompts])
         for before, now in zip(wanted, again, strict=True):
             assert isinstance(now, localspec.Stream), now
             assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
@@ -59,67 +57,63 @@ def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
     assert files() == 3, "nothing is written twice"
 
 
-def test_what_answers_push_out_is_on_disk_and_pushes_others_out_in_turn(
-    plain_answers: Reference,
-) -> None:
-    """Room for two or three texts of some 400 tokens: the fourth has the first go."""
+def test_evicted_texts_are_restored_from_disk(plain_answers: Reference) -> None:
+    """There is room for two or three texts of some 400 tokens."""
     prompts = stories(5)
-    with opened(context=600) as engine:
-        wanted = [ask(engine, prompt) for prompt in prompts]
+    with open_pair(context=600) as engine:
+        wanted = [answer(engine, prompt) for prompt in prompts]
         for _ in range(2):
             for prompt, before in zip(prompts, wanted, strict=True):
-                now = ask(engine, prompt)
+                now = answer(engine, prompt)
                 assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
                 check_same(engine, before, now, plain_answers.noise)
     assert files() == 5
 
 
-def test_one_answer_at_a_time_reads_what_several_left_and_the_other_way_round(
-    plain_answers: Reference,
-) -> None:
+def test_files_are_shared_with_single_answers(plain_answers: Reference) -> None:
     first, second = stories(2)
-    with opened() as engine:
-        wanted = ask(engine, first)
-    with opened(parallel=1) as engine:
-        now = ask(engine, first)
+    with open_pair() as engine:
+        wanted = answer(engine, first)
+    with open_pair(parallel=1) as engine:
+        now = answer(engine, first)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
         check_same(engine, wanted, now, plain_answers.noise)
-        wanted = ask(engine, second)
-    with opened() as engine:
-        now = ask(engine, second)
+        wanted = answer(engine, second)
+    with open_pair() as engine:
+        now = answer(engine, second)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
         check_same(engine, wanted, now, plain_answers.noise)
 
 
-def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None:
-    """Of 512 cells an answer holds some 200; the file has 343 tokens, the prompt 277 of them."""
+def test_text_is_decoded_if_answers_hold_the_cells() -> None:
+    """An answer holds some 200 of 512 cells; the file has 343 tokens, the prompt 277 of them."""
     text, other = stories(2)
     prompt, other = text[: len(text) * 5 // 6], other[: len(other) * 6 // 10]
-    with opened() as engine:
-        ask(engine, text)
-    with opened(context=480) as engine:
-        held = asked(engine, other, DRAFTING, 100)
+    with open_pair() as engine:
+        answer(engine, text)
+    with open_pair(context=480) as engine:
+        held = ask(engine, other, DRAFTING, 100)
         next(held)
         assert 512 - len(held.context) < len(engine.tokenize(text)) < 480
-        now = ask(engine, prompt)
+        now = answer(engine, prompt)
         assert (now.stats.cached_tokens, now.stats.notices) == (0, [])
         held.close()
         engine.clear()
-        now = ask(engine, prompt)
+        now = answer(engine, prompt)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
 
 
-def test_a_full_disk_disturbs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
-    with opened(context=600) as engine, files_of_at_most(100_000):
-        texts = [ask(engine, prompt).text for prompt in stories(5)]
+def test_full_disk_does_not_affect_answers(caplog: pytest.LogCaptureFixture) -> None:
+    with open_pair(context=600) as engine, files_of_at_most(100_000):
+        texts = [answer(engine, prompt).text for prompt in stories(5)]
         assert all(texts)
     assert "a conversation is not kept" in caplog.text
 
 
-def test_who_keeps_nothing_to_itself_leaves_nothing_on_disk() -> None:
+def test_answers_without_reuse_and_clear_leave_no_files() -> None:
     prompt, other = stories(2)
-    with opened() as engine:
-        ask(engine, prompt, reuse=False)
-        ask(engine, other)
+    with open_pair() as engine:
+        answer(engine, prompt, reuse=False)
+        answer(engine, other)
         engine.clear()
     assert files() == 0

@@ -1,4 +1,4 @@
-"""The file: whole or not used, whatever happens to it."""
+"""Session files: damage, failures and kills."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def check(path: Path) -> None:
         assert (found == part).all()
 
 
-def test_what_was_written_is_read(path: Path) -> None:
+def test_written_file_is_read(path: Path) -> None:
     check(path)
     assert "other" not in SessionFile(path)
     with pytest.raises(DamagedSession, match=r"a part of a \[1\].session is missing"):
         SessionFile(path).part("other")
-    assert path.stat().st_mode & 0o077 == 0, "what was said is nobody else's business"
+    assert path.stat().st_mode & 0o077 == 0, "private to the user"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"# notes\n" * 9])
-def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(content)
     with pytest.raises(SessionError, match="is not a session of localspec") as caught:
@@ -66,7 +66,7 @@ def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def readable(path: Path) -> list[str]:
-    """What can be had of a file: the facts, and which parts."""
+    """The readable parts of a file, and "facts"."""
     try:
         file = SessionFile(path)
     except SessionError:
@@ -82,8 +82,8 @@ def readable(path: Path) -> list[str]:
     return found
 
 
-def test_every_truncation_is_noticed(path: Path) -> None:
-    """What is read is right, and the rest is not read; the facts stay readable by themselves."""
+def test_every_truncation_is_detected(path: Path) -> None:
+    """Readable parts are right; the facts are readable without the rest."""
     data = path.read_bytes()
     complete = ["facts", *PARTS]
     assert readable(path) == complete
@@ -94,21 +94,21 @@ def test_every_truncation_is_noticed(path: Path) -> None:
         assert ("facts" in got) == (length > 500 or "nothing" in got)
 
 
-def test_every_changed_byte_is_noticed(path: Path) -> None:
-    """But for a few zeros between the parts, which mean nothing: what is read is right."""
-    data, unnoticed = path.read_bytes(), []
+def test_every_changed_byte_is_detected(path: Path) -> None:
+    """Except for padding between the parts."""
+    data, undetected = path.read_bytes(), []
     places = np.random.default_rng(1).choice(len(data), 700, replace=False)
     for at in {*range(40), *places.tolist()}:
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         if readable(path) == ["facts", *PARTS]:
-            unnoticed.append(data[at])
-    assert set(unnoticed) <= {0, ord(" ")}
-    assert len(unnoticed) < 20
+            undetected.append(data[at])
+    assert set(undetected) <= {0, ord(" ")}
+    assert len(undetected) < 20
 
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """As if the disk had no more room than that for a file."""
+    """Limit the size of files, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -117,7 +117,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
+def test_full_disk_keeps_the_old_file(path: Path) -> None:
     with files_of_at_most(3000), pytest.raises(SessionError, match=r"cannot be kept .* Free some"):
         write(path, {"version": 4}, PARTS)
     check(path)
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_what_a_killed_process_left_is_removed(path: Path) -> None:
+def test_files_of_killed_processes_are_removed(path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     left = path.with_name(f"{path.name}.{gone.pid}.partial")
@@ -135,11 +135,11 @@ def test_what_a_killed_process_left_is_removed(path: Path) -> None:
         one.touch()
     write(path, FACTS, PARTS)
     assert not left.exists()
-    assert ours.exists(), "its process may be at it"
-    assert other.exists(), "it is of another session"
+    assert ours.exists(), "its process still runs"
+    assert other.exists(), "of another session"
 
 
-# Killed while it saves, the next start reads the session before or the new one, never a part.
+# After a kill while saving, the file is the old or the new one, never a part.
 
 REPOSITORY = Path(__file__).parents[2]
 KILLS = 30
@@ -157,7 +157,7 @@ for number in itertools.count():
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal that stops a process")
-def test_thirty_kills(tmp_path: Path) -> None:
+def test_kills_while_saving(tmp_path: Path) -> None:
     path, dice = tmp_path / "killed.session", random.Random(7)
     within = 0
     for _ in range(KILLS):
@@ -181,4 +181,4 @@ def test_thirty_kills(tmp_path: Path) -> None:
         file = SessionFile(path)
         assert file.facts["number"] >= least
         assert (file.part("numbers") == file.facts["number"]).all()
-    assert within > KILLS // 2, "most are in the middle of a file"
+    assert within > KILLS // 2, "most kills happen during a write"

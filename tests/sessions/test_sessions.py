@@ -1,10 +1,10 @@
-"""A conversation that was kept goes on as if it had never been interrupted."""
+"""Saved conversations continue as if they had never been interrupted."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, inside, retokenised
-from tests.support.asking import PLAIN, WAYS, asked
+from tests.support.asking import PLAIN, WAYS, ask
 from tests.support.greedy import Reference
 from tests.support.sessions import drafting_pair
 
@@ -24,13 +24,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
 STORY = "Tell me a story about a fox, a bear and a bird. " * 30
 OPTIONS = ModelOptions(context=1024, threads=1)
-MAKERS: dict[str, Callable[[Path], Path]] = {
-    "mamba": ggufs.tiny_mamba,
-    "hybrid": ggufs.tiny_hybrid,
-}
+MAKERS = {"mamba": ggufs.tiny_mamba, "hybrid": ggufs.tiny_hybrid}
 
 
-def opened(draft: Path | str | None = "auto", **options: Any) -> Engine:
+def open_pair(draft: Path | str | None = "auto", **options: Any) -> Engine:
     return drafting_pair(draft=draft, **{"context": 1024, "threads": 1} | options)
 
 
@@ -38,10 +35,10 @@ def caches(engine: Engine) -> list[list[int]]:
     return [list(context.tokens) for context in inside.contexts(engine)]
 
 
-def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
-    """Two turns of a chat; after the first one it may be kept."""
+def first_turn(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
+    """Answer the first turn, which may be saved; returns messages with the second question."""
     messages = [{"role": "user", "content": STORY}]
-    first = asked(engine, messages, drafting, 40).completion()
+    first = ask(engine, messages, drafting, 40).completion()
     messages += [
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "And then?"},
@@ -51,8 +48,8 @@ def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[
     return messages
 
 
-def goes_on(engine: Engine, messages: list[Any], drafting: Drafting) -> localspec.Stream:
-    stream = asked(engine, messages, drafting, 60)
+def continue_chat(engine: Engine, messages: list[Any], drafting: Drafting) -> localspec.Stream:
+    stream = ask(engine, messages, drafting, 60)
     stream.completion()
     return stream
 
@@ -60,8 +57,7 @@ def goes_on(engine: Engine, messages: list[Any], drafting: Drafting) -> localspe
 def check_same(
     engine: Engine, stream: localspec.Stream, again: localspec.Stream, noise: float = 0.0
 ) -> None:
-    """Equal, but where two tokens tie within what batches do to them: which tokens share a pass
-    depends on how long passes took."""
+    """Check that texts are equal, near-ties aside: the tokens of a pass depend on timing."""
     wanted, got = list(stream.context), list(again.context)
     if got != wanted:
         at = next(i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b)
@@ -71,68 +67,66 @@ def check_same(
 
 
 @pytest.mark.parametrize("way", ["none", "model", "model tree", "auto"])
-def test_it_goes_on_as_the_one_that_was_never_interrupted(
-    tmp_path: Path, plain_answers: Reference, way: str
-) -> None:
+def test_restored_session_continues(tmp_path: Path, plain_answers: Reference, way: str) -> None:
     path, drafting = tmp_path / "a.session", WAYS[way]
-    with opened() as engine:
-        messages = turns(engine, drafting, path)
+    with open_pair() as engine:
+        messages = first_turn(engine, drafting, path)
         kept = caches(engine)
-        wanted = goes_on(engine, messages, drafting)
-    with opened() as engine:
+        wanted = continue_chat(engine, messages, drafting)
+    with open_pair() as engine:
         found = engine.open_session(path)
         assert (found.conversation, found.tokens, found.notices) == (messages, len(kept[0]), ())
-        again = goes_on(engine, messages, drafting)
+        again = continue_chat(engine, messages, drafting)
         assert again.stats.notices == []
         assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
         check_same(engine, wanted, again, 0.0 if way == "none" else plain_answers.noise)
 
 
 @pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
-def test_a_draft_model_of_any_vocabulary(
+def test_session_with_a_draft_model_of_any_vocabulary(
     tmp_path: Path, draft_path: Path, plain_answers: Reference, kind: str
 ) -> None:
     draft = draft_path
     if kind != "the target's":
         draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
     path, drafting = tmp_path / "a.session", WAYS["model"]
-    with opened(draft) as engine:
-        messages = turns(engine, drafting, path)
+    with open_pair(draft) as engine:
+        messages = first_turn(engine, drafting, path)
         kept = caches(engine)
-        wanted = goes_on(engine, messages, drafting)
-    with opened(draft) as engine:
+        wanted = continue_chat(engine, messages, drafting)
+    with open_pair(draft) as engine:
         assert engine.open_session(path).notices == ()
         inside.sessions(engine).recall(engine.prompts.tokens(messages, 60, "error", wanted.stats))
         assert caches(engine) == kept
-        again = goes_on(engine, messages, drafting)
+        again = continue_chat(engine, messages, drafting)
         check_same(engine, wanted, again, plain_answers.noise)
         if kind == "the target's":
             assert again.stats.by_drafter == wanted.stats.by_drafter, "the same, at the same time"
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
-def test_a_recurrent_memory(tmp_path: Path, kind: str) -> None:
+def test_session_of_a_recurrent_model(tmp_path: Path, kind: str) -> None:
     model, path = MAKERS[kind](tmp_path / "model.gguf"), tmp_path / "a.session"
     text = "the fox and the bear " * 20
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
-        first = asked(engine, text, PLAIN, 12).completion()
+        first = ask(engine, text, PLAIN, 12).completion()
         engine.save_session(path)
         more = text + first.text + " and"
-        wanted = goes_on(engine, more, PLAIN)  # type: ignore[arg-type]
+        wanted = continue_chat(engine, more, PLAIN)  # type: ignore[arg-type]
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
         engine.open_session(path)
-        again = goes_on(engine, more, PLAIN)  # type: ignore[arg-type]
+        again = continue_chat(engine, more, PLAIN)  # type: ignore[arg-type]
         assert again.stats.cached_tokens == wanted.stats.cached_tokens
         check_same(engine, wanted, again)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Any], str]]:
-    """A session, what it goes on with, and how."""
+    """A session file, the next messages, and the answer."""
     path = tmp_path_factory.mktemp("saved") / "a.session"
-    with opened() as engine:
-        messages = turns(engine, PLAIN, path)
-        yield path, messages, goes_on(engine, messages, PLAIN).text
+    with open_pair() as engine:
+        messages = first_turn(engine, PLAIN, path)
+        yield path, messages, continue_chat(engine, messages, PLAIN).text
 
 
 Saved = tuple[Path, list[Any], str]
@@ -146,9 +140,9 @@ Saved = tuple[Path, list[Any], str]
         ({"context": 256}, r"it has \d+ tokens, and the context 256 \(--ctx\)"),
     ],
 )
-def test_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
+def test_session_of_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
     path, messages, _ = saved
-    with opened(**options) as engine:
+    with open_pair(**options) as engine:
         found = engine.open_session(path)
         assert found.conversation == messages
         assert found.tokens == 0
@@ -158,7 +152,7 @@ def test_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
         assert engine.generate("Once", max_tokens=3).stats.cached_tokens == 0
 
 
-def test_the_same_name_and_another_file(tmp_path: Path, target_path: Path) -> None:
+def test_session_of_a_changed_model_file_is_read_again(tmp_path: Path, target_path: Path) -> None:
     model, path = tmp_path / "model.gguf", tmp_path / "a.session"
     model.write_bytes(target_path.read_bytes())
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
@@ -170,23 +164,23 @@ def test_the_same_name_and_another_file(tmp_path: Path, target_path: Path) -> No
         assert "model.gguf is another file than it was" in notice
 
 
-def test_another_draft_model(saved: Saved) -> None:
-    """The target's part serves all the same."""
+def test_session_of_another_draft_model(saved: Saved) -> None:
+    """The target's part is used anyway."""
     path, messages, text = saved
-    with opened("none") as engine:
+    with open_pair("none") as engine:
         assert engine.open_session(path).notices == ()
-        again = goes_on(engine, messages, PLAIN)
+        again = continue_chat(engine, messages, PLAIN)
         assert again.stats.cached_tokens > 300
         assert again.text == text
-    with opened(paths.embedded(paths.EMBEDDED_TARGET)) as engine:
+    with open_pair(paths.embedded(paths.EMBEDDED_TARGET)) as engine:
         (notice,) = engine.open_session(path).notices
         assert notice.startswith("The draft model reads the session in ")
-        again = goes_on(engine, messages, PLAIN)
+        again = continue_chat(engine, messages, PLAIN)
         assert again.stats.cached_tokens > 300
         assert again.text == text
 
 
-def test_another_version(saved: Saved, tmp_path: Path) -> None:
+def test_session_of_another_version(saved: Saved, tmp_path: Path) -> None:
     path, _, _ = saved
     file = SessionFile(path)
     for what, value, why in (
@@ -196,14 +190,14 @@ def test_another_version(saved: Saved, tmp_path: Path) -> None:
         other = tmp_path / f"{what}.session"
         facts = {**file.facts, "identity": {**file.facts["identity"], what: value}}
         write(other, facts, {})
-        with opened() as engine:
+        with open_pair() as engine:
             assert why in engine.open_session(other).notices[0]
 
 
-def test_a_damaged_conversation_begins_anew_and_is_kept_aside(saved: Saved, tmp_path: Path) -> None:
+def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
     path, before = tmp_path / "damaged.session", saved[0].read_bytes()[:60]
     path.write_bytes(before)
-    with opened() as engine:
+    with open_pair() as engine:
         found = engine.open_session(path)
         assert (found.conversation, found.tokens) == (None, 0)
         assert "is damaged, so a new one starts" in found.notices[0]
@@ -213,7 +207,7 @@ def test_a_damaged_conversation_begins_anew_and_is_kept_aside(saved: Saved, tmp_
     assert (tmp_path / "damaged.session.damaged").read_bytes() == before
 
 
-def test_something_else_is_never_replaced(engine: Engine, tmp_path: Path) -> None:
+def test_other_files_are_never_replaced(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
     for use in (engine.open_session, engine.save_session):
@@ -222,62 +216,59 @@ def test_something_else_is_never_replaced(engine: Engine, tmp_path: Path) -> Non
     assert path.read_text().startswith("# notes")
 
 
-# The conversations that are kept by themselves
+# The prompt cache: conversations that are stored automatically.
 
 
 def stories(count: int) -> list[str]:
     return [f"{name} went to the river and saw a fox there. " * 30 for name in "ABCDEFG"[:count]]
 
 
-def ask(engine: Engine, prompt: str) -> localspec.Completion:
-    return asked(engine, prompt, PLAIN, 4).completion()
+def complete(engine: Engine, prompt: str) -> localspec.Completion:
+    return ask(engine, prompt, PLAIN, 4).completion()
 
 
-def test_conversations_in_turns_are_read_once() -> None:
+def test_alternating_conversations_are_read_once() -> None:
     prompts = stories(3)
-    with opened(prompt_cache=1 << 30) as engine:
-        texts = [ask(engine, prompt).text for prompt in prompts]
-        for _ in range(2):
-            for prompt, text in zip(prompts, texts, strict=True):
-                again = ask(engine, prompt)
+    texts: list[str] = []
+    for _ in range(2):
+        with open_pair(prompt_cache=1 << 30) as engine:
+            texts = texts or [complete(engine, prompt).text for prompt in prompts]
+            for prompt, text in [*zip(prompts, texts, strict=True)] * 2:
+                again = complete(engine, prompt)
                 assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
                 assert (again.text, again.stats.notices) == (text, [])
-    with opened(prompt_cache=1 << 30) as engine:
-        for prompt in prompts:
-            again = ask(engine, prompt)
-            assert again.stats.cached_tokens == again.stats.prompt_tokens - 1, "and after the end"
     assert len(list(conversation_files.folder().iterdir())) == 3
 
 
-def test_nothing_is_kept_unless_asked_for_and_long() -> None:
+def test_only_long_conversations_are_stored_on_request() -> None:
     for size, prompts in ((0, stories(2)), (1 << 30, ["Once upon a time", "The bear"])):
-        with opened(prompt_cache=size) as engine:
+        with open_pair(prompt_cache=size) as engine:
             for prompt in prompts:
-                ask(engine, prompt)
+                complete(engine, prompt)
     assert not conversation_files.folder().exists()
 
 
-def test_one_that_grew_takes_the_place_of_its_beginning() -> None:
+def test_longer_conversation_replaces_its_prefix() -> None:
     first, other = stories(2)
-    with opened(prompt_cache=1 << 30) as engine:
+    with open_pair(prompt_cache=1 << 30) as engine:
         for prompt in (first, other, first + "And then it rained.", other):
-            ask(engine, prompt)
+            complete(engine, prompt)
         assert len(list(conversation_files.folder().iterdir())) == 2
-        assert ask(engine, first + "And then it rained.").stats.cached_tokens > 300
+        assert complete(engine, first + "And then it rained.").stats.cached_tokens > 300
 
 
-def test_the_least_recently_used_one_goes() -> None:
+def test_least_recently_used_conversation_is_removed() -> None:
     prompts = stories(4)
-    with opened(prompt_cache=1 << 30) as engine:
+    with open_pair(prompt_cache=1 << 30) as engine:
         for prompt in prompts[:2]:
-            ask(engine, prompt)
+            complete(engine, prompt)
     size = max(path.stat().st_size for path in conversation_files.folder().iterdir())
     room = size * 3 + (3 << 16)
-    with opened(prompt_cache=room) as engine:
+    with open_pair(prompt_cache=room) as engine:
         for prompt in (prompts[2], prompts[0], prompts[3]):  # A was used, B was not
-            ask(engine, prompt)
+            complete(engine, prompt)
     assert sum(path.stat().st_size for path in conversation_files.folder().iterdir()) <= room
-    with opened() as engine:
+    with open_pair() as engine:
         first = [
             b"".join(map(engine.token_bytes, SessionFile(path).part("target.tokens")[:4].tolist()))
             for path in conversation_files.folder().iterdir()
@@ -285,57 +276,52 @@ def test_the_least_recently_used_one_goes() -> None:
     assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
 
 
-def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "localspec"), opened(prompt_cache=200_000) as engine:
+def test_too_large_conversation_is_not_stored(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localspec"), open_pair(prompt_cache=200_000) as engine:
         for prompt in stories(2):
-            assert ask(engine, prompt).stats.notices == []
+            assert complete(engine, prompt).stats.notices == []
     assert "are more than is kept" in caplog.text
     assert not conversation_files.folder().exists()
 
 
-def test_a_damaged_one_is_decoded_again_and_goes() -> None:
+def test_damaged_conversation_is_removed() -> None:
     first, other = stories(2)
-    with opened(prompt_cache=1 << 30) as engine:
-        text = ask(engine, first).text
-        ask(engine, other)
+    with open_pair(prompt_cache=1 << 30) as engine:
+        text = complete(engine, first).text
+        complete(engine, other)
         (path,) = conversation_files.folder().iterdir()
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-        again = ask(engine, first)
+        again = complete(engine, first)
         assert again.text == text
         (notice,) = again.stats.notices
         assert notice.startswith("A conversation that was kept is read again: a part of ")
         assert not path.exists()
 
 
-def test_a_full_disk_is_told_and_the_answer_goes_on() -> None:
+def test_full_disk_is_reported() -> None:
     first, other = stories(2)
-    with opened(prompt_cache=1 << 30) as engine:
-        ask(engine, first)
+    with open_pair(prompt_cache=1 << 30) as engine:
+        complete(engine, first)
         with files_of_at_most(100_000):
-            answer = ask(engine, other)
+            answer = complete(engine, other)
         assert len(answer.text) > 3
         (notice,) = answer.stats.notices
         assert notice.startswith("What was read of the last conversation is not kept: ")
 
 
-def test_one_that_is_longer_than_the_context_is_left_alone() -> None:
-    prompt, _ = stories(2)
-    with opened(prompt_cache=1 << 30) as engine:
-        ask(engine, prompt)
-    with opened(prompt_cache=1 << 30, context=300) as engine:
-        answer = ask(engine, prompt[: len(prompt) // 2])
+def test_unusable_conversations_stay_on_disk(draft_path: Path) -> None:
+    """Those that are longer than the context, and those of other models."""
+    prompt, other = stories(2)
+    with open_pair(prompt_cache=1 << 30) as engine:
+        complete(engine, prompt)
+    with open_pair(prompt_cache=1 << 30, context=300) as engine:
+        answer = complete(engine, prompt[: len(prompt) // 2])
         assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
     assert len(list(conversation_files.folder().iterdir())) == 1
-
-
-def test_those_of_another_model_are_left_alone(draft_path: Path) -> None:
-    prompt, other = stories(2)
-    with opened(prompt_cache=1 << 30) as engine:
-        ask(engine, prompt)
     with localspec.load(draft_path, draft="none", options=OPTIONS, prompt_cache=1 << 30) as engine:
-        answer = ask(engine, prompt)
+        answer = complete(engine, prompt)
         assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
-        ask(engine, other)
+        complete(engine, other)
     assert len(list(conversation_files.folder().iterdir())) == 3

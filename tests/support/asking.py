@@ -31,18 +31,20 @@ def tokens_of(chunks: Iterable[Chunk]) -> list[int]:
     return [token for chunk in chunks for token in chunk.token_ids]
 
 
-def asked(
+def ask(
     engine: Engine,
     prompt: Any,
     drafting: Drafting | None = None,
     count: int | None = COUNT,
     **more: Any,
 ) -> Stream:
-    """An answer that is about to be read."""
+    """Start a greedy answer."""
     options = {"max_tokens": count, "sampling": GREEDY, "drafting": drafting, **more}
     return engine.stream(prompt, **options)
 
 
-def said(engine: Engine, prompt: Any, drafting: Drafting | None = None, **more: Any) -> list[int]:
-    """The tokens of an answer."""
-    return tokens_of(asked(engine, prompt, drafting, **more))
+def generate(
+    engine: Engine, prompt: Any, drafting: Drafting | None = None, **more: Any
+) -> list[int]:
+    """The tokens of a greedy answer."""
+    return tokens_of(ask(engine, prompt, drafting, **more))

@@ -1,8 +1,7 @@
-"""Chat templates of the families that people run (`tests/data/templates`), and what their
-vocabularies need for them.
+"""Chat templates of common model families (`tests/data/templates`), and their special tokens.
 
-The facts (special tokens, order of the parts, what is refused and how) are those of the published
-configurations; the wording is ours, and what no test asks for is left out.
+The facts (special tokens, order of parts, refusals) are those of the published configurations; the
+wording is ours, and parts that no test needs are left out.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from pathlib import Path
 from gguf import TokenType
 
 from tests.conftest import DATA
-from tests.support.retokenised import furnished
+from tests.support.retokenised import with_special_tokens
 
 FOLDER = DATA / "templates"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One of them.
+    """A family.
 
     Attributes:
-        control: spellings of control tokens, of which the first is BOS and the second EOS.
-        defined: of tokens that are defined beside the vocabulary and are no control tokens.
-        begins: what a prompt ends with.
-        system: what a system prompt S and a question U begin with together.
-        spaced: whether the tokenizer is SentencePiece's, with a space before every text.
+        control: spellings of control tokens: first BOS, then EOS.
+        defined: spellings of user-defined tokens, which are no control tokens.
+        begins: the end of a prompt.
+        system: the beginning of a prompt with a system prompt S and a question U.
+        spaced: whether the tokenizer is SentencePiece's, which adds a space before every text.
     """
 
     name: str
@@ -48,7 +47,9 @@ class Family:
         """Write a model with this template."""
         special = [(text, TokenType.CONTROL) for text in self.control]
         special += [(text, TokenType.USER_DEFINED) for text in self.defined]
-        return furnished(path, source, special, template=self.template, spaced=self.spaced)
+        return with_special_tokens(
+            path, source, special, template=self.template, spaced=self.spaced
+        )
 
 
 FAMILIES = {

@@ -1,8 +1,7 @@
-"""Models with another tokenizer and the same weights, so that they still speak as sensibly.
+"""Models with another tokenizer and the same weights, so that their text stays meaningful.
 
-The sources are the embedded models, or others with their vocabulary. A row of the (tied)
-embeddings belongs to a token; with the rows goes what the model knows of it. Rows are left out, put
-in another order, and named in another way.
+The sources are the embedded models, or others with their vocabulary. Rows of the (tied) embeddings
+belong to tokens: they are left out, reordered and renamed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Piece = tuple[str, int, float, int]
 
 
 def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -> Path:
-    """Write a copy whose tokens have other ids, and some of them are gone."""
+    """Write a copy whose tokens have other ids, without a share `removed` of them."""
     tokens, merges = _tokens(source), _merges(source)
     rng = np.random.default_rng(seed)
     parts = {part for merge in merges for part in merge.split(" ")}
@@ -39,7 +38,7 @@ def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -
 
 
 def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
-    """Write a copy that knows single bytes, all or the ones kept, and control tokens only."""
+    """Write a copy with control tokens and single bytes only, all or those in `kept`."""
     order = [
         i
         for i, token in enumerate(_tokens(source))
@@ -56,8 +55,7 @@ def outfitted(
     tool_template: str | None = None,
     filling: Sequence[str] = (),
 ) -> Path:
-    """Write a copy with the same tokens, and another template or tokens for filling in the
-    middle."""
+    """Write a copy with another template, or with tokens for infilling."""
     tokens = _tokens(source)
     ids = {
         f"fim_{name}": tokens.index(token)
@@ -79,11 +77,10 @@ def sentencepiece(path: Path, source: Path) -> Path:
     return _write(path, source, "spm", pieces, {"unknown": 0, "bos": 1, "eos": 2})
 
 
-def furnished(
+def with_special_tokens(
     path: Path, source: Path, special: Sequence[tuple[str, int]], *, template: str, spaced: bool
 ) -> Path:
-    """Write a copy with other special tokens, of which the first is BOS and the second EOS, without
-    the source's own."""
+    """Write a copy with other special tokens: first BOS, then EOS, and none of the source's."""
     pieces: list[Piece] = [
         (text, n % _SPECIAL, 0.0, kind) for n, (text, kind) in enumerate(special)
     ]
@@ -94,11 +91,11 @@ def furnished(
         ordinary = range(_SPECIAL, len(tokens))
         pieces += [(tokens[n], n, 0.0, TokenType.NORMAL) for n in ordinary]
     ids = {"bos": 0, "eos": 1}
-    return _write(path, source, "furnished", pieces, ids, merges, {"": template})
+    return _write(path, source, "special", pieces, ids, merges, {"": template})
 
 
 def _spaced_pieces(source: Path) -> list[Piece]:
-    """Ordinary tokens as SentencePiece has them, and all bytes."""
+    """Ordinary tokens in SentencePiece's form, and all bytes."""
     pieces: list[Piece] = []
     single = {}
     for i, token in enumerate(_tokens(source)):
@@ -143,7 +140,7 @@ def _write(
     merges: Sequence[str] | None = None,
     templates: Mapping[str, str | None] | None = None,
 ) -> Path:
-    """A copy with these tokens, GPT-2's where there are merges and else SentencePiece's."""
+    """A copy with these tokens: GPT-2's with merges, else SentencePiece's."""
     reader = gguf_file(source)
     architecture = str(reader.fields["general.architecture"].contents())
     own = {"": reader.fields["tokenizer.chat_template"].contents()}
@@ -185,7 +182,7 @@ def _merges(source: Path) -> list[str]:
 
 @functools.cache
 def _byte_of() -> dict[str, int]:
-    """GPT-2's letters for bytes: printable ones stand for themselves, the others follow 0x100."""
+    """GPT-2's letters of bytes: printable ones are themselves, the others follow 0x100."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     found = {chr(b): b for b in plain}
     others = [b for b in range(256) if b not in plain]
