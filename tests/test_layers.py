@@ -159,7 +159,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "kernels": (50, 10),
     "keywords": (175, 11),  # names of other tools, in answers as well
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_828, 246),  # the tables of types, which the kernels share, come from gguf
+    # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
+    "llama": (5_853, 246),
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (1_017, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (987, 56),  # forecasts know experts and instruction sets

@@ -81,6 +81,8 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
             value = {}
         if key in _MAPS and isinstance(value, dict):
             value = {name: {} if one in ([], None, True) else one for name, one in value.items()}
+        if key == "type" and isinstance(value, list):
+            value = [str(one).lower() if str(one).lower() in TYPES else one for one in value]
         if key == "type" and str(value).lower() in TYPES:
             value = str(value).lower()
         found[key] = value

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import filterfalse
 from typing import Any
+from urllib.parse import quote
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import (
@@ -51,16 +52,15 @@ _UNENFORCED_FORMATS = frozenset(
     )
 )  # fmt: skip
 _FORMATS = _ENFORCED_FORMATS | _UNENFORCED_FORMATS
-_IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
+_IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "if": (("then", "else"), ()),
     "then": (("if",), ()),
     "else": (("if",), ()),
-    "minContains": (("contains",), ()),
-    "maxContains": (("contains",), ()),
+    **dict.fromkeys(("minContains", "maxContains"), (("contains",), ())),
     "uniqueItems": ((), (False,)),
-    "propertyNames": ((), (True,)),
-    "unevaluatedItems": ((), (True,)),
-    "unevaluatedProperties": ((), (True,)),
+    "propertyNames": ((), (True, {}, {"type": "string"})),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), ((), ({},))),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), ((), (True,))),
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
 """Keywords without effect, by the sibling keywords that they need, and by idle values."""
@@ -70,6 +70,11 @@ _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
 )
 _MAX_BOUND = (1 << 63) - 1024
 """The largest double below the 64-bit integers' end."""
+_LONGEST = 1 << 31
+"""A larger limit for a length has no effect, and llguidance refuses some."""
+_ECMA = re.compile(
+    r"\\[a-zA-Z]\{[^}]*\}|\\.|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})", re.S
+)
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
@@ -153,9 +158,8 @@ def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
     from llguidance import LLMatcher
 
     options = {"whitespace_pattern": WHITESPACE}
-    text = json.dumps({**schema, "x-guidance": options})
+    grammar = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
     try:
-        grammar = f"start: %json {text}"
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     except ValueError as error:
         return "", _error_for(str(error))
@@ -192,15 +196,36 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
-        if (beside and not part.keys() & set(beside)) or any(value is one for one in anything):
+        if (beside and not part.keys() & set(beside)) or value in anything:
             continue
         if key == "format" and isinstance(value, str) and value not in _FORMATS:
             continue
+        if key in ("maxLength", "maxItems") and isinstance(value, int | float) and value > _LONGEST:
+            continue
+        if key == "pattern" and isinstance(value, str):
+            value = _as_rust(value)
+        elif key == "patternProperties" and isinstance(value, dict):
+            value = {_as_rust(pattern): one for pattern, one in value.items()}
+        elif key == "$ref" and str(value).startswith("#/"):
+            value = quote(value, safe="#/%$!&'()*+,;=:@?~", errors="replace")
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
         if key in _BOUNDS and isinstance(value, int | float) and abs(value) > 1 << 53:
             found[key] = _exact_bound(value, _BOUNDS[key])
     return found
+
+
+def _as_rust(pattern: str) -> str:
+    """Escape what is literal in ECMA's regular expressions and not in Rust's: braces that repeat
+    nothing, and within a set "[", "&" and "~"."""
+
+    def part(found: re.Match[str]) -> str:
+        if found["set"]:
+            literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", lambda one: one[1] or "\\", found["set"])
+            return f"[{literal}]"
+        return rf"\{found[0]}" if found["brace"] else found[0]
+
+    return _ECMA.sub(part, pattern)
 
 
 def _exact_bound(bound: float, limit: float) -> int:
@@ -252,11 +277,9 @@ def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
         gone |= {"format"}
     if isinstance(part.get("type"), str) and part["type"] not in TYPES:
         gone |= {"type"}
-    for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
-        if (
-            name in part
-            and _compile({name: part[name], **_required_context(name, part)})[1] is not None
-        ):
+    tried = {"minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"}
+    for name in tried & part.keys():
+        if _compile({name: part[name], **_required_context(name, part)})[1] is not None:
             gone |= {name}
     if "oneOf" in part and "anyOf" not in part and _compile({"oneOf": part["oneOf"]})[1]:
         left_out.add("oneOf")

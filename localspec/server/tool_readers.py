@@ -84,12 +84,16 @@ _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
 _CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
 _END = "</(?:｜DSML｜)?(?:function|invoke|tool_call)>"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
-_WHOLE = re.compile(rf"{_PARAMETER}(.*?){_CLOSE}(?=\s*(?:{_OPEN}|{_END}))", re.DOTALL)
+_WHOLE = re.compile(
+    rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
+)
 _CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
-_MAY_END = re.compile(rf"\n?{_CLOSE}\s*(?:<[^>]*)?\Z")
+_MAY_END = re.compile(r"\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z")
+"""Text that may be the end of a parameter: closing tags, and a tag that is begun."""
 _ENDS = re.compile(
-    rf"(?:{_CLOSE}|\A)\s*{_END}|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
+    rf"(?:{_CLOSE}|\A)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
+    r"|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
 )
 
 
@@ -136,6 +140,10 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     root = tools.get(name, {})
     known = root.get("properties")
     known = known if isinstance(known, Mapping) else {}
+    names = "|".join(map(re.escape, known)) or "(?!)"
+    gap = rf'(?<![>\s])\n(?=<parameter(?:=| name=")(?:{names})"?>'
+    gap += r"|</function>\Z)" if end is not None else ")"
+    body = re.sub(gap, "\n</parameter>\n", body)  # models forget to close parameters
     for parameter in _WHOLE.finditer(body):
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
@@ -151,10 +159,7 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     begun = _BEGUN.search(body, at)
     grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
     if end is None and begun and grows and _kinds(known.get(begun[1]), root) == {str}:
-        said, may_end = begun[2], _MAY_END.search(begun[2])
-        marks = ("</param>", "</parameter>", "</｜DSML｜parameter>", "</arg_value>")
-        held = max(held_back(said, mark, also="\n") for mark in marks)
-        value = said[: len(said) - held if may_end is None else may_end.start()]
+        value = _MAY_END.sub("", begun[2], count=1)
         members.append(f"{dump(begun[1])}: {dump(value)[:-1]}")
     return [(name, "{" + ", ".join(members) + "}" * (end is not None))], end
 
@@ -165,9 +170,8 @@ def _parse_nested(value: str, kinds: set[type]) -> Any:
     if not inner:
         return _parse_value(value, kinds)
     found = [(key, _parse_nested(one, set())) for key, one in inner]
-    return (
-        dict(found) if kinds & {dict} or {*dict(found)} != {"item"} else [one for _, one in found]
-    )
+    listed = not kinds & {dict} and {*dict(found)} == {"item"}
+    return [one for _, one in found] if listed else dict(found)
 
 
 def _read_named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -300,15 +304,11 @@ class CallReader:
         return found
 
     def finish(self) -> Sequence[Piece]:
-        found, held = self._read_pieces(), self._held
-        if self._emitted or self._reader is _read_quoted:  # models forget to close calls
-            self._held = held + ("<tool_call|>" if self._reader is _read_quoted else "</tool_call>")
-            with suppress(ValueError):
-                found += (
-                    self._read_pieces()
-                    if self._reader is not _read_json and self._parse_call()[1]
-                    else ()
-                )
+        found = self._read_pieces()
+        if self._reader is _read_quoted or (self._emitted and self._reader is not _read_json):
+            self._held += "<tool_call|>" if self._reader is _read_quoted else "</tool_call>"
+            with suppress(ValueError):  # models forget to close calls
+                found += self._read_pieces() if self._parse_call()[1] else ()
         cut = self._emitted or (self._reader is _read_quoted and self._step == self._in_call)
         no_text = self._only or cut or self._step == self._after_call
         return [*found, *_text("" if no_text else self._held)]

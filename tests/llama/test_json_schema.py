@@ -40,6 +40,9 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of("^.$"), ['"a"', '"é"', r'"\""'], ['""', '"ab"']),
         (text_of("^[^a]{3}$"), ['"bcd"'], ['"bad"', '"bc"']),
         (text_of("^a}$"), ['"a}"'], ['"a"']),
+        (text_of(r"^{{\w{2}\{,3}[[~~&&]$"), ['"{{ab{,3}["', '"{{ab{,3}&"'], ['"{{a{,3}["']),
+        ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
+        ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
         ({"properties": {"x": {"$ref": "#"}}}, ['{"x":{"x":{}}}'], ['{"x":1}']),
         (
             {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#/prefixItems/0"}]},
@@ -64,6 +67,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
         ({"type": "array", "maxItems": 2.0, "uniqueItems": False}, ["[1,1]"], ["[1,1,1]"]),
         (True, ["1", "{}"], ["x"]),
+        ({"dependentRequired": {}, "propertyNames": {"type": "string"}}, ['{"a":1}'], ["x"]),
         ({"type": "string"}, ['"fox a"'], ['"fox\n"']),
         (
             {"properties": {"minimum": {"const": "not"}}, "required": ["minimum"]},
