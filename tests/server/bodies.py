@@ -22,16 +22,11 @@ def function(name: str, **about: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **about}}
 
 
-def called(name: str, arguments: Any = "{}", *, id: str | None = "c") -> dict[str, Any]:
-    """A call of a tool."""
+def tool_call(name: str, arguments: Any = "{}", *, id: str | None = "c") -> dict[str, Any]:
     return {"id": id, **function(name, arguments=arguments)}
 
 
-CITY = {
-    "type": "object",
-    "properties": {"city": {"enum": ["Paris", "Rome"]}},
-    "required": ["city"],
-}
+CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
 """Parameters of the tool weather."""
 ASK: Any = [user("Tell me a story about a fox.")]
 BODIES: dict[str, dict[str, Any]] = {
@@ -59,7 +54,7 @@ BODIES: dict[str, dict[str, Any]] = {
 COUNTS = ("prompt_tokens", "input_tokens", "prompt_eval_count", "tokens_evaluated")
 
 
-def counted(server: Running, path: str, **body: Any) -> int:
+def prompt_length(server: Running, path: str, **body: Any) -> int:
     """The length of a request's prompt, which has another name in each protocol."""
     reply = server.post(path, body)
     assert reply.status == 200, reply.body

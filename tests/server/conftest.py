@@ -17,7 +17,7 @@ KEY = "sk-of-the-tests"
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server that always drafts, to make its effects visible; one thread, greedy by default."""
+    """A server that always drafts; one thread, greedy by default."""
     arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "-v")
     with serving(tmp_path_factory.mktemp("server"), *arguments, key=KEY) as running:
         yield running
@@ -31,11 +31,11 @@ def client(server: Running) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture
-def refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """`localspec serve` in this process, for what it refuses before it serves anybody."""
+def serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """`localspec serve` in this process, for options that it refuses before it listens."""
 
-    async def served(*_: object, **__: object) -> None:
+    async def listen(*_: object, **__: object) -> None:
         raise AssertionError("it was not refused")
 
-    monkeypatch.setattr("uvicorn.Server.serve", served)
+    monkeypatch.setattr("uvicorn.Server.serve", listen)
     return partial(cli, "serve")

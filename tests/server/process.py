@@ -37,9 +37,15 @@ class Reply:
 
     @property
     def events(self) -> list[Any]:
-        """Server-sent events that are JSON, or lines of JSON."""
+        """The JSON of server-sent events, or of lines."""
         lines = (line.removeprefix("data: ") for line in self.body.decode().splitlines())
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def error(self, status: int = 400) -> str:
+        """The message of an error that has this status."""
+        assert self.status == status, self.body
+        error = self.json["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
 
 
 @dataclass
@@ -83,8 +89,8 @@ class Running:
     def get(self, path: str, **more: Any) -> Reply:
         return self.request("GET", path, **more)
 
-    def sent(self, path: str, body: Any, *, buffer: int | None = None) -> socket.socket:
-        """A connection on which a request was sent; it receives `buffer` bytes at most."""
+    def send(self, path: str, body: Any, *, buffer: int | None = None) -> socket.socket:
+        """Send a request; return its connection, with a receive buffer of `buffer` bytes."""
         connection = socket.socket()
         if buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -105,7 +111,7 @@ class Running:
         return sum(map(float, values))
 
     def states(self, count: int) -> list[Any]:
-        """That many of the states that the page receives."""
+        """The first `count` states of the page's event stream."""
         headers = {"Authorization": f"Bearer {self.key}"}
         request = urllib.request.Request(f"{self.address}/events", headers=headers)
         found: list[Any] = []
@@ -119,7 +125,6 @@ class Running:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is running or waiting."""
         busy = any(slot["is_processing"] for slot in self.get("/slots").json)
         return not busy and self.metric("llamacpp:requests_deferred") == 0
 

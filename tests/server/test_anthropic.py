@@ -26,31 +26,25 @@ def claude(server: Running) -> Iterator[anthropic.Anthropic]:
         yield made
 
 
-def test_a_message(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
-    answer = claude.messages.create(model="any", max_tokens=16, messages=ASK)
-    same = client.chat.completions.create(model="any", max_tokens=16, messages=ASK)
+def test_message_matches_openai(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
+    asked: Any = {"model": "any", "max_tokens": 16, "messages": ASK}
+    same = client.chat.completions.create(**asked)
+    assert same.usage is not None
+    answer = claude.messages.create(**asked)
+    with claude.messages.stream(**asked) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
     (block,) = answer.content
     assert block.type == "text"
-    assert block.text == same.choices[0].message.content
-    assert (answer.role, answer.stop_reason) == ("assistant", "max_tokens")
-    assert answer.usage.output_tokens == 16
+    assert block.text == text == same.choices[0].message.content
+    assert answer.role == "assistant"
+    for whole in (answer, final):
+        assert (whole.stop_reason, whole.usage.output_tokens) == ("max_tokens", 16)
     read = answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
-    assert same.usage is not None
     assert read == same.usage.prompt_tokens
 
 
-def test_a_stream(claude: anthropic.Anthropic) -> None:
-    whole = claude.messages.create(model="any", max_tokens=16, messages=ASK)
-    with claude.messages.stream(model="any", max_tokens=16, messages=ASK) as stream:
-        text = "".join(stream.text_stream)
-        final = stream.get_final_message()
-    assert whole.content[0].type == "text"
-    assert text == whole.content[0].text
-    assert final.stop_reason == "max_tokens"
-    assert final.usage.output_tokens == 16
-
-
-def test_a_stop_sequence_and_a_system_prompt(claude: anthropic.Anthropic) -> None:
+def test_stop_sequence_with_system_prompt(claude: anthropic.Anthropic) -> None:
     asked: Any = {"model": "any", "max_tokens": 40, "messages": ASK}
     system: Any = [{"type": "text", "text": "You tell stories."}]
     whole = claude.messages.create(**asked, system=system)
@@ -62,7 +56,7 @@ def test_a_stop_sequence_and_a_system_prompt(claude: anthropic.Anthropic) -> Non
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
-def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
+def test_tool_call_and_result(claude: anthropic.Anthropic, choice: Any) -> None:
     asked: Any = {"model": "any", "max_tokens": 200, "messages": ASK}
     answer = claude.messages.create(**asked, tools=[TOOL], tool_choice=choice)
     (block,) = answer.content
@@ -85,7 +79,7 @@ def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
     assert after.content[0].type == "text"
 
 
-def test_several_calls_have_their_own_arguments(claude: anthropic.Anthropic) -> None:
+def test_parallel_calls_each_have_arguments(claude: anthropic.Anthropic) -> None:
     asked: Any = {"model": "any", "max_tokens": 400, "messages": ASK, "tools": [TOOL]}
     asked["tool_choice"] = {"type": "any", "disable_parallel_tool_use": False}
     found = claude.messages.create(**asked, extra_body={"seed": 1, "temperature": 1.0}).content
@@ -94,8 +88,6 @@ def test_several_calls_have_their_own_arguments(claude: anthropic.Anthropic) -> 
 
 
 def test_structured_output(claude: anthropic.Anthropic) -> None:
-    """By a schema or a pydantic model, whole and streamed; a grammar holds the answer to it."""
-
     class Pet(BaseModel):
         species: Literal["fox", "bear"]
         legs: Literal[2, 4]
@@ -114,7 +106,7 @@ def test_structured_output(claude: anthropic.Anthropic) -> None:
         claude.messages.create(**asked, **called, tool_choice={"type": "any"})
 
 
-def test_counting(claude: anthropic.Anthropic) -> None:
+def test_count_tokens_matches_usage(claude: anthropic.Anthropic) -> None:
     (model,) = claude.models.list()
     assert type(model).model_validate(model.to_dict()).id == "tale-13m-q8_0"
     counted = claude.messages.count_tokens(model="any", messages=ASK).input_tokens
@@ -124,7 +116,7 @@ def test_counting(claude: anthropic.Anthropic) -> None:
     assert told.input_tokens > counted
 
 
-def test_errors_are_anthropics(server: Running, claude: anthropic.Anthropic) -> None:
+def test_errors_have_anthropics_format(server: Running, claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         claude.messages.create(model="any", max_tokens=0, messages=ASK)
     assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]

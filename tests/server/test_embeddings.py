@@ -26,7 +26,7 @@ pytestmark = pytest.mark.nightly
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
 
-def test_openais_client(client: openai.OpenAI, engine: Engine) -> None:
+def test_openai_client(client: openai.OpenAI, engine: Engine) -> None:
     reply = client.embeddings.create(model="any", input=[FOX, HEN])  # base64, by itself
     assert [one.index for one in reply.data] == [0, 1]
     assert reply.usage.prompt_tokens == len(engine.tokenize(FOX)) + len(engine.tokenize(HEN)) + 2
@@ -35,7 +35,7 @@ def test_openais_client(client: openai.OpenAI, engine: Engine) -> None:
         np.testing.assert_allclose(plain.data[0].embedding, one.embedding, atol=1e-5)
 
 
-def test_all_protocols_give_the_same(server: Running) -> None:
+def test_all_protocols_return_the_same_vector(server: Running) -> None:
     one = server.post("/v1/embeddings", {"input": FOX}).json["data"][0]["embedding"]
     tokens = server.post("/tokenize", {"content": FOX, "add_special": True}).json["tokens"]
     others = [
@@ -52,7 +52,7 @@ def test_all_protocols_give_the_same(server: Running) -> None:
     assert float(np.dot(one, another)) < 0.999
 
 
-def test_answers_do_not_change_beside_them(server: Running) -> None:
+def test_embeddings_leave_the_prompt_cache_intact(server: Running) -> None:
     body = {"prompt": "Once upon a time there was a fox", "n_predict": 8, "seed": 1}
     server.post("/completion", body)
     before = server.post("/completion", body).json
@@ -83,7 +83,9 @@ def test_answers_do_not_change_beside_them(server: Running) -> None:
         ("/api/embeddings", {"prompt": ""}, 200),
     ],
 )
-def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], status: int) -> None:
+def test_valid_and_invalid_inputs(
+    server: Running, path: str, body: dict[str, Any], status: int
+) -> None:
     reply = server.post(path, body)
     assert reply.status == status
     assert reply.json.get("prompt_eval_count", 0) <= MAX_LENGTH
@@ -92,7 +94,7 @@ def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], sta
     server.wait_until_idle()
 
 
-def test_they_queue_like_answers(tmp_path: Path) -> None:
+def test_embeddings_are_refused_when_the_queue_is_full(tmp_path: Path) -> None:
     long = {"prompt": "Once upon a time", "n_predict": 400, "ignore_eos": True}
     with serving(tmp_path, "-c", "512", "-t", "1", "--max-queue", "0") as server:
         with ThreadPoolExecutor() as pool:
@@ -116,10 +118,10 @@ def embedding(bert: Path) -> Iterator[Running]:
         yield running
 
 
-def test_vectors_are_llama_cpps(
+def test_vectors_match_llama_cpp(
     server: Running, embedding: Running, target_path: Path, bert: Path
 ) -> None:
-    """Means over all tokens, of a model for text and of one that was made for them."""
+    """Mean pooling, with a text model and with an embedding model."""
     texts = [FOX, HEN, f"{FOX} {HEN} " * 6]
     for running, path in ((server, target_path), (embedding, bert)):
         options = {"n_ctx": 512, "n_threads": 1, "pooling_type": LLAMA_POOLING_TYPE_MEAN}
@@ -131,7 +133,7 @@ def test_vectors_are_llama_cpps(
         reference.close()
 
 
-def test_what_cannot_be_embedded(bert: Path) -> None:
+def test_wrong_lengths_and_cancellation(bert: Path) -> None:
     with closing(EmbeddingModel(bert, ModelOptions(threads=1))) as model:
         for wrong in ([], [5] * (model.longest + 1)):
             with pytest.raises(UsageError, match="cannot be embedded"):
@@ -147,14 +149,13 @@ def test_what_cannot_be_embedded(bert: Path) -> None:
         *("/api/chat", "/api/generate"),
     ],
 )
-def test_text_is_refused_with_what_to_do(embedding: Running, path: str) -> None:
-    reply = embedding.post(path, BODIES[path])
-    assert reply.status == 400
-    assert "bert makes only embeddings" in str(reply.json["error"])
-    assert "/v1/embeddings" in str(reply.json["error"])
+def test_embedding_model_refuses_to_generate_text(embedding: Running, path: str) -> None:
+    error = embedding.post(path, BODIES[path]).error()
+    assert "bert makes only embeddings" in error
+    assert "/v1/embeddings" in error
 
 
-def test_what_it_is_is_told(embedding: Running) -> None:
+def test_embedding_model_is_reported(embedding: Running) -> None:
     (told,) = embedding.get("/v1/models").json["data"]
     assert (told["id"], told["status"]["value"]) == ("bert", "loaded")
     assert told["meta"]["n_embd"] == 64
@@ -163,12 +164,11 @@ def test_what_it_is_is_told(embedding: Running) -> None:
     assert embedding.get("/metrics").status == 200
     assert embedding.get("/props").status == 400
     assert "bert is loaded. It makes only embeddings." in embedding.log.read_text()
-    long = embedding.post("/v1/embeddings", {"input": "fox " * 3000})
-    assert long.status == 400
-    assert "exceeds the available context size (512 tokens)" in long.json["error"]["message"]
+    error = embedding.post("/v1/embeddings", {"input": "fox " * 3000}).error()
+    assert "exceeds the available context size (512 tokens)" in error
 
 
-def test_a_chat_model_beside_it(bert: Path, tmp_path: Path) -> None:
+def test_embedding_model_beside_a_chat_model(bert: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "-m", "demo", "-m", str(bert), "--alias", "chat", "-t", "1") as both:
         assert len(both.post("/v1/embeddings", {"model": "bert", "input": FOX}).json["data"]) == 1
         body = {"model": "chat", "prompt": "Once", "max_tokens": 3}
@@ -176,7 +176,7 @@ def test_a_chat_model_beside_it(bert: Path, tmp_path: Path) -> None:
         assert both.post("/v1/completions", {**body, "model": "bert"}).status == 400
 
 
-def test_it_has_no_session(bert: Path, tmp_path: Path) -> None:
+def test_embedding_model_refuses_a_session(bert: Path, tmp_path: Path) -> None:
     session = str(tmp_path / "a.session")
     done = finished("serve", "--port", "0", "-m", str(bert), "--session", session)
     assert done.code == 2

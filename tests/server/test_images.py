@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import Engine, SamplingParams
-from tests.server.bodies import CHAT, assistant, called, counted, user
+from tests.server.bodies import CHAT, assistant, prompt_length, tool_call, user
 from tests.server.process import Running, serving
 from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
@@ -25,23 +24,25 @@ RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 
 
 @pytest.fixture(scope="module")
-def chaos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A model of random weights and its projector: whatever is in the prompt changes the text."""
-    folder = tmp_path_factory.mktemp("chaos")
+def model_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model of random weights and its projector: any change of the prompt changes the text."""
+    folder = tmp_path_factory.mktemp("model_files")
     return tiny_llama(folder / "model.gguf"), projector(folder / "mmproj.gguf", 64)
 
 
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory, chaos: tuple[Path, Path]) -> Iterator[Running]:
-    model, eye = map(str, chaos)
-    said = ("-m", model, "-d", "none", "-c", "512", "-t", "1", "--temp", "0", "--mmproj", eye)
-    with serving(tmp_path_factory.mktemp("seeing"), *said, "--drafter", "none") as running:
+def vision(
+    tmp_path_factory: pytest.TempPathFactory, model_files: tuple[Path, Path]
+) -> Iterator[Running]:
+    model, eye = map(str, model_files)
+    options = ("-m", model, "-d", "none", "-c", "512", "-t", "1", "--temp", "0", "--mmproj", eye)
+    with serving(tmp_path_factory.mktemp("vision"), *options, "--drafter", "none") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def reference(chaos: tuple[Path, Path]) -> Iterator[Engine]:
-    model, eye = chaos
+def reference(model_files: tuple[Path, Path]) -> Iterator[Engine]:
+    model, eye = model_files
     with localspec.load(model, context=512, threads=1, draft="none", mmproj=eye) as opened:
         yield opened
 
@@ -66,7 +67,7 @@ IMAGES: dict[str, Callable[[bytes], dict[str, Any]]] = {
 }
 
 
-def shown(to: str, *content: bytes | str) -> dict[str, Any]:
+def message(to: str, *content: bytes | str) -> dict[str, Any]:
     """A message in the format of a protocol, or of the engine; bytes are images."""
     text = "input_text" if to == RESPONSES else "text"
     return user(
@@ -77,13 +78,13 @@ def shown(to: str, *content: bytes | str) -> dict[str, Any]:
     )
 
 
-def said_by(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
-    """What it says, and how long the prompt is."""
+def generate(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
+    """Return the answer's text and the number of prompt tokens."""
     found = engine.chat(messages, max_tokens=COUNT, sampling=SamplingParams(temperature=0))
     return found.text, found.stats.prompt_tokens
 
 
-def asked(server: Running, path: str, body: dict[str, Any]) -> Any:
+def post(server: Running, path: str, body: dict[str, Any]) -> Any:
     reply = server.post(path, body)
     assert reply.status == 200, reply.body
     return reply.json
@@ -94,22 +95,22 @@ def openai(url: str) -> dict[str, Any]:
     return {"messages": [user([image, {"type": "text", "text": TEXT}])], "max_tokens": COUNT}
 
 
-def test_openai(seeing: Running, reference: Engine) -> None:
-    text, tokens = said_by(reference, shown("engine", png(1), TEXT))
+def test_openai_image_urls(vision: Running, reference: Engine) -> None:
+    text, tokens = generate(reference, message("engine", png(1), TEXT))
     url = linked(png(1))
     ways = ("DATA:image/png;BASE64,", "data:;base64,", "data:image/png;charset=utf-8;base64,")
     for written in (url, *(way + encoded(png(1)) for way in ways)):
-        reply = asked(seeing, CHAT, openai(written))
+        reply = post(vision, CHAT, openai(written))
         assert reply["choices"][0]["message"]["content"] == text
         assert reply["usage"]["prompt_tokens"] == tokens
     # The same image is not read again, and its positions count.
     assert reply["timings"]["cache_n"] == tokens - 1
-    assert counted(seeing, f"{CHAT}/input_tokens", **openai(url)) == tokens > POSITIONS
-    assert "vision" in asked(seeing, "/api/show", {})["capabilities"]
+    assert prompt_length(vision, f"{CHAT}/input_tokens", **openai(url)) == tokens > POSITIONS
+    assert "vision" in post(vision, "/api/show", {})["capabilities"]
 
 
-def test_images_may_be_large(seeing: Running) -> None:
-    asked(seeing, CHAT, openai(linked(png(1))) | {"user": "x" * 6_000_000})
+def test_large_bodies_with_images_are_accepted(vision: Running) -> None:
+    post(vision, CHAT, openai(linked(png(1))) | {"user": "x" * 6_000_000})
 
 
 MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
@@ -117,61 +118,61 @@ MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
 
 @pytest.fixture(scope="module")
 def mixed(reference: Engine) -> tuple[str, int]:
-    """What is said of two images between texts, which is another thing in another order."""
-    first = said_by(reference, shown("engine", *MIXED))
+    """The answer to two images between texts; any other order gives another answer."""
+    first = generate(reference, message("engine", *MIXED))
     for order in ((0, 3, 2, 1, 4), (1, 3, 0, 2, 4), (0, 2, 4, 1, 3)):
-        other = shown("engine", *(MIXED[place] for place in order))
-        assert said_by(reference, other)[0] != first[0]
+        other = message("engine", *(MIXED[place] for place in order))
+        assert generate(reference, other)[0] != first[0]
     return first
 
 
-def test_parts_keep_their_places(seeing: Running, mixed: tuple[str, int]) -> None:
-    chat = asked(seeing, CHAT, {"messages": [shown(CHAT, *MIXED)], "max_tokens": COUNT})
+def test_text_and_images_keep_their_order(vision: Running, mixed: tuple[str, int]) -> None:
+    chat = post(vision, CHAT, {"messages": [message(CHAT, *MIXED)], "max_tokens": COUNT})
     assert (chat["choices"][0]["message"]["content"], chat["usage"]["prompt_tokens"]) == mixed
-    body = {"input": [shown(RESPONSES, *MIXED)], "max_output_tokens": COUNT}
-    assert asked(seeing, RESPONSES, body)["output"][-1]["content"][0]["text"] == mixed[0]
-    body = {"messages": [shown(MESSAGES, *MIXED)]}
-    claude = asked(seeing, MESSAGES, {**body, "max_tokens": COUNT})
+    body = {"input": [message(RESPONSES, *MIXED)], "max_output_tokens": COUNT}
+    assert post(vision, RESPONSES, body)["output"][-1]["content"][0]["text"] == mixed[0]
+    body = {"messages": [message(MESSAGES, *MIXED)]}
+    claude = post(vision, MESSAGES, {**body, "max_tokens": COUNT})
     assert claude["content"][0]["text"] == mixed[0]
-    assert counted(seeing, f"{MESSAGES}/count_tokens", **body) == mixed[1]
+    assert prompt_length(vision, f"{MESSAGES}/count_tokens", **body) == mixed[1]
 
 
-def test_an_image_that_a_tool_gives_is_seen(seeing: Running) -> None:
+def test_images_in_tool_results_are_read(vision: Running) -> None:
     def tokens(*content: dict[str, Any]) -> int:
         use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "a", "content": [*content]}
         turns = [user(TEXT), assistant([use]), user([result])]
-        return counted(seeing, f"{MESSAGES}/count_tokens", messages=turns)
+        return prompt_length(vision, f"{MESSAGES}/count_tokens", messages=turns)
 
     text = {"type": "text", "text": TEXT}
     image = {"type": "image", "source": {"type": "base64", "data": encoded(png(1))}}
     assert tokens(text, image) >= tokens(text) + POSITIONS
-    call, result = assistant(None, tool_calls=[called("look", id="a")]), {"role": "tool"}
+    call, result = assistant(None, tool_calls=[tool_call("look", id="a")]), {"role": "tool"}
     image = {"type": "image_url", "image_url": linked(png(1))}
     for later in ([], [user("So?")], [assistant("A fox."), user("So?")]):
         turns = [[user(TEXT), call, {**result, "content": said}, *later] for said in ([image], "")]
-        many, few = (counted(seeing, f"{CHAT}/input_tokens", messages=one) for one in turns)
+        many, few = (prompt_length(vision, f"{CHAT}/input_tokens", messages=one) for one in turns)
         assert many >= few + POSITIONS
     call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "a"}
     image = {"type": "input_image", "image_url": linked(png(1))}
     turns = [[user(TEXT), call, {**result, "output": said}] for said in ([image], "")]
-    many, few = (counted(seeing, f"{RESPONSES}/input_tokens", input=one) for one in turns)
+    many, few = (prompt_length(vision, f"{RESPONSES}/input_tokens", input=one) for one in turns)
     assert many >= few + POSITIONS
 
 
-def test_ollamas_images_come_first_and_in_order(seeing: Running, reference: Engine) -> None:
+def test_ollama_images_come_first_and_in_order(vision: Running, reference: Engine) -> None:
     system = {"role": "system", "content": "You tell stories."}
-    first = said_by(reference, system, shown("engine", png(1), png(2), TEXT))
-    other = shown("engine", png(2), png(1), TEXT)
-    assert said_by(reference, system, other)[0] != first[0]
-    assert said_by(reference, shown("engine", png(1), png(2), TEXT))[0] != first[0]
+    first = generate(reference, system, message("engine", png(1), png(2), TEXT))
+    other = message("engine", png(2), png(1), TEXT)
+    assert generate(reference, system, other)[0] != first[0]
+    assert generate(reference, message("engine", png(1), png(2), TEXT))[0] != first[0]
     images = [encoded(png(1)), encoded(png(2))]
     more = {"stream": False, "options": {"num_predict": COUNT}}
-    reply = asked(seeing, "/api/chat", {"messages": [system, user(TEXT, images=images)], **more})
+    reply = post(vision, "/api/chat", {"messages": [system, user(TEXT, images=images)], **more})
     assert (reply["message"]["content"], reply["prompt_eval_count"]) == first
     body = {"prompt": TEXT, "system": system["content"], "images": images, **more}
-    reply = asked(seeing, "/api/generate", body)
+    reply = post(vision, "/api/generate", body)
     assert (reply["response"], reply["prompt_eval_count"]) == first
 
 
@@ -181,7 +182,7 @@ def _anthropic(source: dict[str, str] | None) -> dict[str, Any]:
 
 _ANYWHERE = {"type": "url", "url": "https://example.com/fox.png"}
 _BROKEN = source(b"") | {"data": "%%%"}
-_IN_SYSTEM = [{**shown(CHAT, png(1)), "role": "system"}, user("x")]
+_IN_SYSTEM = [{**message(CHAT, png(1)), "role": "system"}, user("x")]
 _IMAGE = encoded(png(1))
 
 
@@ -202,7 +203,7 @@ _IMAGE = encoded(png(1))
         (CHAT, {"messages": _IN_SYSTEM}, "text only"),
     ],
 )
-def test_what_no_protocol_takes(seeing: Running, path: str, body: dict[str, Any], why: str) -> None:
-    reply = seeing.post(path, body)
-    assert reply.status == 400, reply.body
-    assert why in json.dumps(reply.json["error"])
+def test_invalid_images_are_refused(
+    vision: Running, path: str, body: dict[str, Any], why: str
+) -> None:
+    assert why in vision.post(path, body).error()

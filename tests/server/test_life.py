@@ -22,15 +22,12 @@ TWO = ("-m", "demo", "-m", "demo")
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 
-def closed(server: Running) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", server.port), 5).close()
-    except OSError:
-        return True
-    return False
+def is_closed(server: Running) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", server.port)) != 0
 
 
-def test_a_port_that_is_taken() -> None:
+def test_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = finished("serve", "--port", port)
@@ -38,7 +35,7 @@ def test_a_port_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (("-m", "demo", "-m", "/nowhere.gguf"), "/nowhere.gguf"),
         (("--host", "no.such.host.invalid", "--insecure"), "There is no host"),
@@ -66,32 +63,32 @@ def test_a_port_that_is_taken() -> None:
     ],
 )
 def test_invalid_options_are_reported_in_a_sentence(
-    refused: Cli, arguments: tuple[str, ...], said: str
+    serve: Cli, arguments: tuple[str, ...], words: str
 ) -> None:
-    refused(*arguments).refused(said, code=3 if said.endswith(".gguf") else 2)
+    serve(*arguments).refused(words, code=3 if words.endswith(".gguf") else 2)
 
 
-def test_a_missing_model_is_reported_in_a_sentence() -> None:
+def test_missing_model() -> None:
     done = finished("serve", "--port", "0", "-m", "no-such.gguf")
     assert (done.code, "no-such.gguf" in done.err) == (3, True), done.err
     assert "Traceback" not in done.err
 
 
-def test_without_the_extra() -> None:
+def test_missing_server_extra() -> None:
     done = finished("serve", command=patched("sys.modules['uvicorn'] = None"))
     done.refused("pip install '.[server]'", code=1)
 
 
-def test_other_addresses_need_a_key_or_insecure(tmp_path: Path) -> None:
+def test_insecure_allows_other_addresses_without_a_key(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0", "--insecure") as server:
-        assert not closed(server)
+        assert not is_closed(server)
 
 
-def test_an_address_may_be_in_brackets() -> None:
+def test_bracketed_ipv6_address() -> None:
     assert ServerOptions(host="[::1],127.0.0.1").hosts == ("::1", "127.0.0.1")
 
 
-def test_at_several_addresses(tmp_path: Path) -> None:
+def test_listens_on_several_addresses(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("127.0.0.2 is an address of this machine on Linux alone")
     with serving(tmp_path, "--host", "127.0.0.1, 127.0.0.2", "-t", "1") as server:
@@ -148,7 +145,7 @@ def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_waits_for_running_answers(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
         with ThreadPoolExecutor() as pool:
             asked = [pool.submit(server.post, "/v1/completions", LONG) for _ in range(2)]
@@ -158,16 +155,16 @@ def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signal
         for reply in (one.result() for one in asked):
             assert reply.body.endswith(b"data: [DONE]\n\n")
             assert reply.events[-1]["choices"][0]["finish_reason"] == "length"
-        assert closed(server)
+        assert is_closed(server)
 
 
-def test_a_second_signal_cuts_them(tmp_path: Path) -> None:
+def test_second_signal_cancels_running_answers(tmp_path: Path) -> None:
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
         with ThreadPoolExecutor() as pool:
             asked = pool.submit(server.post, "/v1/completions", {**LONG, "n": 8})
             wait_until(lambda: not server.idle, "it is busy")
             server.process.send_signal(signal.SIGINT)
-            wait_until(lambda: closed(server), "it takes no connections")
+            wait_until(lambda: is_closed(server), "it takes no connections")
             assert server.process.poll() is None
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(PATIENCE) == 130

@@ -19,7 +19,7 @@ from tests.support.retokenised import outfitted
 pytestmark = pytest.mark.nightly
 
 
-def test_tokens_and_back(server: Running, engine: Engine) -> None:
+def test_tokenize_and_detokenize(server: Running, engine: Engine) -> None:
     text = "The fox says: 媽 🤗\n"
     tokens = server.post("/tokenize", {"content": text}).json["tokens"]
     assert tokens == engine.tokenize(text)
@@ -45,7 +45,7 @@ def test_tokens_and_back(server: Running, engine: Engine) -> None:
     assert mixed["tokens"] == [*whole, 5, *tokens]
 
 
-def test_the_template(server: Running, engine: Engine) -> None:
+def test_apply_template(server: Running, engine: Engine) -> None:
     messages = [{"role": "system", "content": "Be brief."}, user("Hi")]
     prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
     assert prompt == engine.prompts.text(messages)
@@ -54,24 +54,20 @@ def test_the_template(server: Running, engine: Engine) -> None:
     assert "clock" in server.post("/apply-template", asked).json["prompt"]
 
 
-def test_props(server: Running) -> None:
+def test_props_and_slots(server: Running) -> None:
     props = server.get("/props").json
     assert props["model_path"].endswith("tale-13m-q8_0.gguf")
     assert props["total_slots"] == 1
     assert props["default_generation_settings"]["n_ctx"] == 1024
     assert props["default_generation_settings"]["params"]["temperature"] == 0.0
     assert "<|" in props["chat_template"]
-
-
-def test_slots_show_no_text(server: Running) -> None:
     server.wait_until_idle()
     (slot,) = server.get("/slots").json
-    assert (slot["is_processing"], slot["speculative"]) == (False, True)
-    assert slot["n_ctx"] == 1024
+    assert (slot["is_processing"], slot["speculative"], slot["n_ctx"]) == (False, True, 1024)
     assert "prompt" not in slot
 
 
-def test_a_completion(server: Running, engine: Engine) -> None:
+def test_completion_matches_the_engine(server: Running, engine: Engine) -> None:
     own = engine.generate(
         "Once upon a time", max_tokens=12, sampling=SamplingParams(temperature=0.0)
     )
@@ -91,7 +87,7 @@ def test_a_completion(server: Running, engine: Engine) -> None:
     assert [token for one in streamed for token in one["tokens"]] == answer["tokens"]
 
 
-def test_prompts_of_all_shapes(server: Running, engine: Engine) -> None:
+def test_prompt_formats(server: Running, engine: Engine) -> None:
     text = "Once upon a time"
     tokens = server.post("/tokenize", {"content": text, "add_special": True}).json["tokens"]
     mixed = [*tokens[:-1], engine.token_bytes(tokens[-1]).decode()]
@@ -106,7 +102,7 @@ def test_prompts_of_all_shapes(server: Running, engine: Engine) -> None:
     assert [one["index"] for one in both] == [0, 1]
 
 
-def test_why_it_ended(server: Running) -> None:
+def test_stop_types_and_response_fields(server: Running) -> None:
     body = {"prompt": "Once upon a time", "n_predict": 30}
     text = server.post("/completion", body).json["content"]
     word = server.post("/completion", {**body, "stop": [text[10:15]]}).json
@@ -115,14 +111,13 @@ def test_why_it_ended(server: Running) -> None:
     assert (nothing["content"], nothing["tokens_predicted"]) == ("", 0)
     grammar = server.post("/completion", {**body, "grammar": 'root ::= " yes"'}).json
     assert (grammar["content"], grammar["stop_type"]) == (" yes", "eos")
+    fields = {"response_fields": ["content", "timings/prompt_n"]}
+    assert server.post("/completion", {**body, **fields}).json.keys() == {
+        *fields["response_fields"]
+    }
 
 
-def test_fields_that_are_asked_for(server: Running) -> None:
-    body = {"prompt": "x", "n_predict": 1, "response_fields": ["content", "timings/prompt_n"]}
-    assert set(server.post("/completion", body).json) == {"content", "timings/prompt_n"}
-
-
-def test_a_bias_in_llama_cpps_way(server: Running) -> None:
+def test_logit_bias_in_llama_cpp_format(server: Running) -> None:
     body: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 1}
     said = server.post("/completion", body).json["content"]
     for bias in ([[said, False]], [[said, -1000]], {said: -1000}):
@@ -131,7 +126,7 @@ def test_a_bias_in_llama_cpps_way(server: Running) -> None:
         assert server.post("/completion", {**body, "logit_bias": bias}).status == 400
 
 
-def test_a_model_without_tokens_for_it_does_not_fill_in(server: Running) -> None:
+def test_infill_needs_a_model_with_infill_tokens(server: Running) -> None:
     suffix = {"prompt": "a", "suffix": "b"}
     asked = {"/infill": {"input_suffix": "b"}, "/v1/completions": suffix, "/api/generate": suffix}
     for path, body in asked.items():
@@ -147,7 +142,7 @@ def coder(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterato
         yield running
 
 
-def test_filling_in(coder: Running) -> None:
+def test_infill(coder: Running) -> None:
     body = {
         "input_prefix": "def fox():\n",
         "input_suffix": "\nfox()\n",
@@ -175,7 +170,7 @@ def test_filling_in(coder: Running) -> None:
         assert coder.post("/infill", {**body, "input_extra": [extra]}).status == 400
 
 
-def test_metrics_are_what_prometheus_reads(server: Running) -> None:
+def test_metrics_are_valid_prometheus_text(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
     text = server.get("/metrics").body.decode()
     name = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -195,7 +190,7 @@ def test_metrics_are_what_prometheus_reads(server: Running) -> None:
         assert server.metric(known) > 0, known
 
 
-def test_drafts_are_counted_by_drafter_and_position_together(server: Running) -> None:
+def test_draft_counts_by_drafter_and_position_agree(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
     text = server.get("/metrics").body.decode()
     accepted, tested = (
@@ -227,7 +222,7 @@ small = module_server(
 """Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
 
 
-def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> None:
+def test_generation_settings_are_returned(server: Running, engine: Engine) -> None:
     body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True}
     told = server.post("/completion", body).json
     settings = told["generation_settings"]
@@ -243,7 +238,7 @@ def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> N
     assert told["prompt"] == "<|endoftext|>Once upon"
 
 
-def test_probabilities_behind_the_sampling(server: Running) -> None:
+def test_post_sampling_probabilities(server: Running) -> None:
     body = {"prompt": "Once upon", "n_predict": 8, "n_probs": 3, "seed": 1, "temperature": 0.8}
     body |= {"post_sampling_probs": True, "ignore_eos": True, "top_k": 2, "top_p": 1.0, "min_p": 0}
     told = server.post("/completion", body).json
@@ -266,15 +261,12 @@ def test_probabilities_behind_the_sampling(server: Running) -> None:
     )
 
 
-def test_an_answer_that_fills_the_context_is_truncated(small: Running) -> None:
+def test_full_context(small: Running) -> None:
     body = {"prompt": "Once upon a time", "ignore_eos": True}
     full = small.post("/completion", {**body, "n_predict": 4000}).json
     assert full["truncated"] is True
     assert full["tokens_evaluated"] + full["tokens_predicted"] == 128
     assert small.post("/completion", {**body, "n_predict": 3}).json["truncated"] is False
-
-
-def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) -> None:
     reply = small.post("/completion", {"prompt": "fox " * 200})
     error = reply.json["error"]
     assert reply.status == 400
@@ -283,7 +275,7 @@ def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) 
     assert error["code"] == "context_length_exceeded"
 
 
-def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
+def test_default_length_limit(small: Running) -> None:
     body = {"prompt": "Once upon a time", "ignore_eos": True}
     assert small.post("/completion", body).json["tokens_predicted"] == 5
     assert small.post("/completion", {**body, "n_predict": -1}).json["tokens_predicted"] == 5
@@ -292,7 +284,7 @@ def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
     assert usage["completion_tokens"] <= 5
 
 
-def test_aliases_and_tags_are_what_clients_see(small: Running) -> None:
+def test_aliases_and_tags(small: Running) -> None:
     (model,) = small.get("/v1/models").json["data"]
     assert model["id"] == "fox", "the first by the alphabet, as with llama-server"
     assert (model["aliases"], model["tags"]) == (["fox", "tale"], ["chat", "small"])
@@ -301,7 +293,7 @@ def test_aliases_and_tags_are_what_clients_see(small: Running) -> None:
     assert small.post("/completion", {"prompt": "x"}).json["model"] == "fox"
 
 
-def test_what_is_turned_off_is_not_there(small: Running, server: Running) -> None:
+def test_disabled_endpoints(small: Running, server: Running) -> None:
     for path, status, option in (
         ("/slots", 501, "--no-slots"),
         ("/", 404, "--no-ui"),
@@ -314,7 +306,7 @@ def test_what_is_turned_off_is_not_there(small: Running, server: Running) -> Non
     assert small.get("/health").status == 200
 
 
-def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Running) -> None:
+def test_uncached_prompts_are_reproducible(small: Running) -> None:
     """Passes of one shape give the same bits; what an earlier answer left in the cache comes from
     passes of other shapes."""
     for prompt in ("I believe the meaning of life is", "The fox said: " * 8):
@@ -328,7 +320,7 @@ def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Runni
         assert cached["timings"]["cache_n"] > 0
 
 
-def test_a_begun_answer_is_continued(server: Running) -> None:
+def test_assistant_prefill_is_continued(server: Running) -> None:
     begun = assistant("Once upon a time, there was")
     body = {"messages": [SAID, begun], "max_tokens": 8, "verbose": True}
     answer = server.post(CHAT, body).json
@@ -341,40 +333,35 @@ def test_a_begun_answer_is_continued(server: Running) -> None:
     assert claude["content"][0]["text"] == raw
 
 
-def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
-    parts = [{"type": "text", "text": text} for text in ("Once", "upon")]
-    messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
-    prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
-    assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
-    several = {"messages": [SAID, BEGUN, assistant("b")]}
-    assert server.post("/apply-template", several).json["prompt"].endswith("<|assistant|>a\n\nb")
-    whole = server.post("/apply-template", {"messages": [*messages, SAID]}).json["prompt"]
-    assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
-
-
-BOTH = {"add_generation_prompt": True, "continue_final_message": True}
 BEGUN = assistant("a")
+
+
+def test_prefill_in_several_parts(server: Running) -> None:
+    def prompt(*messages: Any, **more: Any) -> str:
+        body = {"messages": messages, **more}
+        return str(server.post("/apply-template", body).json["prompt"])
+
+    parts = [{"type": "text", "text": text} for text in ("Once", "upon")]
+    begun = [user(parts), assistant(parts)]
+    assert prompt(*begun) == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
+    assert prompt(SAID, BEGUN, assistant("b")).endswith("<|assistant|>a\n\nb")
+    assert "<|assistant|>Once\nupon<|end|>" in prompt(*begun, SAID), "a complete message"
+    assert prompt(SAID, add_generation_prompt=False) == "<|user|>Tell me a story.<|end|>"
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        {"messages": [SAID, BEGUN], **BOTH},
+        {"messages": [SAID, BEGUN], "add_generation_prompt": True, "continue_final_message": True},
         {"messages": [SAID], "continue_final_message": True},
         {"messages": [BEGUN]},
     ],
 )
-def test_what_cannot_be_gone_on_with(server: Running, body: dict[str, Any]) -> None:
+def test_invalid_prefills(server: Running, body: dict[str, Any]) -> None:
     assert server.post(CHAT, body).status == 400
 
 
-def test_a_prompt_may_end_before_the_answer_begins(server: Running) -> None:
-    body = {"messages": [SAID], "add_generation_prompt": False}
-    prompt = server.post("/apply-template", body).json["prompt"]
-    assert prompt == "<|user|>Tell me a story.<|end|>"
-
-
-def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
+def test_input_tokens_endpoints(server: Running) -> None:
     whole = server.post(CHAT, {"messages": [SAID], "max_tokens": 1}).json
     for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
         counted = server.post(path, {"messages": [SAID]}).json
@@ -384,7 +371,7 @@ def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
     assert vllm["max_model_len"] == 1024
 
 
-def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:
+def test_timings_per_token(server: Running) -> None:
     body = {"messages": [SAID], "max_tokens": 6, "stream": True}
     body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
     first, *later = server.post(CHAT, body).events
@@ -393,7 +380,7 @@ def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -
     assert later[-1]["choices"] == []
 
 
-def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
+def test_t_max_predict_ms_ends_after_a_line(small: Running) -> None:
     body = {"prompt": "x", "grammar": 'root ::= "a\\n" [a-z]*', "n_predict": 100}
     late = small.post("/completion", {**body, "t_max_predict_ms": 0.001}).json
     assert late["content"].startswith("a\n")
@@ -404,7 +391,7 @@ def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/lora-adapters", "/props", "/api/pull"])
-def test_what_is_not_offered_says_why(server: Running, path: str) -> None:
+def test_unsupported_endpoints_give_a_reason(server: Running, path: str) -> None:
     reply = server.post(path, {})
     assert reply.status == 501
     error = reply.json["error"]
@@ -424,7 +411,7 @@ def test_what_is_not_offered_says_why(server: Running, path: str) -> None:
         ("null", False),
     ],
 )
-def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowed: bool) -> None:
+def test_cors_localhost(small: Running, origin: str, allowed: bool) -> None:
     reply = small.request("OPTIONS", "/completion", headers={"Origin": origin})
     assert reply.status == (200 if allowed else 403)
     assert reply.headers.get("access-control-allow-origin") == (origin if allowed else None)
@@ -437,7 +424,7 @@ THINKS = (
 )
 
 
-def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
+def test_think_options_and_template_arguments(tmp_path: Path) -> None:
     from tools.llama_server.models import DRAFT, model_file
 
     model = model_file(DRAFT, tmp_path, template=THINKS)
@@ -471,7 +458,7 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
             assert counted[2] < counted[1]
 
 
-def test_samplers_that_a_list_is_without_are_off(server: Running) -> None:
+def test_samplers_missing_from_the_list_are_off(server: Running) -> None:
     body = {"prompt": "Once upon a time", "temperature": 0.01, "n_predict": 1, "n_probs": 1}
     body |= {"post_sampling_probs": True}
     lists: Any = ("edskypmxt", ["temperature"], ["top_k"], "mx", [])

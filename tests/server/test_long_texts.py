@@ -24,18 +24,18 @@ shifting = module_server(
 ENDLESS = {"ignore_eos": True}
 
 
-def test_an_answer_continues_after_the_context_is_full(shifting: Running) -> None:
-    said = shifting.post("/completion", {"prompt": "Once", "n_predict": 900, **ENDLESS}).json
-    assert said["timings"]["predicted_n"] == 900
-    assert said["truncated"] is True
-    assert said["prompt"].endswith("Once")
+def test_context_shift_continues_the_answer(shifting: Running) -> None:
+    answer = shifting.post("/completion", {"prompt": "Once", "n_predict": 900, **ENDLESS}).json
+    assert answer["timings"]["predicted_n"] == 900
+    assert answer["truncated"] is True
+    assert answer["prompt"].endswith("Once")
+    refused = shifting.post("/completion", {"prompt": LONG * 4, "n_predict": 4})
+    assert (refused.status, refused.json["error"]["type"]) == (400, "exceed_context_size_error")
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0, range(2)), (100, range(99, 103)), (-1, None)])
-def test_what_it_keeps_is_for_the_request_to_say(
-    shifting: Running, keep: int, kept: range | None
-) -> None:
-    """What the next answer to the prompt finds of it is what was left."""
+def test_n_keep(shifting: Running, keep: int, kept: range | None) -> None:
+    """The next request's cached tokens show what the context shift kept."""
     shifting.post("/slots/0?action=erase", {})
     prompt = "".join(f"{number} foxes went to the river. " for number in range(50))
     asked = {"prompt": prompt, "n_keep": keep}
@@ -56,7 +56,7 @@ def test_what_it_keeps_is_for_the_request_to_say(
         ("/api/chat", {"options": {"num_predict": 90, "num_keep": -1}}, ("eval_count",)),
     ],
 )
-def test_every_protocol_has_it(
+def test_context_shift_in_every_protocol(
     shifting: Running, path: str, body: dict[str, Any], where: tuple[str, ...]
 ) -> None:
     ask = [user(LONG + SENTENCE * 10 + "Tell me a story.")]
@@ -68,12 +68,6 @@ def test_every_protocol_has_it(
     assert count > 60
 
 
-def test_a_prompt_that_does_not_fit_is_still_refused(shifting: Running) -> None:
-    reply = shifting.post("/completion", {"prompt": LONG * 4, "n_predict": 4})
-    assert reply.status == 400
-    assert reply.json["error"]["type"] == "exceed_context_size_error"
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -82,7 +76,7 @@ def test_a_prompt_that_does_not_fit_is_still_refused(shifting: Running) -> None:
         ("/completion", {"prompt": LONG + "2"}),
     ],
 )
-def test_how_far_a_prompt_is_read(shifting: Running, path: str, body: dict[str, Any]) -> None:
+def test_prompt_progress_is_reported(shifting: Running, path: str, body: dict[str, Any]) -> None:
     shifting.post("/slots/0?action=erase", {})
     asked = {**body, "max_tokens": 3, "return_progress": True, "stream": True}
     for cached in (False, True):
@@ -101,7 +95,7 @@ def test_how_far_a_prompt_is_read(shifting: Running, path: str, body: dict[str, 
         assert len([n for n in text if n > len(reading)]) >= 3, "the answer follows"
 
 
-def test_nobody_is_told_who_does_not_ask(shifting: Running) -> None:
+def test_prompt_progress_is_opt_in(shifting: Running) -> None:
     body = {"prompt": LONG, "n_predict": 2}
     told = shifting.post("/completion", {**body, "stream": True}).events
     assert not any("prompt_progress" in one for one in told)

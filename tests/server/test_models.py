@@ -29,7 +29,7 @@ one = module_server(
 )
 
 
-def loaded(server: Running) -> list[str]:
+def loaded_models(server: Running) -> list[str]:
     models = server.get("/v1/models").json["data"]
     return [model["id"] for model in models if model["status"]["value"] == "loaded"]
 
@@ -43,7 +43,7 @@ def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
     assert [model["id"] for model in models] == [LARGE, SMALL]
     assert [model["display_name"] for model in models] == [LARGE, SMALL]  # Anthropic's
     assert {model["type"] for model in models} == {"model"}
-    assert loaded(two) == [LARGE]
+    assert loaded_models(two) == [LARGE]
     assert vocabulary(two, SMALL) is None
     tags = two.get("/api/tags").json["models"]
     assert [tag["name"] for tag in tags] == [LARGE, SMALL]
@@ -54,7 +54,7 @@ def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
         reply = two.post("/v1/completions", {**body, "model": name}).json
         assert reply["model"] == name
         answers[name] = reply["choices"][0]["text"]
-    assert sorted(loaded(two)) == sorted([LARGE, SMALL])
+    assert sorted(loaded_models(two)) == sorted([LARGE, SMALL])
     assert vocabulary(two, SMALL)["n_embd"] < vocabulary(two, LARGE)["n_embd"]
     assert len(two.get("/api/ps").json["models"]) == 2
     # By its reference, and the first one where nobody says which.
@@ -73,30 +73,27 @@ def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
     [("/api/generate", "response", {}), ("/api/chat", "message", {"messages": []})],
 )
 @pytest.mark.parametrize("zero", [0, "0", "0s"])
-def test_ollamas_clients_may_unload_it(
+def test_ollama_clients_can_unload_a_model(
     one: Running, path: str, member: str, more: dict[str, Any], zero: Any
 ) -> None:
-    names = loaded(one)
+    names = loaded_models(one)
     assert len(names) == 1
     gone = one.post(path, {"model": names[0], **more, "keep_alive": zero}).json
     assert (gone["model"], gone["done_reason"]) == (names[0], "unload")
     assert member in gone
-    assert loaded(one) == []
+    assert loaded_models(one) == []
     assert one.get("/api/ps").json == {"models": []}
     assert [tag["name"] for tag in one.get("/api/tags").json["models"]] == names
     assert one.get("/health").status == 200
     assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
-    assert loaded(one) == names
+    assert loaded_models(one) == names
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show"])
-def test_an_unknown_name(two: Running, path: str) -> None:
-    reply = two.post(path, {**BODIES[path], "model": "gpt-99"})
-    assert reply.status == 404
-    error = reply.json["error"]
-    told = error if isinstance(error, str) else error["message"]
-    assert "gpt-99" in told
-    assert SMALL in told
+def test_unknown_model(two: Running, path: str) -> None:
+    error = two.post(path, {**BODIES[path], "model": "gpt-99"}).error(404)
+    assert "gpt-99" in error
+    assert SMALL in error
 
 
 TIGHT = """
@@ -112,20 +109,19 @@ start(*map(offer, sys.argv[1:]))
 """
 
 
-def tight(*files: Path) -> AbstractContextManager[Running]:
-    """A server with memory for only one model."""
+def memory_limited_server(*files: Path) -> AbstractContextManager[Running]:
     return serving_program(TIGHT, *map(str, files))
 
 
 def test_an_idle_model_is_unloaded_for_another(target_path: Path, draft_path: Path) -> None:
     body = {"prompt": "Once upon a time", "max_tokens": 3}
-    with tight(target_path, draft_path) as server:
+    with memory_limited_server(target_path, draft_path) as server:
         for path in (draft_path, target_path, draft_path):
             assert server.post("/v1/completions", {**body, "model": path.stem}).status == 200
-            assert loaded(server) == [path.stem]
+            assert loaded_models(server) == [path.stem]
 
 
-def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None:
+def test_remote_layers_need_no_local_memory(target_path: Path) -> None:
     here = needs(target_path, ModelOptions(context=256))
     there = needs(target_path, ModelOptions(context=256, rpc=("one:50052",)))
     assert 0 < there < here - target_path.stat().st_size // 2
@@ -133,7 +129,7 @@ def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None
 
 def test_a_busy_model_is_not_unloaded(target_path: Path, draft_path: Path) -> None:
     long = {"prompt": "Once upon a time", "ignore_eos": True}
-    with tight(target_path, draft_path) as server:
+    with memory_limited_server(target_path, draft_path) as server:
 
         def ask(path: Path, tokens: int) -> Any:
             body = {**long, "model": path.stem, "max_tokens": tokens}
@@ -144,7 +140,7 @@ def test_a_busy_model_is_not_unloaded(target_path: Path, draft_path: Path) -> No
             wait_until(lambda: not server.idle, "the first one answers")
             second = pool.submit(ask, draft_path, 2)
         assert (first.result(), second.result()) == (600, 2)
-        assert loaded(server) == [draft_path.stem]
+        assert loaded_models(server) == [draft_path.stem]
 
 
 def test_a_model_that_fails_to_load_does_not_affect_others(
@@ -153,12 +149,12 @@ def test_a_model_that_fails_to_load_does_not_affect_others(
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no model")
     body = {"prompt": "Once upon a time", "max_tokens": 2}
-    with tight(target_path, broken) as server:
+    with memory_limited_server(target_path, broken) as server:
         for _ in range(2):
             reply = server.post("/v1/completions", {**body, "model": "broken"})
             assert reply.status == 503
             # None is loaded now, and the first is as soon as it is asked for.
-            assert loaded(server) == []
+            assert loaded_models(server) == []
             assert server.states(1)[0]["context"] == 0
             assert server.get("/health").status == 200
             assert server.get("/api/ps").json["models"] == []

@@ -13,7 +13,7 @@ from tests.server.process import Running
 pytestmark = pytest.mark.nightly
 
 
-def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:
+def test_page_needs_no_key_and_contains_no_data(server: Running) -> None:
     reply = server.get("/", headers={"Authorization": ""})
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/html")
@@ -31,7 +31,7 @@ def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:
     assert server.get("/events", headers={"Authorization": ""}).status == 401
 
 
-def test_what_it_shows(server: Running) -> None:
+def test_page_state(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 30})
     first, second = server.states(2)
     assert first["model"] == "tale-13m-q8_0"
@@ -43,7 +43,7 @@ def test_what_it_shows(server: Running) -> None:
     assert second["requests"] >= first["requests"]
 
 
-def test_every_figure_of_the_page_is_told(server: Running) -> None:
+def test_state_has_every_figure_of_the_page(server: Running) -> None:
     text = server.get("/").body.decode()
     (state,) = server.states(1)
     for name in re.findall(r"\bstate\.(\w+)", text):
@@ -66,7 +66,7 @@ def chunks(server: Running, **more: Any) -> list[Any]:
     return server.post(CHAT, {**ASK, **more}).events
 
 
-def test_each_token_with_its_source(server: Running) -> None:
+def test_speculation_gives_the_source_of_each_token(server: Running) -> None:
     found = chunks(server, speculation=True)
     told = [chunk["speculation"] for chunk in found if "speculation" in chunk]
     tokens = [token for one in told for token in one.get("tokens", ())]
@@ -83,14 +83,11 @@ def test_each_token_with_its_source(server: Running) -> None:
     assert re.fullmatch(
         r"40 tokens · [\d.,]+ tok/s( · [\d.]+× (plain llama.cpp|without drafts))?.*", line
     )
-
-
-def test_only_where_it_is_asked_for(server: Running) -> None:
     for more in ({}, {"speculation": False}):
         assert not any("speculation" in chunk for chunk in chunks(server, **more))
 
 
-def test_each_of_several_answers_has_its_own(server: Running) -> None:
+def test_speculation_of_several_answers(server: Running) -> None:
     found = chunks(server, speculation=True, n=2, temperature=1.0, max_tokens=12)
     for number in range(2):
         mine = [chunk for chunk in found if chunk["choices"][0]["index"] == number]

@@ -56,18 +56,21 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(browser: Any, server: Running) -> Iterator[Open]:
-    """Opens the page, in a browser without anything kept; asserts that nothing went wrong in it."""
+def open_page(browser: Any, server: Running) -> Iterator[Open]:
+    """Opens the page with empty storage; asserts at the end that it had no errors."""
     contexts, wrong = [], []
 
-    def open_page(*, script: str = "", key: str = KEY, width: int = 1280, **more: Any) -> Page:
+    def open_new(*, script: str = "", key: str = KEY, width: int = 1280, **more: Any) -> Page:
         size = {"width": width, "height": 800}
         context = browser.new_context(viewport=size, reduced_motion="reduce", **more)
         context.set_default_timeout(1000 * PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: wrong.append(message.text) if message.type == "error" else None,
+        )
         context.add_init_script(f"sessionStorage.setItem('localspec.key', '{key}')" if key else "0")
         page.add_init_script(script or "0")
         page.goto(server.address)
@@ -76,12 +79,17 @@ def opened(browser: Any, server: Running) -> Iterator[Open]:
             playwright.expect(status).to_have_text(re.compile("ready|answering"))
         return page
 
-    yield open_page
+    yield open_new
     for context in contexts:
         context.close()
-    # What Chromium says of requests that fail, and of what a test forbids itself, is no fault.
-    fine = "Failed to load resource|'TrustedHTML'"
-    assert [text for text in wrong if not re.search(fine, text)] == []
+    # Failed requests, and what tests try against the policy, are expected.
+    expected = "Failed to load resource|'TrustedHTML'"
+    assert [text for text in wrong if not re.search(expected, text)] == []
+
+
+@pytest.fixture
+def page(open_page: Open) -> Page:
+    return open_page()
 
 
 def expect(found: Any) -> Any:
@@ -89,7 +97,7 @@ def expect(found: Any) -> Any:
 
 
 def ask(page: Page, text: str = STORY, *, tokens: int = 24) -> None:
-    """Ask by keyboard for an answer of so many tokens, and wait for nothing."""
+    """Ask by keyboard for an answer of so many tokens."""
     page.keyboard.press("Alt+s")
     page.get_by_label("Max. tokens").fill(str(tokens))
     page.keyboard.press("Enter")
@@ -97,43 +105,44 @@ def ask(page: Page, text: str = STORY, *, tokens: int = 24) -> None:
     page.keyboard.press("Enter")
 
 
-def ask_endlessly(page: Page) -> None:
-    """Ask for an answer that ends only when it is stopped, and wait until some of it is there."""
+def start_endless_answer(page: Page) -> None:
+    """Ask for an answer that ends only when it is stopped; wait for its first tokens."""
 
-    def changed(route: Any) -> None:
+    def ignore_eos(route: Any) -> None:
         route.continue_(post_data={**route.request.post_data_json, "ignore_eos": True})
 
-    page.route(CHAT, changed)
+    page.route(CHAT, ignore_eos)
     ask(page, tokens=1_000_000)
     expect(page.locator("article.assistant .foot")).to_contain_text("tok/s")
 
 
-def said(page: Page, content: str, *, status: int = 200, **headers: str) -> None:
+def mock_answer(page: Page, content: str, *, status: int = 200, **headers: str) -> None:
+    """Answer the page's requests with this text, or with this error."""
     size = max(5, len(content) // 40)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    told: list[Any] = [
+    events: list[Any] = [
         {"choices": [{"delta": {"content": piece}, "finish_reason": None}]} for piece in pieces
     ]
-    told.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    stream = "".join(f"data: {json.dumps(one)}\n\n" for one in told) + "data: [DONE]\n\n"
+    events.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
     body = stream if status == 200 else content
     page.route(CHAT, lambda route: route.fulfill(status=status, body=body, headers=headers))
 
 
-def becomes(page: Page, expression: str) -> None:
-    """Wait until it is true in the page, whose policy forbids playwright's own wait."""
+def wait_for(page: Page, expression: str) -> None:
+    """Wait for a JavaScript condition; the page's policy forbids playwright's own wait."""
     wait_until(lambda: bool(page.evaluate(expression)), expression)
 
 
 def send(page: Page, content: str, kind: str = "content") -> None:
-    """A piece of an answer that BY_PIECES lets the test write."""
+    """Write a piece of an answer, in a page with the script BY_PIECES."""
     data = json.dumps({"choices": [{"delta": {kind: content}, "finish_reason": None}]})
     page.evaluate("data => piece(data)", f"data: {data}\n\n")
 
 
-def answered(page: Page, content: str) -> Any:
-    """The element with an answer of this text."""
-    said(page, content)
+def show_answer(page: Page, content: str) -> Any:
+    """Ask, answer with this text, and return the element that shows it."""
+    mock_answer(page, content)
     page.locator("#ask").fill("Go on.")
     page.keyboard.press("Enter")
     answer = page.locator("article.assistant").last
@@ -141,8 +150,7 @@ def answered(page: Page, content: str) -> Any:
     return answer.locator(".text")
 
 
-def test_a_chat_by_keyboard_alone(opened: Open) -> None:
-    page = opened()
+def test_chat_by_keyboard(page: Page) -> None:
     expect(page.locator("#ask")).to_be_focused()
     ask(page)
     answer = page.locator("article.assistant")
@@ -170,8 +178,7 @@ def test_a_chat_by_keyboard_alone(opened: Open) -> None:
     expect(page.locator("article")).to_have_count(2)
 
 
-def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
-    page = opened()
+def test_answer_line_opens_details(page: Page) -> None:
     figures = {
         "times_plain": 2.5, "beside": "plain llama.cpp", "tokens_per_second": 400,
         "tokens_per_pass": 3.1, "passes": 24,
@@ -179,10 +186,10 @@ def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
         "undrafted": 2, "reason": "the budget is spent", "prompt_tokens": 9, "cached_tokens": 4,
     }  # fmt: skip
     line = "76 tokens · 400 tok/s · 2.5× plain llama.cpp · draft smollm2"
-    told: dict[str, Any] = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
-    told |= {"speculation": {"summary": line, "figures": figures}}
+    event: dict[str, Any] = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+    event |= {"speculation": {"summary": line, "figures": figures}}
     page.route(
-        CHAT, lambda route: route.fulfill(body=f"data: {json.dumps(told)}\n\ndata: [DONE]\n\n")
+        CHAT, lambda route: route.fulfill(body=f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
     )
     page.locator("#ask").fill("Go on.")
     page.keyboard.press("Enter")
@@ -196,10 +203,9 @@ def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
         expect(page.locator("article.assistant .line")).to_contain_text(words)
 
 
-def test_stop_ends_the_answer_in_the_server(opened: Open, server: Running) -> None:
-    page = opened()
+def test_escape_cancels_the_answer_in_the_server(page: Page, server: Running) -> None:
     before = server.states(1)[0]["totals"]["answers"].get("cancelled", 0)
-    ask_endlessly(page)
+    start_endless_answer(page)
     page.keyboard.press("Escape")
     answer = page.locator("article.assistant")
     expect(answer.locator(".foot")).to_contain_text("Stopped.")
@@ -213,8 +219,7 @@ def test_stop_ends_the_answer_in_the_server(opened: Open, server: Running) -> No
     server.wait_until_idle()
 
 
-def test_an_answer_goes_on_while_another_conversation_is_shown(opened: Open) -> None:
-    page = opened()
+def test_answer_continues_in_the_background(page: Page) -> None:
     ask(page, tokens=120)
     page.keyboard.press("Alt+n")
     expect(page.locator("article")).to_have_count(0)
@@ -223,11 +228,10 @@ def test_an_answer_goes_on_while_another_conversation_is_shown(opened: Open) -> 
     expect(page.locator(".foot").last).to_contain_text(re.compile(r"^120 tokens"))
 
 
-def test_regenerate_edit_and_delete_can_be_undone(opened: Open) -> None:
-    page = opened()
-    answered(page, "First.")
-    answered(page, "Second.")
-    said(page, "Third.")
+def test_regenerate_edit_and_delete_can_be_undone(page: Page) -> None:
+    show_answer(page, "First.")
+    show_answer(page, "Second.")
+    mock_answer(page, "Third.")
     page.keyboard.press("Alt+r")
     expect(page.locator("article.assistant .text")).to_have_text(["First.", "Third."])
     page.locator("article.user").first.get_by_role("button", name="Edit").click()
@@ -257,11 +261,10 @@ def test_regenerate_edit_and_delete_can_be_undone(opened: Open) -> None:
         f"```<img onerror=1>\n{HOSTILE}\n```\n# {HOSTILE}\n> {HOSTILE}",
     ],
 )
-def test_hostile_text_is_text(opened: Open, text: str) -> None:
-    page = opened()
+def test_hostile_text_is_text(page: Page, text: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    answer = answered(page, text)
+    answer = show_answer(page, text)
     assert answer.locator("img, script, iframe, object, [onerror], [onmouseover]").count() == 0
     for link in answer.locator("a").all():
         assert re.match(r"https?://", link.get_attribute("href"))
@@ -269,7 +272,7 @@ def test_hostile_text_is_text(opened: Open, text: str) -> None:
     assert not [url for url in asked if "evil" in url]
 
 
-def test_hostile_names_of_conversations(opened: Open) -> None:
+def test_hostile_names_of_conversations(open_page: Open) -> None:
     stored = {"id": "a", "name": f"{HOSTILE}\u202egpj", "messages": [{"role": "user"}, 3, None]}
     more = {"id": "b", "name": 7, "messages": [], "settings": "x"}
     long = {"id": "c", "name": "x" * 79 + "😀 cut", "messages": []}
@@ -277,15 +280,14 @@ def test_hostile_names_of_conversations(opened: Open) -> None:
         f"localStorage.setItem('localspec.chat.' + {n}, {json.dumps(json.dumps(one))});"
         for n, one in enumerate([stored, more, long, {"id": "../", "messages": []}, 5])
     )
-    page = opened(script=script + "localStorage.setItem('localspec.chat.9', '{broken');")
+    page = open_page(script=script + "localStorage.setItem('localspec.chat.9', '{broken');")
     names = page.locator("#list .open").all_inner_texts()
     assert sorted(names) == sorted([f"{HOSTILE} gpj"[:80], "Untitled", "x" * 79 + "😀"])
     assert page.locator("#list img, #list script").count() == 0
     assert page.evaluate("window.hit") is None
 
 
-def test_long_hostile_markup_does_not_hang_the_page(opened: Open) -> None:
-    page = opened()
+def test_long_hostile_markup_does_not_hang_the_page(page: Page) -> None:
     for text in (
         "[" * 20_000,
         "*a " * 20_000,
@@ -293,17 +295,17 @@ def test_long_hostile_markup_does_not_hang_the_page(opened: Open) -> None:
         "> " * 9_000,
         "| " * 9_000,
     ):
-        answered(page, text)
+        show_answer(page, text)
     assert page.locator("article.assistant").count() == 5
 
 
-def test_markdown(opened: Open) -> None:
+def test_markdown(open_page: Open) -> None:
     text = (
         "# Title\n\nSome *soft* and **hard** `code` of\na [page](https://e.example/a_(b)).\n\n"
         "1. one\n   - inner\n   - other\n2. two\n\n   ```python\n   print(1)\n   ```\n\n"
         "| a | b |\n|:--|--:|\n| 1 | snake_case_name |\n\n> quoted\n\n```sh\nls **x**"
     )
-    answer = answered(opened(), text)
+    answer = show_answer(open_page(), text)
     assert answer.locator("h3").inner_text() == "Title"
     assert answer.locator("em").inner_text() == "soft"
     assert answer.locator("strong").inner_text() == "hard"
@@ -315,10 +317,10 @@ def test_markdown(opened: Open) -> None:
     assert answer.locator("blockquote").inner_text() == "quoted"
 
 
-def test_formulas_breaks_entities_and_directions(opened: Open) -> None:
+def test_formulas_breaks_entities_and_text_direction(open_page: Open) -> None:
     formulas = [r"\(a_b + c_d\)", "$x_{i}^{*} + y^{*}$", "$$a*b*c$$", "\\[\na\n+ b\n- c\n\\]"]
-    answer = answered(
-        opened(),
+    answer = show_answer(
+        open_page(),
         f"It is {formulas[0]}, {formulas[1]} or {formulas[2]}.\n"
         f"{formulas[3]}\nCosts $5 and *6* $.\n\nمرحبا!\n\n- بند\n\n"
         "| one<br>two | a &lt; b |\n|---|---|\n\nconstructor\n\n  ```\n  x\n    y\n  ```",
@@ -334,17 +336,17 @@ def test_formulas_breaks_entities_and_directions(opened: Open) -> None:
     assert found == ["ltr", "ltr", "rtl", "rtl", "ltr", "ltr"]
 
 
-def test_reading_an_answer_while_it_grows(opened: Open) -> None:
-    page = opened(script=BY_PIECES)
+def test_scroll_position_and_selection_survive_streaming(open_page: Open) -> None:
+    page = open_page(script=BY_PIECES)
     ask(page)
-    becomes(page, "!!window.piece")
+    wait_for(page, "!!window.piece")
     send(page, "Let me see.", "reasoning_content")
     expect(page.locator(".busy")).to_have_text("Thinking")
     send(page, "```py\n" + "line\n" * 100)
     top, room = "log.scrollTop", "log.scrollHeight - log.clientHeight - log.scrollTop"
-    becomes(page, f"{top} > 0 && {room} < 2")
+    wait_for(page, f"{top} > 0 && {room} < 2")
     page.evaluate("log.scrollBy(0, -20)")  # less than a turn of a wheel
-    becomes(page, "!at('down').hidden")
+    wait_for(page, "!at('down').hidden")
     page.evaluate("getSelection().setBaseAndExtent(...[0, 9].flatMap("
                   "place => [document.querySelector('pre code').firstChild, place]))")  # fmt: skip
     before = page.evaluate(top)
@@ -355,13 +357,13 @@ def test_reading_an_answer_while_it_grows(opened: Open) -> None:
     assert page.evaluate(top) == before
     assert page.evaluate("getSelection().toString()") == "line\nline"
     page.get_by_role("button", name="Go to the end").click()
-    becomes(page, f"{room} < 2 && at('down').hidden")
+    wait_for(page, f"{room} < 2 && at('down').hidden")
 
 
 @pytest.mark.parametrize("touch", [False, True])
-def test_which_enter_sends(opened: Open, touch: bool) -> None:
-    page = opened(width=390, has_touch=touch, is_mobile=touch)
-    said(page, "Yes.")
+def test_enter_sends_unless_composing_or_on_touch(open_page: Open, touch: bool) -> None:
+    page = open_page(width=390, has_touch=touch, is_mobile=touch)
+    mock_answer(page, "Yes.")
     page.locator("#ask").fill("にほん")
     enter = """keyCode => at("ask").dispatchEvent(new KeyboardEvent("keydown",
         { key: "Enter", keyCode, isComposing: !keyCode, bubbles: true, cancelable: true }))"""
@@ -375,8 +377,10 @@ def test_which_enter_sends(opened: Open, touch: bool) -> None:
     expect(page.locator("article.assistant .text")).to_have_text("Yes.")
 
 
-def test_a_hidden_tab_gives_its_connection_back(opened: Open) -> None:
-    page = opened(script="Object.defineProperty(document, 'hidden', { get: () => window.away });")
+def test_hidden_tab_closes_its_event_stream(open_page: Open) -> None:
+    page = open_page(
+        script="Object.defineProperty(document, 'hidden', { get: () => window.away });"
+    )
     turn = "away => { window.away = away; document.dispatchEvent(new Event('visibilitychange')); }"
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
         page.evaluate(turn, True)
@@ -385,10 +389,10 @@ def test_a_hidden_tab_gives_its_connection_back(opened: Open) -> None:
     expect(page.locator("#status")).to_have_text("ready")
 
 
-def test_another_tab_leaves_an_answer_that_is_being_written(opened: Open, server: Running) -> None:
-    page = opened(script=BY_PIECES)
+def test_other_tabs_cannot_change_an_answer_in_progress(open_page: Open, server: Running) -> None:
+    page = open_page(script=BY_PIECES)
     ask(page)
-    becomes(page, "!!window.piece")
+    wait_for(page, "!!window.piece")
     other = page.context.new_page()
     other.goto(server.address)
     other.locator("#list .open").click()
@@ -404,11 +408,10 @@ def test_another_tab_leaves_an_answer_that_is_being_written(opened: Open, server
     page.close(run_before_unload=False)
 
 
-def test_sentences_are_announced_once_they_are_finished(opened: Open) -> None:
-    page = opened()
-    answered(page, "One sentence. **Another** one")
-    heard = page.locator("#say p").all_inner_texts()
-    assert [text.strip() for text in heard] == [
+def test_finished_sentences_are_announced(page: Page) -> None:
+    show_answer(page, "One sentence. **Another** one")
+    announced = page.locator("#say p").all_inner_texts()
+    assert [text.strip() for text in announced] == [
         "One sentence.",
         "Another one",
         "End of the answer.",
@@ -424,9 +427,9 @@ def test_sentences_are_announced_once_they_are_finished(opened: Open) -> None:
          "does not let the page store anything"),
     ],
 )  # fmt: skip
-def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) -> None:
-    page = opened(script=broken)
-    answered(page, "It goes on.")
+def test_storage_failures_are_reported(open_page: Open, broken: str, words: str) -> None:
+    page = open_page(script=broken)
+    show_answer(page, "It goes on.")
     expect(page.locator("#kept")).to_contain_text(words)
     expect(page.locator("#toast")).to_contain_text(words)
 
@@ -441,22 +444,22 @@ def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) ->
         (500, {"message": "Broken."}, "Broken. Try again"),
     ],
 )  # fmt: skip
-def test_errors_in_words(opened: Open, status: int, error: dict[str, Any], words: str) -> None:
-    page = opened()
-    said(page, json.dumps({"error": error}), status=status)
+def test_server_errors_are_explained(
+    page: Page, status: int, error: dict[str, Any], words: str
+) -> None:
+    mock_answer(page, json.dumps({"error": error}), status=status)
     page.locator("#ask").fill("Hello")
     page.keyboard.press("Enter")
     expect(page.locator(".problem")).to_contain_text(words)
     assert words in page.locator("#alarm").inner_text()
     page.unroute(CHAT)
-    said(page, "Now.")
+    mock_answer(page, "Now.")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator("article.assistant .text")).to_have_text("Now.")
     expect(page.locator(".problem")).to_have_count(0)
 
 
-def test_a_server_that_goes_away(opened: Open) -> None:
-    page = opened()
+def test_lost_connection_is_reported_and_restored(page: Page) -> None:
     page.route("**/events", lambda route: route.abort())
     page.route(CHAT, lambda route: route.abort())
     page.locator("#ask").fill("Hello")
@@ -469,8 +472,8 @@ def test_a_server_that_goes_away(opened: Open) -> None:
     expect(page.locator("#status")).to_have_text("ready")
 
 
-def test_the_key_is_asked_for(opened: Open) -> None:
-    page = opened(key="wrong")
+def test_wrong_key_opens_the_key_dialog(open_page: Open) -> None:
+    page = open_page(key="wrong")
     expect(page.locator("#key-text")).to_contain_text("That key is wrong")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Enter the key").click()
@@ -483,9 +486,9 @@ def test_the_key_is_asked_for(opened: Open) -> None:
     assert KEY not in page.evaluate("JSON.stringify(localStorage)")
 
 
-def test_export_import_and_files(opened: Open, tmp_path: Path) -> None:
-    page = opened()
-    answered(page, "Kept: **this**.")
+def test_export_import_and_files(open_page: Open, tmp_path: Path) -> None:
+    page = open_page()
+    show_answer(page, "Kept: **this**.")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Export", exact=True).click()
     text = Path(waiting.value.path()).read_text()
@@ -495,7 +498,7 @@ def test_export_import_and_files(opened: Open, tmp_path: Path) -> None:
         page.get_by_role("button", name="Export all").click()
     file = tmp_path / "all.json"
     waiting.value.save_as(file)
-    other = opened()
+    other = open_page()
     other.locator("#file").set_input_files(file)
     other.locator("#list .open").click()
     expect(other.locator("article.assistant .text")).to_have_text("Kept: this.")
@@ -511,9 +514,9 @@ def test_export_import_and_files(opened: Open, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
-    page = opened(width=360, color_scheme=scheme)
-    answered(
+def test_fits_a_narrow_screen(open_page: Open, scheme: str) -> None:
+    page = open_page(width=360, color_scheme=scheme)
+    show_answer(
         page, f"```\n{'x' * 300}\n```\n\n{'y' * 300}\n\n| a | b |\n|--|--|\n| {'z' * 99} | c |"
     )
     assert page.evaluate("document.scrollingElement.scrollWidth") == 360
@@ -536,9 +539,8 @@ def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
     assert page.locator("#log, pre").evaluate_all(hidden) == [0, 0], "paper has all of it"
 
 
-def test_everything_has_a_name(opened: Open) -> None:
-    page = opened()
-    answered(page, "Here.\n\n```\ncode\n```")
+def test_controls_have_accessible_names(page: Page) -> None:
+    show_answer(page, "Here.\n\n```\ncode\n```")
     unnamed = """[...document.querySelectorAll('button, input, textarea, select')].filter(one =>
         !one.hidden && !(one.ariaLabel || one.textContent.trim() || one.labels?.length))"""
     assert page.evaluate(f"{unnamed}.map(one => one.outerHTML)") == []
@@ -547,10 +549,9 @@ def test_everything_has_a_name(opened: Open) -> None:
     assert page.evaluate(tried) == "TypeError", "the policy forbids to make elements of text"
 
 
-def test_what_waits_is_stopped_as_well(opened: Open, server: Running) -> None:
-    """Beside an answer that takes the only slot, the next one waits, and leaves the queue."""
-    page, other = opened(), opened()
-    ask_endlessly(page)
+def test_escape_cancels_a_queued_request(open_page: Open, server: Running) -> None:
+    page, other = open_page(), open_page()
+    start_endless_answer(page)
     ask(other)
     expect(other.locator(".busy")).to_be_visible()
     other.keyboard.press("Escape")

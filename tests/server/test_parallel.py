@@ -24,11 +24,11 @@ two = module_server(
 )
 
 
-def busy(server: Running) -> int:
+def busy_slots(server: Running) -> int:
     return sum(slot["is_processing"] for slot in server.get("/slots").json)
 
 
-def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
+def test_two_slots_answer_and_the_third_request_waits(two: Running) -> None:
     assert two.get("/props").json["total_slots"] == len(two.get("/slots").json) == 2
     asked = [f"{number} little foxes" for number in range(3)]
 
@@ -38,7 +38,7 @@ def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
 
     with ThreadPoolExecutor() as pool:
         said = pool.map(ask, asked)
-        wait_until(lambda: busy(two) == 2, "two are written")
+        wait_until(lambda: busy_slots(two) == 2, "two are written")
     assert 1.0 < two.metric("llamacpp:n_busy_slots_per_decode") < 2.0
     assert all(text.startswith(prompt) for text, prompt in zip(said, asked, strict=True))
     two.wait_until_idle()
@@ -54,7 +54,7 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
     two.wait_until_idle()
 
 
-def test_a_model_with_an_adapter_says_what_it_says_alone(tmp_path: Path, target_path: Path) -> None:
+def test_parallel_answers_with_an_adapter(tmp_path: Path, target_path: Path) -> None:
     path = lora(tmp_path / "style.gguf", target_path, gain=3.0)
     with localspec.load(context=512, threads=1, draft="none", lora=path) as engine:
         expected = engine.generate(
@@ -70,23 +70,23 @@ def test_a_model_with_an_adapter_says_what_it_says_alone(tmp_path: Path, target_
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
-def test_a_client_that_goes_away(server: Running, path: str, stream: bool) -> None:
+def test_disconnect_cancels_the_answer(server: Running, path: str, stream: bool) -> None:
     server.wait_until_idle()
     before = server.metric(GENERATED)
     cancelled = server.metric('localspec:answers_total{finish="cancelled"}')
-    with server.sent(path, {**ENDLESS, "stream": stream, "n_predict": 600}):
+    with server.send(path, {**ENDLESS, "stream": stream, "n_predict": 600}):
         wait_until(lambda: not server.idle, "it is busy")
     server.wait_until_idle()
     assert server.metric(GENERATED) - before < 600
     assert server.metric('localspec:answers_total{finish="cancelled"}') == cancelled + 1
 
 
-def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
+def test_disconnect_leaves_the_queue(server: Running) -> None:
     server.wait_until_idle()
     answers = server.metric("localspec:answers_total")
-    with server.sent("/v1/completions", ENDLESS) as first:
+    with server.send("/v1/completions", ENDLESS) as first:
         wait_until(lambda: not server.idle, "it is busy")
-        with server.sent("/v1/completions", ENDLESS):
+        with server.send("/v1/completions", ENDLESS):
             wait_until(lambda: server.metric("llamacpp:requests_deferred"), "somebody waits")
         wait_until(lambda: not server.metric("llamacpp:requests_deferred"), "nobody waits")
         assert server.metric("llamacpp:requests_processing") == 1, "the first goes on"
@@ -95,7 +95,7 @@ def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
     assert server.metric("localspec:answers_total") == answers + 1
 
 
-def test_many_clients_and_every_third_goes_away(server: Running) -> None:
+def test_many_clients_with_disconnects(server: Running) -> None:
     expected = {}
     for number in range(6):
         body = {"prompt": f"{number} foxes", "max_tokens": 8}
@@ -104,7 +104,7 @@ def test_many_clients_and_every_third_goes_away(server: Running) -> None:
     def ask(number: int) -> None:
         body = {"prompt": f"{number % 6} foxes", "max_tokens": 8, "stream": number % 2 == 0}
         if number % 3 == 0:
-            server.sent("/v1/completions", {**body, "max_tokens": 300}).close()
+            server.send("/v1/completions", {**body, "max_tokens": 300}).close()
             return
         told = server.post("/v1/completions", body).events
         text = "".join(event["choices"][0]["text"] for event in told)

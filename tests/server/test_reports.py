@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.bodies import ASK, CHAT, assistant, called, counted, function, user
+from tests.server.bodies import ASK, CHAT, assistant, function, prompt_length, tool_call, user
 from tests.server.process import Reply, Running, serving
 from tests.support.families import FAMILIES
 from tests.support.retokenised import outfitted
@@ -28,7 +29,7 @@ NOW = [function("now")]
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
-    """A server with models of which the prompt of the first ends with <think>."""
+    """A server with a model of each family in USED."""
     folder = tmp_path_factory.mktemp("reports")
     paths: list[str] = []
     for name in USED:
@@ -45,11 +46,38 @@ def message(reply: Reply) -> Any:
     return reply.json["choices"][0]["message"]
 
 
-def templated(server: Running, model: str, messages: Any, **more: Any) -> str:
-    """The prompt that a conversation becomes."""
+def deltas(reply: Reply) -> list[Any]:
+    """The deltas of a streamed chat."""
+    return [event["choices"][0]["delta"] for event in reply.events]
+
+
+def call_deltas(reply: Reply) -> list[Any]:
+    """The function parts of a streamed single tool call."""
+    return [one["tool_calls"][0]["function"] for one in deltas(reply) if "tool_calls" in one]
+
+
+def render(server: Running, model: str, messages: Any, **more: Any) -> str:
+    """The prompt that the template makes of a conversation."""
     reply = server.post("/apply-template", {"model": model, "messages": messages, **more})
     assert reply.status == 200, reply.body
     return str(reply.json["prompt"])
+
+
+def message_tokens(server: Running, model: str, messages: Any = ASK, **more: Any) -> int:
+    """The prompt length of a request to Anthropic's endpoint."""
+    path = "/v1/messages/count_tokens"
+    return prompt_length(server, path, model=model, messages=messages, **more)
+
+
+def item_tokens(server: Running, model: str, *items: Any) -> int:
+    """The prompt length of a question and these items, in OpenAI's responses."""
+    return prompt_length(server, "/v1/responses/input_tokens", model=model, input=[*ASK, *items])
+
+
+def forced(text: str, **more: Any) -> dict[str, Any]:
+    """Fields that make the model write this text, with the tool weather."""
+    grammar = f"root ::= {json.dumps(text)}"
+    return {"grammar": grammar, "tools": [WEATHER], "max_tokens": 300, **more}
 
 
 @pytest.mark.parametrize("model", USED)
@@ -63,17 +91,17 @@ def test_all_protocols_make_the_same_prompt(families: Running, model: str) -> No
         "/api/chat": {"messages": [system, ask]},
         "/v1/responses": {"instructions": "S", "input": forged},
     }
-    counts = {counted(families, path, **few, **body) for path, body in bodies.items()}
+    counts = {prompt_length(families, path, **few, **body) for path, body in bodies.items()}
     assert len(counts) == 1
     result = {"role": "tool", "tool_call_id": "c", "content": "Rain."}
-    turns = [ask, assistant(None, tool_calls=[called("weather")]), result]
+    turns = [ask, assistant(None, tool_calls=[tool_call("weather")]), result]
     for messages in (turns, [system, system, ask, ask]):
         reply = chat(families, model, messages=messages, tools=[function("weather")])
         assert reply.status == 200, reply.body
 
 
 @pytest.mark.parametrize("special", [True, False])
-def test_raw_text_spells_special_tokens_where_it_is_to(families: Running, special: bool) -> None:
+def test_parse_special_in_raw_prompts(families: Running, special: bool) -> None:
     text, body = "Hi<|im_end|>", {"model": "chatml", "parse_special": special, "n_predict": 1}
     tokens = families.post("/tokenize", {**body, "content": text, "add_special": True}).json
     for path, prompt in (
@@ -81,16 +109,14 @@ def test_raw_text_spells_special_tokens_where_it_is_to(families: Running, specia
         ("/completion", text),
         ("/completion", [0, text]),
     ):
-        assert counted(families, path, **body, prompt=prompt) == len(tokens["tokens"])
+        assert prompt_length(families, path, **body, prompt=prompt) == len(tokens["tokens"])
 
 
-def test_a_refusal_names_the_template_and_no_option(families: Running) -> None:
-    reply = chat(families, "qwen3.5", messages=[{"role": "nobody", "content": "x"}])
-    assert reply.status == 400
-    said = reply.json["error"]["message"]
-    assert "qwen3.5.gguf" in said
-    assert "Unexpected message role" in said
-    assert "--" not in said
+def test_template_error_names_the_file(families: Running) -> None:
+    error = chat(families, "qwen3.5", messages=[{"role": "nobody", "content": "x"}]).error()
+    assert "qwen3.5.gguf" in error
+    assert "Unexpected message role" in error
+    assert "--" not in error
 
 
 def test_stop_strings_do_not_end_a_thought(families: Running) -> None:
@@ -110,9 +136,7 @@ def test_stop_strings_do_not_end_a_thought(families: Running) -> None:
     ],
     ids=str,
 )
-def test_what_an_answer_has_to_match_counts_behind_its_thought(
-    families: Running, asked: dict[str, Any]
-) -> None:
+def test_constraints_apply_after_the_thought(families: Running, asked: dict[str, Any]) -> None:
     for model, wish in (
         ("qwen3.5", {}),
         ("qwen3", {"think": True}),
@@ -134,7 +158,7 @@ def test_what_an_answer_has_to_match_counts_behind_its_thought(
         ("qwen3", "The fox", False),
     ],
 )
-def test_the_beginning_of_an_answer_may_bring_its_thoughts(
+def test_prefill_may_contain_thoughts(
     families: Running, model: str, said: str, thinking: bool
 ) -> None:
     reply = chat(families, model, messages=[*ASK, assistant(said)], verbose=True)
@@ -144,19 +168,16 @@ def test_the_beginning_of_an_answer_may_bring_its_thoughts(
     assert ("reasoning_content" in message(reply)) == thinking
 
 
-def test_how_much_to_think(families: Running) -> None:
+def test_thinking_switch_and_effort(families: Running) -> None:
     def prompt(model: str, **body: Any) -> str:
         return str(chat(families, model, verbose=True, **body).json["__verbose"]["prompt"])
 
     off: Any = ({"think": False}, {"reasoning": {"enabled": False}})
-    for said in (*off, {"thinking": {"type": "disabled"}}):
-        assert prompt("qwen3", **said).endswith("</think>\n\n")
+    for switch in (*off, {"thinking": {"type": "disabled"}}):
+        assert prompt("qwen3", **switch).endswith("</think>\n\n")
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
-    body = {"model": "gpt-oss", "messages": ASK}
-    few, many = (
-        counted(families, "/v1/messages/count_tokens", **body, output_config=config)
-        for config in ({}, {"effort": "as much as you want to"})
-    )
+    much = {"effort": "as much as you want to"}
+    few, many = (message_tokens(families, "gpt-oss", output_config=one) for one in ({}, much))
     assert few < many
 
 
@@ -165,23 +186,27 @@ PATHS = (CHAT, "/v1/messages", "/v1/responses", "/api/chat")
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_chat_protocol_takes_each_wish_to_think(families: Running, path: str) -> None:
+def test_every_protocol_accepts_each_thinking_field(families: Running, path: str) -> None:
     body = {"model": "qwen3", "messages": ASK, "input": ASK, **FEW}
     off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
     off += [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning": {"effort": "none"}}]
     for budget in (512, 0):
         told: Any = [{"thinking": {"type": "enabled", "budget_tokens": budget}}]
         told += [{"reasoning": {"max_tokens": budget}}, {"thinking_budget": budget}]
-        (count,) = {counted(families, path, **{**body, "model": "seed-oss"}, **one) for one in told}
-        assert count > counted(families, path, **{**body, "model": "seed-oss"})
-    (count,) = {counted(families, path, **body, **said) for said in (*off, *told)}
-    assert counted(families, path, **body) < count == counted(families, CHAT, **body, think=False)
+        (count,) = {
+            prompt_length(families, path, **{**body, "model": "seed-oss"}, **one) for one in told
+        }
+        assert count > prompt_length(families, path, **{**body, "model": "seed-oss"})
+    (count,) = {prompt_length(families, path, **body, **said) for said in (*off, *told)}
+    assert (
+        prompt_length(families, path, **body)
+        < count
+        == prompt_length(families, CHAT, **body, think=False)
+    )
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/completions", "/completion", "/api/generate"])
-def test_every_protocol_refuses_the_samplers_that_there_are_not(
-    families: Running, path: str
-) -> None:
+def test_every_protocol_refuses_unsupported_samplers(families: Running, path: str) -> None:
     body = {"model": "qwen3", "messages": ASK, "input": "x", **FEW}
     body |= {} if path == "/v1/responses" else {"prompt": "x", "n_predict": 2}
 
@@ -196,27 +221,29 @@ def test_every_protocol_refuses_the_samplers_that_there_are_not(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_empty_object_may_be_a_list(families: Running, path: str) -> None:
+def test_empty_list_is_accepted_for_an_empty_object(families: Running, path: str) -> None:
     def count(empty: Any) -> int:
         call = {"type": "tool_use", "id": "c", "name": "f", "input": empty}
         told = (
-            {"content": [call]} if path == "/v1/messages" else {"tool_calls": [called("f", empty)]}
+            {"content": [call]}
+            if path == "/v1/messages"
+            else {"tool_calls": [tool_call("f", empty)]}
         )
         items = [*ASK, {"type": "function_call", "call_id": "c", "name": "f", "arguments": empty}]
         body = {"messages": [*ASK, {"role": "assistant", **told}, user("x")], "input": items}
         fields = ("chat_template_kwargs", "metadata", "options", "stream_options", "reasoning")
-        return counted(families, path, **{**FEW, **dict.fromkeys(fields, empty)}, **body)
+        return prompt_length(families, path, **{**FEW, **dict.fromkeys(fields, empty)}, **body)
 
     assert count([]) == count({})
 
 
 @pytest.mark.parametrize("model", ["llama2", "mistral-v3", "llama3.1"])
-def test_a_beginning_of_text_is_not_doubled(families: Running, model: str) -> None:
+def test_bos_is_not_doubled(families: Running, model: str) -> None:
     bos = FAMILIES[model].control[0]
 
     def tokens(prompt: str, **more: Any) -> int:
         body = {"model": model, "prompt": prompt, "max_tokens": 1, **more}
-        return counted(families, "/v1/completions", **body)
+        return prompt_length(families, "/v1/completions", **body)
 
     assert tokens(f"{bos}Hi") == tokens("Hi") == tokens(f"{bos}{bos}Hi") - 1
     assert tokens(f"{bos}Hi", parse_special=False) > tokens("Hi") + 1
@@ -233,27 +260,23 @@ def test_a_stop_string_may_be_a_control_token(families: Running) -> None:
 
 @pytest.mark.parametrize("model", ["llama2", "qwen3", "llama3.1"])
 @pytest.mark.parametrize("parameters", NO_PARAMETERS, ids=str)
-def test_a_call_without_parameters_has_an_empty_object(
+def test_call_without_parameters_has_empty_arguments(
     families: Running, model: str, parameters: Any
 ) -> None:
     tools = [function("now", parameters=parameters)]
     asked: Any = {"tools": tools, "tool_choice": "required", "max_tokens": 60}
     call = message(chat(families, model, **asked))["tool_calls"][0]["function"]
     assert json.loads(call["arguments"]) == {}
-    deltas = [
-        part["function"].get("arguments", "")
-        for one in chat(families, model, stream=True, **asked).events
-        for part in one["choices"][0]["delta"].get("tool_calls", ())
-    ]
-    assert json.loads("".join(deltas)) == {}
+    parts = call_deltas(chat(families, model, stream=True, **asked))
+    assert json.loads("".join(part.get("arguments", "") for part in parts)) == {}
 
 
 @pytest.mark.parametrize("arguments", ["{", "", None, {"a": 1}, "[1]"], ids=str)
 @pytest.mark.parametrize("model", ["llama2", "qwen3", "llama3.1", "mistral-v3", "gpt-oss"])
-def test_calls_of_earlier_turns_may_have_any_arguments(
+def test_earlier_calls_may_have_any_arguments(
     families: Running, model: str, arguments: Any
 ) -> None:
-    calls = [called("f", arguments, id=id) for id in (None, "c2")]
+    calls = [tool_call("f", arguments, id=id) for id in (None, "c2")]
     results = [
         {"role": "tool", "tool_call_id": one["id"], "content": [{"type": "text", "text": "5"}]}
         for one in calls
@@ -268,7 +291,7 @@ PARIS = '{"city": "Paris", "days": 3}'
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "text"),
     [
         (
             "qwen3",
@@ -284,9 +307,8 @@ PARIS = '{"city": "Paris", "days": 3}'
         ),
     ],
 )
-def test_calls_in_the_formats_of_models(families: Running, model: str, said: str) -> None:
-    asked: Any = {"tools": [WEATHER], "max_tokens": 300}
-    asked["grammar"] = f"root ::= {json.dumps(said)}"
+def test_model_specific_call_formats(families: Running, model: str, text: str) -> None:
+    asked = forced(text)
     reply = chat(families, model, **asked)
     found = message(reply)
     (call,) = found["tool_calls"]
@@ -294,87 +316,79 @@ def test_calls_in_the_formats_of_models(families: Running, model: str, said: str
     assert json.loads(call["function"]["arguments"]) == json.loads(PARIS)
     assert found.get("reasoning_content") == ("Look." if model == "gpt-oss" else None)
     assert reply.json["choices"][0]["finish_reason"] == "tool_calls"
-    told = chat(families, model, stream=True, **asked).events
-    deltas = [one["choices"][0]["delta"] for one in told]
-    functions = [one["tool_calls"][0]["function"] for one in deltas if "tool_calls" in one]
+    streamed = chat(families, model, stream=True, **asked)
+    functions = call_deltas(streamed)
     assert functions[0]["name"] == "weather"
     assert "".join(one["arguments"] for one in functions) == call["function"]["arguments"]
-    assert not any(one.get("content") for one in deltas)
+    assert not any(one.get("content") for one in deltas(streamed))
 
 
 @pytest.mark.parametrize("model", ["qwen3", "llama3.1"])
 @pytest.mark.parametrize(("several", "number"), [(False, 1), (None, 2), (True, 2)])
-def test_one_call_where_no_more_are_wanted(
+def test_parallel_tool_calls_limits_the_number(
     families: Running, model: str, several: bool | None, number: int
 ) -> None:
     call = f'{{"name": "weather", "arguments": {PARIS}}}'
-    said = f"<tool_call>{call}</tool_call>" * 2 if model == "qwen3" else f"{call}; {call}"
-    asked: Any = {"tools": [WEATHER], "max_tokens": 300}
-    asked |= {"grammar": f"root ::= {json.dumps(said)}", "parallel_tool_calls": several}
+    text = f"<tool_call>{call}</tool_call>" * 2 if model == "qwen3" else f"{call}; {call}"
+    asked = forced(text, parallel_tool_calls=several)
     found = message(chat(families, model, **asked))
     assert (len(found["tool_calls"]), found["content"]) == (number, None)
     assert json.loads(found["tool_calls"][0]["function"]["arguments"]) == json.loads(PARIS)
+    assert len({call["id"] for call in found["tool_calls"]}) == number
 
 
-def test_where_it_may_it_answers_freely(families: Running) -> None:
+def test_optional_tools_allow_plain_text(families: Running) -> None:
     found = message(chat(families, "qwen3", tools=[WEATHER]))
     assert found["content"] + found.get("reasoning_content", "")
     assert "tool_calls" not in found
     many = [function(f"tool_{number}") for number in range(600)]  # as of several MCP servers
-    assert counted(families, f"{CHAT}/input_tokens", model="qwen3", messages=ASK, tools=many)
+    assert prompt_length(families, f"{CHAT}/input_tokens", model="qwen3", messages=ASK, tools=many)
     for model in ("qwen3", "llama2"):
         can = families.post("/api/show", {"model": model}).json["capabilities"]
         assert ("tools" in can) == (model == "qwen3")
 
 
-def test_thoughts_of_earlier_turns_reach_it(families: Running) -> None:
-    """In Anthropic's blocks, in the items of responses, and in ollama's messages."""
+def test_earlier_thoughts_are_in_the_prompt(families: Running) -> None:
     use = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
     result = user([{"type": "tool_result", "tool_use_id": "1"}])
 
     def blocks(*found: Any) -> int:
-        messages = [*ASK, assistant([*found]), result]
-        return counted(families, "/v1/messages/count_tokens", model="qwen3", messages=messages)
+        return message_tokens(families, "qwen3", [*ASK, assistant([*found]), result])
 
     assert blocks({"type": "thinking", "thinking": "I should look first."}, use) > blocks(use)
 
-    def items(*found: Any) -> int:
-        asked = [*ASK, *found]
-        return counted(families, "/v1/responses", model="qwen3", input=asked, max_output_tokens=1)
-
+    items = partial(item_tokens, families, "qwen3")
     call = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "1", "output": "5"}
     thought: Any = {"type": "reasoning", "summary": [], "content": []}
-    told = [{"type": "reasoning_text", "text": "I should look first."}]
-    assert items(thought | {"content": told}, call, output) > items(call, output)
+    parts = [{"type": "reasoning_text", "text": "I should look first."}]
+    assert items(thought | {"content": parts}, call, output) > items(call, output)
     assert items(thought, call, output, thought) == items(call, output)
 
     def turns(**more: Any) -> int:
         turn = assistant("", tool_calls=[{"function": {"name": "now", "arguments": {}}}], **more)
         messages = [*ASK, turn, {"role": "tool", "tool_name": "now", "content": "9"}]
         few = {"num_predict": 3}
-        return counted(families, "/api/chat", model="qwen3", messages=messages, options=few)
+        return prompt_length(families, "/api/chat", model="qwen3", messages=messages, options=few)
 
     assert turns(thinking="I have to look at the clock first.") > turns()
 
 
 @pytest.mark.parametrize("thought", ["First.", [{"type": "text", "text": "First."}]])
-def test_thoughts_may_be_parts_of_a_message(families: Running, thought: Any) -> None:
+def test_thought_parts_equal_reasoning_content(families: Running, thought: Any) -> None:
     parts = assistant([{"type": "thinking", "thinking": thought}, {"type": "text", "text": "So."}])
     member = assistant("So.", reasoning_content="First.")
-    one, other = (templated(families, "qwen3", [*ASK, said, *ASK]) for said in (parts, member))
+    one, other = (render(families, "qwen3", [*ASK, said, *ASK]) for said in (parts, member))
     assert one == other
 
 
 @pytest.mark.parametrize("said", ["", "So I look."])
-def test_gpt_oss_is_told_its_thoughts_and_what_it_said_before_a_call(
-    families: Running, said: str
-) -> None:
-    turn = assistant(said, reasoning_content="Hm.", tool_calls=[called("now")])
+def test_gpt_oss_analysis_channel_before_a_call(families: Running, said: str) -> None:
+    turn = assistant(said, reasoning_content="Hm.", tool_calls=[tool_call("now")])
     messages = [*ASK, turn, {"role": "tool", "tool_call_id": "c", "content": "9"}]
     both = f"Hm.\n\n{said}" if said else "Hm."
     told = f"<|channel|>analysis<|message|>{both}<|end|>"
-    assert told in templated(families, "gpt-oss", messages)
+    assert told in render(families, "gpt-oss", messages)
 
 
 HOSTED: Any = [{"type": "web_search_20250305", "name": "web_search"}]
@@ -388,9 +402,7 @@ HOSTED: Any = [{"type": "web_search_20250305", "name": "web_search"}]
         (CHAT, "required", function("now")),
     ],
 )
-def test_tools_that_the_usual_provider_runs_are_left_out(
-    families: Running, path: str, choice: Any, tool: Any
-) -> None:
+def test_hosted_tools_are_ignored(families: Running, path: str, choice: Any, tool: Any) -> None:
     body = {"model": "llama2", "input": ASK, "messages": ASK, "tool_choice": choice}
     body |= {"max_tokens": 60, "max_output_tokens": 60}
     found = families.post(path, {**body, "tools": [*HOSTED, tool]}).json
@@ -399,12 +411,11 @@ def test_tools_that_the_usual_provider_runs_are_left_out(
     else:
         (call,) = found.get("output") or found["content"]
         assert call["name"] == "now"
-    reply = families.post(path, {**body, "tools": HOSTED})
-    assert (reply.status, "web_search_20250305" in reply.body.decode()) == (400, True)
+    assert "web_search_20250305" in families.post(path, {**body, "tools": HOSTED}).error()
 
 
 @pytest.mark.parametrize("asked", [{}, {"tools": [{"type": "function", "name": "now"}]}])
-def test_what_is_cut_off_is_incomplete(families: Running, asked: Any) -> None:
+def test_truncated_response_is_incomplete(families: Running, asked: Any) -> None:
     choice = {"tool_choice": "required"} if asked else {}
     for most, status in ((12, "incomplete"), (60, "completed")):
         body = {"model": "llama2", "input": ASK, "max_output_tokens": most, **asked, **choice}
@@ -417,7 +428,7 @@ def test_what_is_cut_off_is_incomplete(families: Running, asked: Any) -> None:
 
 
 @pytest.mark.parametrize(("model", "thinks"), [("qwen3.5", True), ("llama2", False)])
-def test_tokens_of_thoughts_are_counted(families: Running, model: str, thinks: bool) -> None:
+def test_reasoning_tokens_are_counted(families: Running, model: str, thinks: bool) -> None:
     told = chat(families, model).json["usage"]
     body = {"model": model, "input": ASK, "max_output_tokens": 24}
     same = families.post("/v1/responses", body).json["usage"]["output_tokens_details"]
@@ -427,22 +438,29 @@ def test_tokens_of_thoughts_are_counted(families: Running, model: str, thinks: b
     assert number <= told["completion_tokens"]
 
 
-def test_a_method_that_is_not_for_it_names_the_one_that_is(families: Running) -> None:
-    reply = families.request("PUT", CHAT, {})
-    assert (reply.status, reply.headers["allow"]) == (405, "POST")
-    assert reply.json["error"]["message"] == "PUT is not supported. Use POST."
-
-
-def test_ollamas_clients_may_add_a_tag(families: Running) -> None:
+def test_latest_tag_is_ignored(families: Running) -> None:
     assert chat(families, "qwen3:latest", max_tokens=1).json["model"] == "qwen3"
 
 
-def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> None:
+def test_earlier_calls_without_ids_and_tool_references(families: Running) -> None:
+    call = {"function": {"name": "now", "arguments": {}}}  # ollama's
+    text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    turns = [*ASK, assistant(text, tool_calls=[call])]
+    turns += [{"role": "tool", "tool_call_id": "a", "content": "Noon."}]
+    prompt_length(families, "/api/chat", model="llama2", messages=turns, **FEW)
+    use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
+    found = {"type": "tool_reference", "tool_name": "now"}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
+    turns = [*ASK, assistant([use]), user([result])]
+    prompt_length(families, "/v1/messages", model="llama2", messages=turns, **FEW)
+
+
+def test_thought_marks_that_are_control_tokens(families: Running) -> None:
     body: Any = {"model": "ministral3", "content": "[THINK]"}
     (opens,) = families.post("/tokenize", body).json["tokens"]
     found = message(chat(families, "ministral3", logit_bias={str(opens): 100}))
     assert (found["reasoning_content"][:7], found["content"]) == ("<think>", "")
-    prompt = templated(families, "ministral3", [*ASK, assistant("A", reasoning_content="Hm.")])
+    prompt = render(families, "ministral3", [*ASK, assistant("A", reasoning_content="Hm.")])
     assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
 
@@ -452,9 +470,9 @@ BEGUN |= {"solar": "<|think|>Hm<|end|><|begin|>assistant<|content|>A"}
 
 
 @pytest.mark.parametrize("model", BEGUN)
-def test_the_beginning_of_an_answer_has_marks_of_channels(families: Running, model: str) -> None:
+def test_prefill_gets_channel_marks(families: Running, model: str) -> None:
     thought = {"reasoning_content": "Hm"}
-    assert templated(families, model, [*ASK, assistant("A", **thought)]).endswith(BEGUN[model])
+    assert render(families, model, [*ASK, assistant("A", **thought)]).endswith(BEGUN[model])
     found = message(chat(families, model, messages=[*ASK, assistant("", **thought)]))
     assert found["reasoning_content"]
     assert not found["content"]
@@ -465,7 +483,7 @@ CALL = "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>weather<|tool_cal
 
 
 @pytest.mark.parametrize("said", ["<|content|>Yes", f"{CALL}{PARIS}<|tool_call:end|>"])
-def test_messages_of_solar(families: Running, said: str) -> None:
+def test_solar_message_format(families: Running, said: str) -> None:
     body: Any = {"model": "solar", "content": SOLAR + said}
     tokens = families.post("/tokenize", body).json["tokens"]
     asked: Any = {"grammar": "start: " + " ".join(f"<[{token}]>" for token in tokens)}
@@ -476,9 +494,7 @@ def test_messages_of_solar(families: Running, said: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama2", "qwen3"])
-def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
-    families: Running, model: str
-) -> None:
+def test_tools_with_a_schema_give_a_call_or_matching_json(families: Running, model: str) -> None:
     kinds = set()
     for seed in range(6):
         options = {"temperature": 1.0, "seed": seed, "num_predict": 80}
@@ -493,16 +509,16 @@ def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
     assert kinds == {"call", "answer"}
 
 
-def test_parallel_calls_of_responses_are_one_turn(families: Running) -> None:
+def test_parallel_response_calls_are_one_turn(families: Running) -> None:
     items: list[Any] = [
         {"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"} for id in "ab"
     ]
     items += [{"type": "function_call_output", "call_id": id, "output": "5"} for id in "ab"]
-    turns = [*ASK, assistant("", tool_calls=[called("f", id=id) for id in "ab"])]
+    turns = [*ASK, assistant("", tool_calls=[tool_call("f", id=id) for id in "ab"])]
     turns += [{"role": "tool", "tool_call_id": id, "content": "5"} for id in "ab"]
     few = {"model": "qwen3", "max_tokens": 1, "max_output_tokens": 1}
-    number = counted(families, "/v1/responses", **few, input=[*ASK, *items])
-    assert number == counted(families, CHAT, **few, messages=turns)
+    number = prompt_length(families, "/v1/responses", **few, input=[*ASK, *items])
+    assert number == prompt_length(families, CHAT, **few, messages=turns)
 
 
 @pytest.mark.parametrize(
@@ -515,7 +531,7 @@ def test_parallel_calls_of_responses_are_one_turn(families: Running) -> None:
     ],
     ids=str,
 )
-def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
+def test_tool_choice_formats(families: Running, choice: Any) -> None:
     tools = [function(name) for name in "fg"]
     reply = chat(families, "llama2", tools=tools, tool_choice=choice, max_tokens=60)
     assert reply.status == 200
@@ -534,16 +550,14 @@ def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
         "image_data",
     ],
 )
-def test_wishes_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:
-    reply = chat(families, "qwen3", **{name: ["yes", "no"]})
-    assert reply.status == 400
-    assert name in reply.body.decode()
+def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> None:
+    assert name in chat(families, "qwen3", **{name: ["yes", "no"]}).error()
     off = {"best_of": 1, "use_beam_search": False, "top_n_sigma": -1.0, "modalities": ["text"]}
     assert chat(families, "qwen3", max_tokens=1, lora=[], mirostat=0, tfs=1, **off).status == 200
     assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
 
 
-def test_a_penalty_by_vllms_name(families: Running) -> None:
+def test_vllm_repetition_penalty(families: Running) -> None:
     def said(**more: Any) -> str:
         body = {"model": "qwen3", "prompt": "Once upon a time", "max_tokens": 40, **more}
         found: str = families.post("/v1/completions", body).json["choices"][0]["text"]
@@ -553,15 +567,7 @@ def test_a_penalty_by_vllms_name(families: Running) -> None:
     assert said(repetition_penalty=3.0) == ours != said()
 
 
-def test_ollamas_calls_may_have_no_ids(families: Running) -> None:
-    call = {"function": {"name": "now", "arguments": {}}}
-    said = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    messages = [*ASK, assistant(said, tool_calls=[call])]
-    messages += [{"role": "tool", "tool_call_id": "a", "content": "Noon."}]
-    counted(families, "/api/chat", model="llama2", messages=messages, options={"num_predict": 4})
-
-
-def test_numbers_of_languages_with_one_kind_of_number(families: Running) -> None:
+def test_whole_floats_are_integers(families: Running) -> None:
     assert chat(families, "qwen3", max_tokens=2.0, top_k=40.0, seed=1.0).status == 200
     assert chat(families, "qwen3", max_tokens=2.5).status == 400
     options = {"num_predict": 2.0, "top_k": 40.0}
@@ -571,12 +577,7 @@ def test_numbers_of_languages_with_one_kind_of_number(families: Running) -> None
     assert families.post("/api/chat", endless).json["eval_count"] > 2
 
 
-def test_a_body_may_begin_with_a_byte_order_mark(families: Running) -> None:
-    body = json.dumps({"model": "qwen3", "messages": ASK, "max_tokens": 1}).encode("utf-8-sig")
-    assert families.post(CHAT, None, raw=body).status == 200
-
-
-def test_the_prompt_alone_is_told(families: Running) -> None:
+def test_echo_without_new_tokens(families: Running) -> None:
     body = {"model": "qwen3", "prompt": "Once upon", "echo": True, "logprobs": 1, "max_tokens": 0}
     told = families.post("/v1/completions", body).json
     assert told["choices"][0]["text"] == "Once upon"
@@ -587,7 +588,7 @@ def test_the_prompt_alone_is_told(families: Running) -> None:
     assert families.post("/v1/completions", {**body, "echo": False}).status == 400
 
 
-def test_a_thought_has_a_signature(families: Running) -> None:
+def test_thinking_block_ends_with_a_signature(families: Running) -> None:
     body = {"model": "qwen3.5", "messages": ASK, "max_tokens": 4, "stream": True}
     told = families.post("/v1/messages", body).events
     kinds = [one.get("delta", {}).get("type", one["type"]) for one in told]
@@ -595,12 +596,12 @@ def test_a_thought_has_a_signature(families: Running) -> None:
     assert kinds[kinds.index("content_block_stop") - 1] == "signature_delta"
 
 
-def test_a_file_may_have_a_template_for_tools(tmp_path: Path, draft_path: Path) -> None:
+def test_separate_tool_template(tmp_path: Path, draft_path: Path) -> None:
     plain, with_tools = "{% for m in messages %}{{ m.content }}{% endfor %}", "T{{ tools|length }}"
     model = outfitted(tmp_path / "two.gguf", draft_path, template=plain, tool_template=with_tools)
     with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as server:
-        assert templated(server, "two", ASK) == ASK[0]["content"]
-        assert templated(server, "two", ASK, tools=NOW) == "T1"
+        assert render(server, "two", ASK) == ASK[0]["content"]
+        assert render(server, "two", ASK, tools=NOW) == "T1"
 
 
 FORCED: Any = {"tools": NOW, "tool_choice": "required"}
@@ -608,25 +609,24 @@ FORCED: Any = {"tools": NOW, "tool_choice": "required"}
 
 @pytest.mark.parametrize("model", ["llama2", "qwen3"])
 @pytest.mark.parametrize("several", [False, True])
-def test_a_call_that_is_cut_off_is_no_text(families: Running, model: str, several: bool) -> None:
+def test_truncated_call_is_not_text(families: Running, model: str, several: bool) -> None:
     whole = chat(families, model, **FORCED, parallel_tool_calls=several, max_tokens=40)
     for most in range(1, 12, 2):
         asked = {**FORCED, "parallel_tool_calls": several, "max_tokens": most}
         found = message(chat(families, model, **asked))
         assert not found["content"]
-        told = chat(families, model, stream=True, **asked).events
-        assert not any(one["choices"][0]["delta"].get("content") for one in told)
+        streamed = chat(families, model, stream=True, **asked)
+        assert not any(one.get("content") for one in deltas(streamed))
     assert message(whole)["tool_calls"]
 
 
-def test_a_stop_string_leaves_no_broken_call(families: Running) -> None:
+def test_stop_string_leaves_no_broken_call(families: Running) -> None:
     choice = chat(families, "llama2", **FORCED, stop=["}"], max_tokens=60).json["choices"][0]
     (call,) = choice["message"]["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == {}
     assert choice["finish_reason"] == "tool_calls"
-    said = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
-    asked: Any = {"tools": [WEATHER], "stop": ["days"]}
-    asked |= {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
+    text = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
+    asked = forced(text, stop=["days"])
     assert chat(families, "qwen3", **asked).json["choices"][0]["finish_reason"] == "stop"
 
 
@@ -641,13 +641,13 @@ def test_usage_is_null_until_the_last_event(
     assert last["usage"]["completion_tokens"] == 3
 
 
-def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) -> None:
+def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
     reply = chat(families, "llama2", functions=[{"name": "now"}])
     assert (reply.status, reply.json["error"]["param"]) == (400, "functions")
     call = {"name": "now", "arguments": '{"at": "Rome"}'}
     former = [*ASK, assistant(None, function_call=call)]
     former += [{"role": "function", "name": "now", "content": "Noon."}]
-    assert "Rome" in templated(families, "llama2", former)
+    assert "Rome" in render(families, "llama2", former)
     untyped: Any = {"tools": [{"function": {"name": "now"}}], "tool_choice": "required"}
     assert message(chat(families, "llama2", **untyped))["tool_calls"]
 
@@ -672,7 +672,7 @@ def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) 
         ("tools", [{"type": "function"}], "tools.0.function"),
     ],
 )
-def test_errors_name_fields_as_clients_wrote_them(
+def test_errors_name_the_clients_field(
     families: Running, field: str, value: Any, name: str
 ) -> None:
     reply = chat(families, "chatml", **{field: value})
@@ -682,14 +682,17 @@ def test_errors_name_fields_as_clients_wrote_them(
     assert "Engine" not in error["message"]
 
 
-def test_a_compressed_body_is_refused_as_such(families: Running) -> None:
-    raw = gzip.compress(json.dumps({"messages": ASK}).encode())
-    more: Any = {"raw": raw, "headers": {"Content-Encoding": "gzip"}}
-    reply = families.post(CHAT, None, **more)
-    assert (reply.status, "compressed" in reply.json["error"]["message"]) == (415, True)
+def test_wrong_methods_and_encodings(families: Running) -> None:
+    reply = families.request("PUT", CHAT, {})
+    assert reply.error(405) == "PUT is not supported. Use POST."
+    assert reply.headers["allow"] == "POST"
+    raw = json.dumps({"model": "qwen3", "messages": ASK, "max_tokens": 1})
+    zipped = {"raw": gzip.compress(raw.encode()), "headers": {"Content-Encoding": "gzip"}}
+    assert "compressed" in families.post(CHAT, None, **zipped).error(415)
+    assert families.post(CHAT, None, raw=raw.encode("utf-8-sig")).status == 200
 
 
-def test_ollamas_context_is_continued(families: Running) -> None:
+def test_ollama_context_is_continued(families: Running) -> None:
     options = {"num_predict": 5, "temperature": 0}
     body: Any = {"model": "chatml", "stream": False, "options": options}
     first = families.post("/api/generate", {**body, "prompt": "A fox."}).json
@@ -702,12 +705,12 @@ def test_ollamas_context_is_continued(families: Running) -> None:
 
 
 @pytest.mark.parametrize("more", [{"raw": True, "system": "S"}, {"template": "{{ .Prompt }}"}])
-def test_ollamas_own_templates_are_refused(families: Running, more: dict[str, Any]) -> None:
+def test_ollama_templates_are_refused(families: Running, more: dict[str, Any]) -> None:
     reply = families.post("/api/generate", {"model": "chatml", "prompt": "A", **more})
     assert reply.status == 400
 
 
-def test_ollamas_logprobs_and_who_thinks(families: Running) -> None:
+def test_ollama_logprobs_and_thinking_capability(families: Running) -> None:
     options = {"num_predict": 3, "temperature": 0}
     body: Any = {"model": "chatml", "messages": ASK, "options": options, "logprobs": True}
     whole = families.post("/api/chat", {**body, "stream": False, "top_logprobs": 2}).json
@@ -734,22 +737,17 @@ FOX: Any = [{"type": "text", "text": "FOX"}]
     ],
     ids=str,
 )
-def test_a_document_that_is_text_is_read(families: Running, block: Any) -> None:
-    counts = []
-    for data in ("", "A fox ran over the hill."):
-        messages = [user([json.loads(json.dumps(block).replace("FOX", data))])]
-        path = "/v1/messages/count_tokens"
-        counts.append(counted(families, path, model="chatml", messages=messages))
-    assert counts[1] >= counts[0] + 5
+def test_text_documents_are_read(families: Running, block: Any) -> None:
+    def tokens(text: str) -> int:
+        filled = json.loads(json.dumps(block).replace("FOX", text))
+        return message_tokens(families, "chatml", [user([filled])])
+
+    assert tokens("A fox ran over the hill.") >= tokens("") + 5
 
 
-def test_items_of_a_coding_agent(families: Running) -> None:
-    """What Codex sends along: tools of its provider, traces of them, its own tools' calls."""
-
-    def items(*found: Any) -> int:
-        path = "/v1/responses/input_tokens"
-        return counted(families, path, model="llama2", input=[*ASK, *found])
-
+def test_coding_agent_items(families: Running) -> None:
+    """Codex sends hosted tools, their traces, and calls of its own tools."""
+    items = partial(item_tokens, families, "llama2")
     hosted = [
         {"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]},
         {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
@@ -773,14 +771,13 @@ def test_items_of_a_coding_agent(families: Running) -> None:
         function, {**result, "output": '[{"stdout": "a.txt"}]'}, again
     )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
-    reply = families.post("/v1/responses", lost)
-    assert (reply.status, "item_reference" in reply.body.decode()) == (400, True)
+    assert "item_reference" in families.post("/v1/responses", lost).error()
 
 
-def test_blocks_of_tools_that_the_usual_provider_runs(families: Running) -> None:
+def test_hosted_tool_blocks(families: Running) -> None:
     def blocks(*found: Any) -> int:
         messages = [*ASK, assistant([{"type": "text", "text": "So."}, *found]), *ASK]
-        return counted(families, "/v1/messages/count_tokens", model="llama2", messages=messages)
+        return message_tokens(families, "llama2", messages)
 
     search = {"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "a"}}
     found = {"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "x"}
@@ -791,21 +788,21 @@ def test_blocks_of_tools_that_the_usual_provider_runs(families: Running) -> None
     assert blocks(summary) == blocks({"type": "text", "text": "Foxes."})
 
 
-def test_log_probabilities_of_responses(families: Running) -> None:
+def test_response_log_probabilities(families: Running) -> None:
     wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     body = {"model": "llama2", "input": ASK, "max_output_tokens": 12, "temperature": 0}
     whole = families.post("/v1/responses", {**body, **wanted}).json
-    told = whole["output"][0]["content"][0]["logprobs"]
-    assert len(told) == whole["usage"]["output_tokens"] == 12
-    assert all(len(one["top_logprobs"]) == 2 for one in told)
+    entries = whole["output"][0]["content"][0]["logprobs"]
+    assert len(entries) == whole["usage"]["output_tokens"] == 12
+    assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
     events = families.post("/v1/responses", {**body, **wanted, "stream": True}).events
-    streamed = [one for one in events if one["type"] == "response.output_text.delta"]
-    assert [entry for one in streamed for entry in one["logprobs"]] == told
+    deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+    assert [entry for delta in deltas for entry in delta["logprobs"]] == entries
     plain = families.post("/v1/responses", body).json
     assert plain["output"][0]["content"][0]["logprobs"] == []
 
 
-def test_a_limit_of_nothing_is_named_as_the_client_wrote_it(families: Running) -> None:
+def test_zero_limit_error_names_the_clients_field(families: Running) -> None:
     body = {"model": "llama2", "input": ASK, "max_output_tokens": 0}
     error = families.post("/v1/responses", body).json["error"]
     assert error["param"] == "max_output_tokens"
@@ -815,42 +812,30 @@ def test_a_limit_of_nothing_is_named_as_the_client_wrote_it(families: Running) -
     assert families.post("/v1/responses", body).json["error"]["param"] == "prompt"
 
 
-def test_fields_that_llama_cpps_endpoints_share(families: Running) -> None:
+def test_llama_cpp_fields_in_chats(families: Running) -> None:
     reply = chat(families, "llama2", n_probs=2, max_tokens=3)
-    told = reply.json["choices"][0]["logprobs"]["content"]
-    assert [len(one["top_logprobs"]) for one in told] == [2] * 3
+    entries = reply.json["choices"][0]["logprobs"]["content"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2] * 3
     body = {"model": "llama2", "prompt": "A fox", "n_predict": 2}
     for name in ("n", "n_cmpl"):
-        found = families.post("/completion", {**body, name: 2}).json
-        assert [one["index"] for one in found] == [0, 1]
-
-
-def test_thoughts_are_left_in_the_text_where_that_is_asked_for(families: Running) -> None:
+        answers = families.post("/completion", {**body, name: 2}).json
+        assert [answer["index"] for answer in answers] == [0, 1]
     apart, both = (
         message(chat(families, "qwen3.5", reasoning_format=form)) for form in ("auto", "none")
     )
     assert both["content"].strip() == apart["reasoning_content"].strip() != ""
 
 
-def test_a_system_prompt_is_the_same_with_each_request(families: Running) -> None:
+def test_billing_header_is_dropped(families: Running) -> None:
     def prompts(*texts: str) -> int:
         system = [{"type": "text", "text": text} for text in texts]
-        path = "/v1/messages/count_tokens"
-        return counted(families, path, model="llama2", messages=ASK, system=system)
+        return message_tokens(families, "llama2", system=system)
 
     assert prompts("x-anthropic-billing-header: cc_version=2; cch=1;", "S") == prompts("S")
 
 
-def test_no_line_of_a_stream_has_other_line_ends(families: Running) -> None:
+def test_unicode_line_separators_are_escaped(families: Running) -> None:
     said = "a\x85b\u2028c\u2029d"
     body = {"model": "llama2", "prompt": "A", "grammar": f"root ::= {json.dumps(said)}"}
     told = families.post("/completion", {**body, "stream": True}).body.decode().splitlines()
     assert "".join(json.loads(line[6:])["content"] for line in told if line) == said
-
-
-def test_a_reference_to_a_tool_is_text(families: Running) -> None:
-    found = {"type": "tool_reference", "tool_name": "now"}
-    use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
-    turns = [*ASK, assistant([use]), user([result])]
-    counted(families, "/v1/messages", model="llama2", max_tokens=4, messages=turns)

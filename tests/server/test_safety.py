@@ -27,8 +27,8 @@ pytestmark = pytest.mark.nightly
 ASK = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
 
-def exchange(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> bytes:
-    """Raw bytes to the server, and what it says until it closes or falls silent."""
+def send_raw(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> bytes:
+    """Send bytes and return all that is received until the server closes or `timeout` passes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout) as connection:
         connection.sendall(sent)
         received = b""
@@ -40,7 +40,7 @@ def exchange(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> byte
         return received
 
 
-def drain(connection: socket.socket) -> bytes:
+def read_to_end(connection: socket.socket) -> bytes:
     received = bytearray()
     with suppress(ConnectionResetError):
         while part := connection.recv(1 << 20):
@@ -48,12 +48,12 @@ def drain(connection: socket.socket) -> bytes:
     return bytes(received)
 
 
-def get(server: Running, host: str, **headers: str) -> int:
+def get_status(server: Running, host: str, **headers: str) -> int:
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     head = "\r\n".join(
         ["GET /props HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {server.key}", *lines]
     )
-    answer = exchange(server, f"{head}\r\nConnection: close\r\n\r\n".encode())
+    answer = send_raw(server, f"{head}\r\nConnection: close\r\n\r\n".encode())
     return int(answer.split()[1])
 
 
@@ -71,33 +71,30 @@ def get(server: Running, host: str, **headers: str) -> int:
     ],
 )
 @pytest.mark.parametrize("path", [CHAT, "/metrics", "/slots", "/no-such-path"])
-def test_without_the_key_there_is_nothing(
+def test_requests_without_the_key_are_refused(
     server: Running, headers: dict[str, str], path: str
 ) -> None:
     encoded = {name: value.encode().decode("latin-1") for name, value in headers.items()}
     reply = server.request("POST" if path == CHAT else "GET", path, headers=encoded)
     assert reply.status == 401
-    assert reply.json["error"]["type"] == "authentication_error"
-    assert reply.json["error"]["code"] == "invalid_api_key"
+    error = reply.json["error"]
+    assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
 
 
-def test_the_key_in_either_header(server: Running) -> None:
+def test_key_in_either_header(server: Running) -> None:
+    key = server.key or ""
     assert server.get("/props").status == 200
-    other = {"Authorization": "", "X-Api-Key": server.key or ""}
-    assert server.get("/props", headers=other).status == 200
-    both = {"Authorization": "Bearer of-another", "X-Api-Key": server.key or ""}  # as Claude Code
+    assert server.get("/props", headers={"Authorization": "", "X-Api-Key": key}).status == 200
+    both = {"Authorization": "Bearer of-another", "X-Api-Key": key}  # as Claude Code
     assert server.get("/props", headers=both).status == 200
-
-
-@pytest.mark.parametrize("path", ["/health", "/v1/health"])
-def test_whether_it_is_there_is_no_secret(server: Running, path: str) -> None:
-    assert server.get(path, headers={"Authorization": ""}).status == 200
+    for path in ("/health", "/v1/health"):
+        assert server.get(path, headers={"Authorization": ""}).status == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "192.168.1.20", "LOCALHOST"])
-def test_names_that_nobody_else_can_give(server: Running, host: str) -> None:
-    assert get(server, host) == 200
-    assert get(server, f"{host}:{server.port}") == 200
+def test_local_host_names_are_allowed(server: Running, host: str) -> None:
+    assert get_status(server, host) == 200
+    assert get_status(server, f"{host}:{server.port}") == 200
 
 
 @pytest.mark.parametrize(
@@ -105,9 +102,9 @@ def test_names_that_nobody_else_can_give(server: Running, host: str) -> None:
     ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "",
      "localhost@evil.example", "evil.example/localhost", "[::1", "localhost:port", "127.1.evil"],
 )  # fmt: skip
-def test_names_that_somebody_points_here(server: Running, host: str) -> None:
-    """DNS rebinding: the page's own name comes with the request."""
-    assert get(server, host) == 403
+def test_foreign_host_names_are_refused(server: Running, host: str) -> None:
+    """DNS rebinding: the request carries the host name of the attacking page."""
+    assert get_status(server, host) == 403
 
 
 @pytest.mark.parametrize(
@@ -124,16 +121,16 @@ def test_names_that_somebody_points_here(server: Running, host: str) -> None:
         ("//props/", "1.1", "Host: localhost", 401),
     ],
 )
-def test_ways_of_naming_a_page(
+def test_request_targets(
     server: Running, target: str, version: str, host: str, status: int
 ) -> None:
     head = f"GET {target} HTTP/{version}\r\n{host}\r\nConnection: close\r\n\r\n"
-    assert exchange(server, head.encode()).split()[1] == str(status).encode()
+    assert send_raw(server, head.encode()).split()[1] == str(status).encode()
 
 
-def test_a_name_given_twice(server: Running) -> None:
+def test_duplicate_host_header(server: Running) -> None:
     head = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n"
-    reply = exchange(server, f"{head}Connection: close\r\n\r\n".encode())
+    reply = send_raw(server, f"{head}Connection: close\r\n\r\n".encode())
     assert reply.split()[1] in (b"400", b"403")
 
 
@@ -141,15 +138,12 @@ def test_a_name_given_twice(server: Running) -> None:
     "origin",
     ["https://evil.example", "http://localhost:1", "null", "http://127.0.0.1", "file://", "x"],
 )
-def test_pages_of_others(server: Running, origin: str) -> None:
+def test_foreign_origins_are_refused(server: Running, origin: str) -> None:
     reply = server.post(CHAT, ASK, headers={"Origin": origin})
     assert reply.status == 403
     assert "access-control-allow-origin" not in reply.headers
     preflight = server.request("OPTIONS", CHAT, headers={"Origin": origin})
     assert preflight.status == 403
-
-
-def test_the_servers_own_page(server: Running) -> None:
     assert server.post(CHAT, ASK, headers={"Origin": server.address}).status == 200
 
 
@@ -160,7 +154,7 @@ open_server = module_server(
 """Without a key, for one page and one more name, also below a path; a short queue."""
 
 
-def test_a_page_that_is_allowed(open_server: Running) -> None:
+def test_allowed_origin(open_server: Running) -> None:
     origin = {"Origin": "http://page.example"}
     private = "access-control-allow-private-network"
     assert private not in open_server.request("OPTIONS", CHAT, headers=origin).headers
@@ -175,40 +169,41 @@ def test_a_page_that_is_allowed(open_server: Running) -> None:
     assert told["access-control-allow-headers"] == "authorization,x-mine"  # "*" is without them
     assert told["access-control-allow-credentials"] == "true"
     reply = open_server.post(CHAT, ASK, headers=origin)
-    assert (reply.status, reply.headers["access-control-allow-origin"]) == (
-        200,
-        "http://page.example",
-    )
+    assert reply.status == 200
+    assert reply.headers["access-control-allow-origin"] == "http://page.example"
     assert open_server.post(CHAT, ASK, headers={"Origin": "http://other.example"}).status == 403
 
 
-def test_a_name_that_is_allowed(open_server: Running) -> None:
-    assert get(open_server, "box.example") == get(open_server, "host.docker.internal") == 200
-    assert get(open_server, "fox.example") == 403
+def test_allowed_host_and_prefix(open_server: Running) -> None:
+    assert (
+        get_status(open_server, "box.example")
+        == get_status(open_server, "host.docker.internal")
+        == 200
+    )
+    assert get_status(open_server, "fox.example") == 403
     paths = ("/llm/v1/models", "/llm", "/models", "/llmv1/models", "/v1/v1/models")
     found = [open_server.get(path) for path in paths]
     assert [reply.status for reply in found] == [200, 200, 200, 404, 404]
     assert b"There is no endpoint /v1/v1/models" in found[-1].body
 
 
-def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
+def test_full_queue_is_refused(open_server: Running) -> None:
     eight = open_server.post("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 1})
     assert eight.status == 429
     assert 1 <= int(eight.headers["retry-after"]) <= 60
     assert eight.json["error"]["type"] == "rate_limit_error"
     long = {"prompt": "Once", "n": 2, "max_tokens": 1500, "ignore_eos": True, "stream": True}
-    with open_server.sent("/v1/completions", long):
+    with open_server.send("/v1/completions", long):
         wait_until(lambda: open_server.metric("llamacpp:requests_deferred"), "somebody waits")
         refused = open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
-        assert refused.status == 429
-        assert "Try again" in refused.json["error"]["message"]
+        assert "Try again" in refused.error(429)
         assert open_server.get("/slots?fail_on_no_slot=1").status == 503
     open_server.wait_until_idle()
     assert open_server.get("/slots?fail_on_no_slot=1").status == 200
     assert open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
 
 
-def deep(levels: int) -> bytes:
+def nested(levels: int) -> bytes:
     return b'{"messages": ' + b"[" * levels + b"]" * levels + b"}"
 
 
@@ -223,45 +218,45 @@ HOSTILE: dict[str, bytes] = {
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
     "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
-    "deep": deep(5_000),
-    "very deep": deep(500_000),
+    "deep": nested(5_000),
+    "very deep": nested(500_000),
     "10 MB of text": b'{"messages": [{"role": "user", "content": "' + b"x" * 10_000_000 + b'"}]}',
     "a million values": b'{"messages": [' + b"1," * 1_000_000 + b"1]}",
 }
 
 
-def wrong(**fields: Any) -> bytes:
+def body_with(**fields: Any) -> bytes:
     return json.dumps({**ASK, **fields}).encode()
 
 
 def schema(value: Any) -> bytes:
-    return wrong(
+    return body_with(
         response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
     )
 
 
 HOSTILE |= {
-    "messages of numbers": wrong(messages=[1, 2]),
-    "a role that is none": wrong(messages=[{"role": ["user"], "content": "x"}]),
-    "content of numbers": wrong(messages=[{"role": "user", "content": [1]}]),
-    "an image": wrong(
+    "messages of numbers": body_with(messages=[1, 2]),
+    "a role that is none": body_with(messages=[{"role": ["user"], "content": "x"}]),
+    "content of numbers": body_with(messages=[{"role": "user", "content": [1]}]),
+    "an image": body_with(
         messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
     ),
-    "temperature huge": wrong(temperature=1e300),
-    "n huge": wrong(n=10**30),
-    "thousands of stops": wrong(stop=["x"] * 5_000),
-    "a stop that is long": wrong(stop="x" * 100_000),
-    "bias of everything": wrong(logit_bias={str(i): 1 for i in range(20_000)}),
-    "bias without end": wrong(logit_bias={"1": 1e300, "2": "x"}),
-    "bias beyond the vocabulary": wrong(logit_bias={"123456789": 1}),
-    "bias of a strange key": wrong(logit_bias={"\u0661": 1}),
-    "many log-probabilities": wrong(logprobs=True, top_logprobs=10_000),
-    "hundreds of tools": wrong(
+    "temperature huge": body_with(temperature=1e300),
+    "n huge": body_with(n=10**30),
+    "thousands of stops": body_with(stop=["x"] * 5_000),
+    "a stop that is long": body_with(stop="x" * 100_000),
+    "bias of everything": body_with(logit_bias={str(i): 1 for i in range(20_000)}),
+    "bias without end": body_with(logit_bias={"1": 1e300, "2": "x"}),
+    "bias beyond the vocabulary": body_with(logit_bias={"123456789": 1}),
+    "bias of a strange key": body_with(logit_bias={"\u0661": 1}),
+    "many log-probabilities": body_with(logprobs=True, top_logprobs=10_000),
+    "hundreds of tools": body_with(
         tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
     ),
-    "a tool of another kind": wrong(tools=[{"type": "browser", "function": {"name": "x"}}]),
-    "a choice of no tool": wrong(tool_choice={"type": "function", "function": {"name": "x"}}),
-    "a choice that is a number": wrong(tool_choice=3),
+    "a tool of another kind": body_with(tools=[{"type": "browser", "function": {"name": "x"}}]),
+    "a choice of no tool": body_with(tool_choice={"type": "function", "function": {"name": "x"}}),
+    "a choice that is a number": body_with(tool_choice=3),
     "a schema that is none": schema({"type": "nonsense"}),
     "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
@@ -272,30 +267,30 @@ HOSTILE |= {
     "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
     "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
-    "a grammar that is none": wrong(grammar="root ::= ((("),
-    "a grammar of itself": wrong(grammar='root ::= root "a"'),
-    "a grammar that is long": wrong(grammar="root ::= " + '"a"? ' * 20_000),
-    "a grammar of many rules": wrong(
+    "a grammar that is none": body_with(grammar="root ::= ((("),
+    "a grammar of itself": body_with(grammar='root ::= root "a"'),
+    "a grammar that is long": body_with(grammar="root ::= " + '"a"? ' * 20_000),
+    "a grammar of many rules": body_with(
         grammar="start: r0\n" + "\n".join(f"r{i}: r{i + 1} | start" for i in range(3_000))
     ),
-    "a grammar that refers on and on": wrong(
+    "a grammar that refers on and on": body_with(
         grammar="start: %json "
         + json.dumps(
             {"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(999)}}
         )
     ),
-    "a regular expression that is none": wrong(regex="("),
-    "a regular expression that is long": wrong(regex="a?" * 20_000),
-    "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
-    "mirostat": wrong(mirostat=2),
+    "a regular expression that is none": body_with(regex="("),
+    "a regular expression that is long": body_with(regex="a?" * 20_000),
+    "a deep grammar": body_with(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
+    "mirostat": body_with(mirostat=2),
 }
 
 
 @pytest.mark.parametrize("half", [r"\ud800", r"\udfff", r"\ud800 x", r"\ud800\n", r"\udfff\ud800"])
-def test_half_a_character_is_refused_in_words(server: Running, half: str) -> None:
-    reply = server.request("POST", "/tokenize", raw=b'{"content": "%s"}' % half.encode())
-    assert reply.status == 400
-    assert "has half a surrogate pair" in reply.json["error"]["message"]
+def test_lone_surrogates_are_refused(server: Running, half: str) -> None:
+    raw = b'{"content": "%s"}' % half.encode()
+    error = server.post("/tokenize", None, raw=raw).error()
+    assert "has half a surrogate pair" in error
 
 
 SEEN = {"source": {"type": "base64", "data": "x"}, "type": "image"}
@@ -310,17 +305,16 @@ SEEN = {"source": {"type": "base64", "data": "x"}, "type": "image"}
         ("/api/chat", {"content": "x", "images": ["x"]}, "images"),
     ],
 )
-def test_an_image_is_refused_by_the_name_it_was_sent_by(
+def test_image_error_names_the_clients_field(
     server: Running, path: str, message: dict[str, Any], name: str
 ) -> None:
-    said = [{"role": "user", **message}]
-    reply = server.post(path, {"messages": said, "input": said, "max_tokens": 1})
-    assert reply.status == 400
-    assert f"'{name}'" in json.dumps(reply.json)
+    messages = [{"role": "user", **message}]
+    body = {"messages": messages, "input": messages, "max_tokens": 1}
+    assert f"'{name}'" in server.post(path, body).error()
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_bodies_are_refused_at_once(server: Running, kind: str) -> None:
+def test_hostile_bodies_are_refused_quickly(server: Running, kind: str) -> None:
     before = server.processor_seconds
     reply = server.request("POST", CHAT, raw=HOSTILE[kind])
     assert 400 <= reply.status < 500, reply.body[:300]
@@ -333,7 +327,7 @@ def test_hostile_bodies_are_refused_at_once(server: Running, kind: str) -> None:
 TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}
 LARGE = {
     "a tree": schema({"$ref": "#/$defs/tree", "$defs": {"tree": TREE}}),
-    "a grammar that doubles": wrong(
+    "a grammar that doubles": body_with(
         grammar="\n".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}" for i in range(20))
         + '\nr20 ::= "a"?\nroot ::= r0'
     ),
@@ -346,34 +340,32 @@ LARGE = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_schemas_of_few_bytes_and_much_meaning_are_answered_at_once(
-    server: Running, kind: str
-) -> None:
+def test_expansive_schemas_are_answered_quickly(server: Running, kind: str) -> None:
     before = server.processor_seconds
     assert server.request("POST", CHAT, raw=LARGE[kind]).status == 200
     assert server.processor_seconds - before < 10
 
 
-def test_patterns_that_backtracking_would_not_end_on(server: Running) -> None:
-    """A grammar does not backtrack: it is answered, or refused."""
+def test_patterns_with_exponential_backtracking(server: Running) -> None:
+    """Grammars do not backtrack, so such patterns are answered or refused."""
     for pattern in ("^(a+)+$", "^(a|aa)+$", "^(a*)*b$", "^(.*)*$", "^([a-z]+)*x$"):
         reply = server.request("POST", CHAT, raw=schema({"type": "string", "pattern": pattern}))
         assert reply.status in (200, 400), pattern
 
 
-def posted(server: Running, header: str) -> bytes:
+def head_of_post(server: Running, header: str) -> bytes:
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
     return f"{head}{header}\r\n\r\n".encode()
 
 
-def test_a_body_larger_than_it_says_is_not_read(server: Running) -> None:
-    sent = posted(server, "Content-Length: 99999999999999")
-    assert exchange(server, sent).split()[1] == b"413"
+def test_oversized_content_length_is_refused(server: Running) -> None:
+    sent = head_of_post(server, "Content-Length: 99999999999999")
+    assert send_raw(server, sent).split()[1] == b"413"
 
 
-def test_a_body_in_endless_chunks(server: Running) -> None:
+def test_endless_chunked_body(server: Running) -> None:
     with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection:
-        connection.sendall(posted(server, "Transfer-Encoding: chunked"))
+        connection.sendall(head_of_post(server, "Transfer-Encoding: chunked"))
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         received = b""
         with suppress(OSError):
@@ -385,21 +377,20 @@ def test_a_body_in_endless_chunks(server: Running) -> None:
     assert server.get("/health").status == 200
 
 
-def test_a_head_that_is_too_long(server: Running) -> None:
-    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 100_000}\r\n"
-    reply = exchange(server, f"{head}Connection: close\r\n\r\n".encode())
-    assert reply.split()[1:2] in ([b"400"], [b"431"], [])
-    assert server.get("/health").status == 200
-
-
-def test_what_is_no_http(server: Running) -> None:
-    for sent in (
+@pytest.mark.parametrize(
+    "sent",
+    [
         b"\x16\x03\x01\x02\x00",
         b"GET /\r\n\r\n",
         b"\x00" * 1000,
         b"\x1b[2J HTTP/1.1\r\n\r\n",
-    ):
-        exchange(server, sent + b"\r\n\r\n", timeout=5)
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000,
+    ],
+    ids=["TLS", "no version", "zeros", "escape sequence", "long header"],
+)
+def test_invalid_http(server: Running, sent: bytes) -> None:
+    reply = send_raw(server, sent + b"\r\nConnection: close\r\n\r\n", timeout=5)
+    assert reply.split()[1:2] in ([b"400"], [b"431"], [])
     assert server.get("/health").status == 200
 
 
@@ -411,7 +402,7 @@ start(OfferedModel(opener=lambda progress: load(progress=progress)),
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Running]:
-    """A server that waits half a second where others wait half a minute."""
+    """A server with timeouts of half a second."""
     with serving_program(IMPATIENT) as running:
         yield running
 
@@ -437,22 +428,22 @@ def test_slow_loris(impatient: Running, begun: bytes) -> None:
     assert impatient.get("/health").status == 200
 
 
-def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
+def test_client_that_does_not_read_is_dropped(impatient: Running) -> None:
     wanted = {"prompt": "Once", "n_predict": 1500, "n_probs": 100, "ignore_eos": True}
-    with impatient.sent("/completion", {**wanted, "stream": True}, buffer=4096) as connection:
+    with impatient.send("/completion", {**wanted, "stream": True}, buffer=4096) as connection:
         wait_until(lambda: not impatient.idle, "it is busy")
         impatient.wait_until_idle()
-        received = drain(connection)
+        received = read_to_end(connection)
     assert received.startswith(b"HTTP/1.1 200")
     assert b'"stop":true' not in received, "all of it was sent"
     assert impatient.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
 
 
-def test_nothing_of_a_request_reaches_the_log_unescaped(server: Running) -> None:
+def test_log_escapes_requests_and_hides_secrets(server: Running) -> None:
     secret = "the-secret-of-this-prompt"
     for path in ("/\x1b]0;title\x07", "/%1b[2J%0aINFO forged", "/" + "x" * 3_000):
         head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
-        exchange(server, f"{head}Connection: close\r\n\r\n".encode("latin-1"), timeout=5)
+        send_raw(server, f"{head}Connection: close\r\n\r\n".encode("latin-1"), timeout=5)
     server.post(CHAT, {"messages": [{"role": "user", "content": secret}], "max_tokens": 1})
     server.post(CHAT, {"messages": secret, secret: secret})
     log = server.log.read_text()
@@ -465,7 +456,7 @@ def test_nothing_of_a_request_reaches_the_log_unescaped(server: Running) -> None
     assert max(map(len, log.splitlines())) < 2_000
 
 
-def test_prompts_are_logged_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_log_prompts(tmp_path: Path) -> None:
     with serving(tmp_path, "-v", "--log-prompts") as server:
         server.post("/v1/completions", {"prompt": "my \x1b[2J\n prompt", "max_tokens": 1})
         log = server.log.read_text()

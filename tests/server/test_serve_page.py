@@ -26,7 +26,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_python_recipes_run(plain: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_recipes_run(plain: Running, capsys: pytest.CaptureFixture[str]) -> None:
     code = "\n".join(blocks("python")).replace(THERE, plain.address)
     names: dict[str, object] = {"__name__": "recipes"}
     exec(compile(code, "serve.md", "exec"), names)
@@ -50,7 +50,7 @@ TOOL = "def weather() -> str:\n    return 'It rains in Rome.'\n"
         ("--functions", TOOL, "--td", "--chain-limit", "2"),
     ],
 )
-def test_the_recipe_for_llm(plain: Running, tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_llm_recipe(plain: Running, tmp_path: Path, more: tuple[str, ...]) -> None:
     (models,) = blocks("yaml")
     settings = tmp_path / "extra-openai-models.yaml"
     settings.write_text(models.replace(THERE, plain.address))
@@ -74,7 +74,7 @@ def test_the_recipe_for_llm(plain: Running, tmp_path: Path, more: tuple[str, ...
     assert len(done.stdout) > 10
 
 
-def test_the_paths_that_it_names_are_all_there_are() -> None:
+def test_table_lists_all_paths() -> None:
     table = PAGE.split("| protocol |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(/[\w/-]+)`", table))
     aliases = {"/", "/events", "/v1/health", "/completions"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ LONG = {"type": "object", "properties": {"text": {"type": "string", "maxLength":
 HARD = {"type": "object", "properties": {"n": {"not": {"type": "null"}, "pattern": "(?!x)"}}}
 
 
-def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
-    """The reply to one question in a protocol, whose answer has to match a schema."""
+def post_schema(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
+    """Ask one question in a protocol, with a JSON schema for the answer."""
     form = {"type": "json_schema", "schema": schema}
     told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     options = {"stream": False, "options": {"temperature": 0, "num_predict": 40}}
@@ -33,7 +34,7 @@ def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
     return server.post(path, {"temperature": 0, **body, **more})
 
 
-def said(protocol: str, reply: Any) -> str:
+def answer_text(protocol: str, reply: Any) -> str:
     text = {
         "openai": lambda: reply["choices"][0]["message"]["content"],
         "responses": lambda: reply["output"][0]["content"][0]["text"],
@@ -49,41 +50,44 @@ PROTOCOLS = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_answers_are_what_the_schema_means(server: Running, protocol: str) -> None:
+def test_answers_match_the_schema(server: Running, protocol: str) -> None:
     for value in ("C:\\temp", "a\nb", 'a"b', [1, {"$ref": "~1"}]):
-        reply = asked(server, protocol, {"enum": [value]})
-        assert json.loads(said(protocol, reply.json)) == value
+        reply = post_schema(server, protocol, {"enum": [value]})
+        assert json.loads(answer_text(protocol, reply.json)) == value
     year = {"pattern": r"^\d{4}$", "type": "string"}
-    assert json.loads(said(protocol, asked(server, protocol, year).json)).isdecimal()
+    assert json.loads(answer_text(protocol, post_schema(server, protocol, year).json)).isdecimal()
     banned = {"ignore_eos": True, "logit_bias": {"0": -1e300}}  # it ends with its schema
-    assert json.loads(said(protocol, asked(server, protocol, {"enum": [5]}, **banned).json)) == 5
+    assert (
+        json.loads(
+            answer_text(protocol, post_schema(server, protocol, {"enum": [5]}, **banned).json)
+        )
+        == 5
+    )
     named = {"type": "object", "required": ["id"], "additionalProperties": {"enum": [1]}}
-    assert '"id"' in said(protocol, asked(server, protocol, named).json)
+    assert '"id"' in answer_text(protocol, post_schema(server, protocol, named).json)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_cannot_be_enforced_is_refused_by_name(server: Running, protocol: str) -> None:
+def test_unsupported_keywords_are_refused_by_name(server: Running, protocol: str) -> None:
     for schema, name in (
         (HARD, "'not'"),
         ({"type": "array", "uniqueItems": True}, "'uniqueItems'"),
     ):
-        reply = asked(server, protocol, schema)
-        assert reply.status == 400
-        assert name in reply.body.decode()
+        assert name in post_schema(server, protocol, schema).error()
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", "required"])
 @pytest.mark.parametrize("schema", [LONG, HARD, {"properties": {"x": {"$ref": "#"}}}])
-def test_a_tool_with_a_hard_schema_refuses_nothing(
+def test_unsupported_keywords_in_tools_are_accepted(
     server: Running, choice: str, schema: Any
 ) -> None:
-    """All protocols make their tools in the same place."""
+    """One protocol is enough: all share the code for tools."""
     tools = [function("put", parameters=schema)]
     body = {"messages": ASK, "tools": tools, "tool_choice": choice, "max_tokens": 30}
     assert server.post(CHAT, body).status == 200
 
 
-def test_references_in_a_tool_mean_that_tool(server: Running) -> None:
+def test_references_are_local_to_a_tool(server: Running) -> None:
     values = {"a": 1, "b": "one"}
     refers = {"properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
     tools = [
@@ -96,22 +100,23 @@ def test_references_in_a_tool_mean_that_tool(server: Running) -> None:
         assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"v": value}
 
 
-def test_regular_expressions(server: Running) -> None:
-    for path, asks in (
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
         (CHAT, {"messages": ASK}),
         ("/v1/completions", {"prompt": "A fox"}),
         ("/completion", {"prompt": "A fox"}),
-    ):
-        body = {**asks, "regex": "(yes|no)/[0-9]{3}", "max_tokens": 20}
-        answer = json.dumps(server.post(path, body).json)
-        assert "yes/" in answer or "no/" in answer
-        assert server.post(path, {**body, "regex": "("}).status == 400
-
-
-def test_lark(server: Running) -> None:
-    body = {"prompt": "A fox", "grammar": 'start: "<" /[a-c]{2}/ ">"', "n_predict": 20}
-    answer = server.post("/completion", body).json["content"]
-    assert (answer[0], len(answer), answer[-1]) == ("<", 4, ">")
+    ],
+)
+@pytest.mark.parametrize(
+    "grammar", [{"regex": "(yes|no)/[0-9]{3}"}, {"grammar": 'start: ("yes"|"no") "/" /[0-9]{3}/'}]
+)
+def test_regular_expressions_and_lark(
+    server: Running, path: str, prompt: dict[str, Any], grammar: dict[str, str]
+) -> None:
+    body = {**prompt, **grammar, "max_tokens": 20}
+    assert re.search(r'"(yes|no)/[0-9]{3}"', json.dumps(server.post(path, body).json))
+    assert server.post(path, {**prompt, **dict.fromkeys(grammar, "(")}).status == 400
 
 
 MEANT: Any = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
@@ -119,8 +124,8 @@ EMPTY: Any = {"type": "object", "properties": [], "required": {}, "additionalPro
 
 
 @pytest.mark.parametrize("protocol", [*PROTOCOLS, "tool"])
-def test_schemas_as_other_languages_write_them(server: Running, protocol: str) -> None:
-    """PHP has one empty value, Java and .NET write null for what is left out, Gemini capitals."""
+def test_schemas_from_other_languages(server: Running, protocol: str) -> None:
+    """PHP has one empty value, Java and .NET write null, Gemini uses capitals."""
     null = {**MEANT, "required": {"1": "a"}, "additionalProperties": None, "$defs": []}
     capitals = {**MEANT, "type": "OBJECT", "properties": {"a": {"enum": {"2": "x"}}, "b": []}}
     for schema in (null, capitals, EMPTY):
@@ -129,22 +134,24 @@ def test_schemas_as_other_languages_write_them(server: Running, protocol: str) -
             reply = server.post(CHAT, {"messages": ASK, "max_tokens": 60, **body}).json
             text = reply["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
         else:
-            text = said(protocol, asked(server, protocol, schema).json)
+            text = answer_text(protocol, post_schema(server, protocol, schema).json)
         assert json.loads(text).get("a", "x") == "x"
         assert ("a" in json.loads(text)) == (schema is not EMPTY)
 
 
 @pytest.mark.parametrize("form", [{}, [], {"type": "json_object"}])
-def test_a_format_may_say_nothing(server: Running, form: Any) -> None:
+def test_formats_without_a_schema(server: Running, form: Any) -> None:
     body = {"messages": ASK, "max_tokens": 40, "response_format": form}
     content = server.post(CHAT, body).json["choices"][0]["message"]["content"]
     assert content.startswith("{") == bool(form)
     output = server.post("/v1/responses", {"input": ASK, **body}).json["output"]
     assert output[0]["content"][0]["text"] == content
+    same = post_schema(server, "ollama", "json" if form else None).json["message"]["content"]
+    assert same.startswith("{") == bool(form)
 
 
-def test_stop_strings_end_a_response_and_no_call(server: Running) -> None:
-    """A model whose template knows no tools writes both in JSON that the grammar demands."""
+def test_stop_strings_end_text_but_not_calls(server: Running) -> None:
+    """Without tools in the template, the grammar wraps both calls and text in JSON."""
 
     def answer(*banned: str, stop: Any = ()) -> Any:
         ids = [server.post("/tokenize", {"content": one}).json["tokens"][0] for one in banned]
