@@ -73,7 +73,8 @@ def test_logprobs_are_only_computed_on_request(engine: Engine) -> None:
 def log_softmax(engine: Engine, tokens: list[int]) -> npt.NDArray[np.float64]:
     """Log-probabilities after a text, of a pass over all of it."""
     row = engine.logits(tokens).astype(np.float64)
-    return row - np.logaddexp.reduce(row)
+    logprobs: npt.NDArray[np.float64] = row - np.logaddexp.reduce(row)
+    return logprobs
 
 
 @pytest.mark.parametrize("length", [1, 2, _PASS_TOKENS + 1, _PASS_TOKENS + 2, 2 * _PASS_TOKENS + 7])
