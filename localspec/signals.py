@@ -28,3 +28,14 @@ def handle_signals(
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Exit on SIGTERM and SIGHUP, with the code that shells give such an end."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    with handle_signals(END_SIGNALS, leave):
+        yield

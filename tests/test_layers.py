@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_301, 107),
+    "tui": (5_289, 107),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),

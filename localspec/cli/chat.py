@@ -21,6 +21,7 @@ from localspec.cli.shared_options import (
     SESSION,
 )
 from localspec.errors import LocalspecError, UsageError
+from localspec.signals import exit_on_signals
 
 EXAMPLES = """\
 Examples:
@@ -61,7 +62,8 @@ def chat(context: typer.Context) -> int:
     # chat enables it then.
     gc.disable()
     try:
-        return _shown(context.obj, context.params)
+        with exit_on_signals():
+            return _shown(context.obj, context.params)
     finally:
         gc.enable()
 

@@ -35,7 +35,7 @@ Examples:
   localspec distill --forget history                # recordings of chats"""
 
 _KINDS = ("draft", "eagle3", "medusa")
-_QUANTS = ("Q8_0", "Q4_0", "F16")
+_TYPES = ("Q8_0", "Q4_0", "F16")
 
 _recording = o.in_panel("Recording")
 _training = o.in_panel("Training")
@@ -91,9 +91,7 @@ TRAINING = {
         least=1,
     ),
     "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
-    "quant": _training(
-        "--quant TYPE", f"Store the matrices as {', '.join(_QUANTS)}. Default Q8_0."
-    ),
+    "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(_TYPES)}. Default Q8_0."),
     "out": _training(
         "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it."
     ),
@@ -162,8 +160,8 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
             "anyway. Leave out --rounds.",
         ),
         (
-            quant not in _QUANTS,
-            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(_QUANTS)}.",
+            quant not in _TYPES,
+            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(_TYPES)}.",
         ),
         (
             tuned and "shape" in params,

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.history.process import is_alive, this_process
-from localspec.signals import END_SIGNALS, handle_signals
 from localspec.watchdog import Watchdog
 
 _RESTORE = (
@@ -79,7 +78,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
-        with guarded_terminal(), _redirect_native_output(log), _exit_on_signals():
+        with guarded_terminal(), _redirect_native_output(log):
             yield notices
     finally:
         sys.setswitchinterval(interval)
@@ -150,14 +149,3 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
         os.dup2(drawn_on.fileno(), 2)
         with suppress(OSError):
             drawn_on.close()
-
-
-@contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Exit on SIGTERM and SIGHUP while the app does not handle them."""
-
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    with handle_signals(END_SIGNALS, leave):
-        yield

@@ -15,7 +15,7 @@ import pytest
 from textual import constants
 
 from localspec.tui.pasting import PasteParser
-from tests.cli.process import environment, finished
+from tests.cli.process import environment, finished, patched
 from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 
 pytestmark = pytest.mark.nightly
@@ -77,6 +77,13 @@ def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signa
     answering.kill(number)
     assert answering.ended() == 128 + number
     assert restored(answering)
+
+
+def test_a_signal_leaves_before_there_is_a_screen(tmp_path: Path) -> None:
+    early = "import signal\nfrom localspec.cli import request\n"
+    early += "request.read_opening = lambda _: signal.raise_signal(signal.SIGHUP)"
+    with chat("chat", command=patched(early), home=tmp_path) as terminal:
+        assert terminal.ended() == 128 + signal.SIGHUP
 
 
 @pytest.mark.parametrize(("stopped", "unbuffered"), [(False, ""), (False, "1"), (True, "1")])
