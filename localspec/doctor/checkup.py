@@ -34,6 +34,9 @@ LONG, QUICK = 60.0, 10.0
 """Time limits in seconds."""
 TOKENS = 32
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+_CONTEXT = 64
+"""Tokens after which costs of passes are reported, as in the measured answers; at none they are
+extrapolated."""
 DISTURBED = 3.0
 """If a pass over n tokens takes this many times n single passes, or this many times as long as
 earlier ones, another process is busy."""
@@ -142,9 +145,9 @@ def measure_pair(
         if plain is not None and planned is not None:
             kind.add(plain, planned)
     target = engine.profile.target
-    curve = {n: target.seconds(n, 0) for n in SIZES} if target else {}
+    curve = {n: target.seconds(n, _CONTEXT) for n in SIZES} if target else {}
     costs = engine.draft_costs if engine.draft is not None else None
-    draft = None if costs is None else costs.seconds(1, 0)
+    draft = None if costs is None else costs.seconds(1, _CONTEXT)
     smooth = all(took < DISTURBED * n * curve[1] for n, took in curve.items())
     return PairMeasurements(
         curve=curve,
@@ -206,10 +209,7 @@ def text_check(engine: Engine) -> Check:
     fox = "Tell me a story about a fox."
     prompt = BenchPrompt("fox", "story", fox, ({"role": "user", "content": fox},))
     stream = engine.stream(
-        prompt_for(engine, prompt),
-        max_tokens=16,
-        sampling=_GREEDY,
-        drafting=_PLAIN,
+        prompt_for(engine, prompt), max_tokens=16, sampling=_GREEDY, drafting=_PLAIN
     )
     with stream:
         tokens = [token for chunk in stream for token in chunk.token_ids]

@@ -142,6 +142,11 @@ def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine)
     assert found.kinds[0].speed_up is not None
 
 
+def test_costs_after_some_text(pair: localspec.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair.profile.target, "seconds", lambda n, context: 1e-4 * context)
+    assert measure_pair(pair, 0.0).curve[1] > 1e-3
+
+
 def _calibration(**changed: object) -> PairMeasurements:
     kinds = (
         TextKind("story", 10, 8, [20.0, 2.0], [20.0, 1.0]),
@@ -184,8 +189,7 @@ def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_figures_of_a_busy_machine_are_not_kept() -> None:
-    assert _calibration(steady=False).trusted is None
-    assert _calibration(kinds=()).trusted is None
+    assert _calibration(steady=False).trusted is _calibration(kinds=()).trusted is None
 
 
 def _gpu(free: int) -> Device:
