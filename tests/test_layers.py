@@ -49,7 +49,7 @@ LAYERS = (
 """From the bottom up; rooms that stand side by side do not rest on one another."""
 INSIDE_TUI = (
     ("rendering", "session"),
-    ("widgets", "preferences", "pasting"),
+    ("widgets", "preferences"),
     ("screens",),
     ("control",),
     ("terminal", "app"),
@@ -141,7 +141,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_477, 91),  # three peers, shapes
     "chat": (930, 58),
-    "cli": (5_386, 180),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_367, 180),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_374, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_751, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (149, 10),
     "gguf": (1_877, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_774, 66),
+    "history": (1_770, 63),
     "hub": (1_851, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_289, 107),
+    "tui": (5_203, 107),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),

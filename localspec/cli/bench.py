@@ -70,13 +70,10 @@ BENCH = {
         "--per-suite N", f"Use N prompts per suite. Default {COUNTS['per_suite']}.", least=1
     ),
     "max_tokens": _what(
-        "-n --max-tokens N",
-        f"Generate at most N tokens. Default {COUNTS['max_tokens']}.",
-        least=1,
+        "-n --max-tokens N", f"Generate at most N tokens. Default {COUNTS['max_tokens']}.", least=1
     ),
     "temp": _what(
-        "--temp --temperature X",
-        "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
+        "--temp --temperature X", "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8."
     ),
     "arms": _what(
         "--arms LIST",
@@ -86,10 +83,7 @@ BENCH = {
     "turns": _how(
         "--turns N", f"Repeat N times and take medians. Default {COUNTS['turns']}.", least=1
     ),
-    "quick": _how(
-        "--quick",
-        "Take a first look: --per-suite 1 -n 32 --turns 1, unless given.",
-    ),
+    "quick": _how("--quick", "Take a first look: --per-suite 1 -n 32 --turns 1, unless given."),
     "seed": _how("--seed N", f"Set the seed. Default {COUNTS['seed']}.", least=0),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
@@ -205,9 +199,7 @@ def _pairs_and_settings(
     return pairs, BenchSettings(
         options=models.options,
         prompts=load_suites(
-            params["prompts"] or (),
-            suites=params["suite"] or None,
-            per_suite=counts["per_suite"],
+            params["prompts"] or (), suites=params["suite"] or None, per_suite=counts["per_suite"]
         ),
         temperatures=_temperatures(params["temp"]),
         groups=_groups(params["arms"]),

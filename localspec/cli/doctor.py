@@ -26,12 +26,11 @@ Examples:
   localspec doctor --paths"""
 
 CALIBRATION = {
-    "quick": o.in_panel("Calibration")("--quick", "Measure for at most 10 seconds instead of 60."),
+    "quick": o.in_panel("Calibration")("--quick", "Measure for at most 10 seconds instead of 60.")
 }
 PATHS = {
     "paths": o.in_panel(None)(
-        "--paths",
-        "Print only the folders and files of localspec; LOCALSPEC_HOME moves them all.",
+        "--paths", "Print only the folders and files of localspec; LOCALSPEC_HOME moves them all."
     )
 }
 

@@ -20,10 +20,7 @@ Examples:
   localspec eval mmlu --file mmlu.jsonl -m model.gguf -d draft.gguf --exact
   localspec eval humaneval --file humaneval.jsonl --temp 0.8 --beside typical"""
 
-Suite = Annotated[
-    str,
-    o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa."),
-]
+Suite = Annotated[str, o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa.")]
 _questions = o.in_panel("Questions")
 QUESTIONS = {
     "file": _questions(

@@ -53,10 +53,7 @@ Id = Annotated[
         "The conversation: the beginning of its id, or its number in the list (1 is the newest).",
     ),
 ]
-Ids = Annotated[
-    list[str],
-    o.argument("ID…", "The conversations, by id or by number."),
-]
+Ids = Annotated[list[str], o.argument("ID…", "The conversations, by id or by number.")]
 Query = Annotated[
     str,
     o.argument(

@@ -77,7 +77,7 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    header = (
+    header = [
         "NAME",
         "ARCHITECTURE",
         "PARAMETERS",
@@ -86,7 +86,7 @@ def _table(models: list[LocalModel]) -> str:
         "SIZE",
         "SOURCE",
         "REFERENCE",
-    )
+    ]
     rows = [
         (
             model.name,

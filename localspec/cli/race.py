@@ -39,8 +39,7 @@ Prompt = Annotated[
 ]
 THEN = {
     "then": o.in_panel("Prompt and answer")(
-        "--then TEXT",
-        "Ask this next; each lane continues from its own answers. Repeatable.",
+        "--then TEXT", "Ask this next; each lane continues from its own answers. Repeatable."
     )
 }
 _output = o.in_panel(o.OUTPUT)

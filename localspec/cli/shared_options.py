@@ -87,8 +87,7 @@ DRAFT_MODEL = {
         "Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
     ),
     "lora_draft": _rare_draft(
-        "--lora-draft FILE[:SCALE]",
-        "Apply a LoRA adapter to the draft model of -d. Repeatable.",
+        "--lora-draft FILE[:SCALE]", "Apply a LoRA adapter to the draft model of -d. Repeatable."
     ),
     "cross_vocabulary": _rare_draft(
         "--cross-vocabulary WAY",
@@ -217,8 +216,7 @@ SAMPLING = {
         f"{default(SamplingParams, 'penalty_last_n')}",
     ),
     "logit_bias": _rare_sampling(
-        "--logit-bias TOKEN_ID=BIAS",
-        "Add BIAS to the logit of a token; -inf bans it. Repeatable.",
+        "--logit-bias TOKEN_ID=BIAS", "Add BIAS to the logit of a token; -inf bans it. Repeatable."
     ),
     "seed": _sampling(
         "--seed N",

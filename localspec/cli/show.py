@@ -42,8 +42,7 @@ SHOW = {
         "Default 0.",
     ),
     "kv_type": _option(
-        "--kv-type TYPE",
-        "Compute the memory for this element type of the KV cache. Default f16.",
+        "--kv-type TYPE", "Compute the memory for this element type of the KV cache. Default f16."
     ),
     "template": _option("--template", "Print only the chat template."),
 }

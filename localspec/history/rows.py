@@ -57,7 +57,7 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     values = {name: _storable_value(getattr(message, name, None)) for name in MESSAGE}
     values["conversation"] = conversation
     values["stats"] = None if message.stats is None else as_json(message.stats)
-    values["spans"] = None if message.spans is None else pack_spans(message.spans)
+    values["spans"] = None if message.spans is None else _pack_spans(message.spans)
     values["attachments"] = as_json(files) if files else None
     return tuple(values.values())
 
@@ -69,7 +69,7 @@ def message_from(row: Sequence[Any]) -> Message:
     message = Message(
         **_clean_fields(Message, values),
         stats=None if stats is None else _parse_json(stats, dict, None),
-        spans=None if spans is None else unpack_spans(spans),
+        spans=None if spans is None else _unpack_spans(spans),
         attachments=[] if files is None else _attachments(files),
     )
     if message.state not in STATES:
@@ -77,7 +77,7 @@ def message_from(row: Sequence[Any]) -> Message:
     return message
 
 
-def pack_spans(spans: Iterable[tuple[int, str]]) -> str:
+def _pack_spans(spans: Iterable[tuple[int, str]]) -> str:
     """Encode runs as JSON: sources, their index by run, lengths; much shorter than names."""
     numbers: dict[str, int] = {}
     lengths: list[int] = []
@@ -88,8 +88,8 @@ def pack_spans(spans: Iterable[tuple[int, str]]) -> str:
     return json.dumps([list(numbers), which, lengths], separators=(",", ":"))
 
 
-def unpack_spans(text: object) -> list[tuple[int, str]] | None:
-    """Decode `pack_spans`; None for other text."""
+def _unpack_spans(text: object) -> list[tuple[int, str]] | None:
+    """Decode `_pack_spans`; None for other text."""
     try:
         sources, which, lengths = _parse_json(text, list, [])
         return [

@@ -48,11 +48,7 @@ def segment(text: str) -> str:
     return text if text.isascii() else _IDEOGRAPHS.sub(r" \g<0> ", text)
 
 
-def index_text(text: str) -> str:
-    return segment(text.replace(MARK, " ").replace(END, " "))
-
-
-def clean_snippet(snippet: str) -> str:
+def _clean_snippet(snippet: str) -> str:
     """Remove the blanks of `segment`, line breaks and control characters; keep MARK and END."""
     if not snippet.isascii():
         snippet = _SPACED.sub(r"\1\2\3", snippet)
@@ -100,7 +96,8 @@ def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[
 
 def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> None:
     connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
-    connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, index_text(text)))
+    words = segment(text.replace(MARK, " ").replace(END, " "))
+    connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, words))
 
 
 def searchable_text(message: Message) -> str:
@@ -153,4 +150,4 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
 
 def _hit(row: Sequence[Any]) -> SearchHit:
     conversation, title, message, role, snippet, updated = row
-    return SearchHit(conversation, title, message, role, clean_snippet(snippet), updated)
+    return SearchHit(conversation, title, message, role, _clean_snippet(snippet), updated)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from localspec.chat.conversation import BY_TEXT, INTERRUPTED, STREAMING, Conversation, Message
@@ -17,6 +17,7 @@ from localspec.history.rows import (
     message_from,
     message_row,
 )
+from localspec.history.schema import transaction
 
 _HEADER = ", ".join(HEADER)
 _MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
@@ -70,7 +71,7 @@ class Statements:
     def put(self, conversation: Conversation, messages: Sequence[Message]) -> None:
         """Write all of it or nothing; arguments as for `History.put`."""
         run, of = self.connection.execute, "FROM conversations WHERE id = ?"
-        with self._transaction():
+        with transaction(self.connection):
             before = run(f"SELECT title {of}", (conversation.id,)).fetchone()
             run(_PUT_HEADER, header_row(conversation))
             seq, title = run(f"SELECT seq, title {of}", (conversation.id,)).fetchone()
@@ -85,7 +86,7 @@ class Statements:
         """Remove conversations; returns how many there were."""
         run = self.connection.execute
         removed = 0
-        with self._transaction():
+        with transaction(self.connection):
             for id in ids:
                 seq = self._seq_of(id)
                 if seq is None:
@@ -113,7 +114,7 @@ class Statements:
             if not process.is_alive(writer):
                 message = message_from(row)
                 message.state = INTERRUPTED
-                with self._transaction():
+                with transaction(self.connection):
                     self._put_message(message, row[MESSAGE.index("conversation")])
 
     def load(self, id: str) -> Conversation | None:
@@ -156,19 +157,6 @@ class Statements:
             "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
         )
         return [text for (text,) in rows][::-1]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        # IMMEDIATE: a transaction that starts by reading cannot wait for a write lock later.
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.connection.execute("COMMIT")
-        except BaseException:
-            # SQLite rolls back automatically after some errors.
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            raise
 
     def _seq_of(self, conversation: str) -> int | None:
         row = self.connection.execute(

@@ -46,6 +46,7 @@ DOUBLE_PRESS = 2.0
 """Seconds within which a second Ctrl+C quits."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
+_priority = partial(Binding, priority=True)
 
 
 class ChatApp(Host):
@@ -57,28 +58,29 @@ class ChatApp(Host):
 
     CSS_PATH = "styles.tcss"
     TITLE = "localspec"
+    BINDING_GROUP_TITLE = "Everywhere"
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "keys", "Keys", show=False, priority=True),
-        Binding("escape", "stop", "Stop", show=False),
-        Binding("ctrl+n", "new", "New", priority=True),
-        Binding("ctrl+o", "command('model')", "Model", priority=True),
-        Binding("ctrl+t", "tokens", "Tokens", priority=True),
-        Binding("ctrl+g", "figures", "Figures", priority=True),
-        Binding("ctrl+b", "sidebar", "List", priority=True),
-        Binding("ctrl+f", "search", "Search", priority=True, show=False),
-        Binding("ctrl+r", "command('regenerate')", "Again", priority=True, show=False),
-        Binding("ctrl+s", "command('set')", "Settings", show=False),
+        _priority("f1", "keys", "Keys and commands", show=False),
+        Binding("escape", "stop", "Close what is open, or stop the answer", show=False),
+        _priority("ctrl+n", "new", "New", tooltip="New conversation"),
+        _priority("ctrl+o", "command('model')", "Model", tooltip="Choose the model and its draft"),
+        _priority("ctrl+t", "tokens", "Tokens", tooltip="Colour tokens by who proposed them"),
+        _priority("ctrl+g", "figures", "Figures", tooltip="Show or hide the figures"),
+        _priority("ctrl+b", "sidebar", "List", tooltip="Show or hide the conversations"),
+        _priority("ctrl+f", "search", "Search all conversations", show=False),
+        _priority("ctrl+r", "command('regenerate')", "Answer again, as a branch", show=False),
+        Binding("ctrl+s", "command('set')", "System prompt and sampling parameters", show=False),
         Binding("f2", "command('why')", "Why this speed", show=False),
-        Binding("question_mark", "keys", "Keys", show=False),
+        Binding("question_mark", "keys", "Keys and commands", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("ctrl+l", "redraw", "Draw the screen again", show=False),
-        Binding("ctrl+c", "interrupt", "Copy, stop, clear, or leave", show=False, priority=True),
+        _priority("ctrl+c", "interrupt", "Copy, stop, clear, or leave", show=False),
         # In the input it is undo, until there is nothing left to undo.
         Binding("ctrl+z", "suspend_process", "Suspend", show=False),
-        Binding("ctrl+q", "quit", "Quit", priority=True),
+        _priority("ctrl+q", "quit", "Quit"),
     ]
 
     def __init__(
@@ -131,15 +133,23 @@ class ChatApp(Host):
         self._interrupted = -DOUBLE_PRESS
 
     def compose(self) -> ComposeResult:
-        yield Static(id="title", markup=False)
+        self.title_line = Static(id="title", markup=False)
+        self.legend_line = Static(id="legend", markup=False)
+        self.status_line = Static(id="status", markup=False)
+        self.transcript = Transcript(id="transcript")
+        self.sidebar = Sidebar(self.store, id="sidebar")
+        self.figures_panel = FiguresPanel(id="figures")
+        self.composer = Composer(self._actions.values, id="composer")
+        self.prompt = self.composer.prompt
+        yield self.title_line
         with Horizontal(id="body"):
-            yield Sidebar(self.store, id="sidebar")
+            yield self.sidebar
             with Vertical(id="middle"):
-                yield Transcript(id="transcript")
-                yield Static(id="legend", markup=False)
-                yield Static(id="status", markup=False)
-                yield Composer(self._actions.completers, id="composer")
-            yield FiguresPanel(id="figures")
+                yield self.transcript
+                yield self.legend_line
+                yield self.status_line
+                yield self.composer
+            yield self.figures_panel
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -151,6 +161,7 @@ class ChatApp(Host):
         _handle_signals(self)
         # After a resume the screen is empty, but Textual paints only changes.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
+        self.screen.screen_layout_refresh_signal.subscribe(self, lambda _: self.fit_panels())
         self.watch(self.sidebar, "newest", self.conversation_display.welcome, init=False)
         self.conversation_display.show_conversation()
         pair = PairReference(stored.model or default_reference(), stored.draft or "auto")
@@ -233,16 +244,6 @@ class ChatApp(Host):
     def _leave(self) -> None:
         self.close_overlays()
 
-    # From the conversation
-
-    @on(Transcript.Act)
-    def _act(self, event: Transcript.Act) -> None:
-        self.attempt(partial(self._actions.act, event.action, event.message))
-
-    @on(Transcript.Resized)
-    def _resized(self) -> None:
-        self.fit_panels()
-
     # Actions
 
     def action_stop(self) -> None:
@@ -279,6 +280,12 @@ class ChatApp(Host):
     def _is_busy(self) -> bool:
         return self.conversation_display.doing is not None or self.chat_session.running is not None
 
+    def action_message(self, action: str) -> None:
+        """Run the action of a key on the selected message."""
+        selected = self.transcript.selected
+        if selected is not None:
+            self.attempt(partial(self._actions.act, action, selected.id))
+
     def action_page(self, step: int) -> None:
         transcript = self.transcript
         (transcript.action_page_up if step < 0 else transcript.action_page_down)()
@@ -295,18 +302,16 @@ class ChatApp(Host):
 
     def action_tokens(self) -> None:
         """Cycle: Markdown, tokens, tokens with rejected ones."""
-        now = (self.transcript.tokens, self.transcript.rejected)
-        self.show_tokens(
-            *{(False, False): (True, False), (True, False): (True, True)}.get(now, (False, False))
-        )
+        tokens, rejected = self.transcript.tokens, self.transcript.rejected
+        self.show_tokens(not (tokens and rejected), tokens and not rejected)
         self.conversation_display.legend()
 
     def action_figures(self) -> None:
-        self.toggle(FiguresPanel)
+        self.toggle(self.figures_panel)
         self.conversation_display.figures()
 
     def action_sidebar(self) -> None:
-        self.toggle(Sidebar)
+        self.toggle(self.sidebar)
         if self.sidebar.display:
             self.sidebar.focus_list()
             self.sidebar.list()  # other chats write to the history, too

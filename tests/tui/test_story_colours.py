@@ -29,8 +29,7 @@ def styles(shown: Chat) -> dict[str, Style]:
 
 def legend(shown: Chat) -> str:
     """The line that tells the marks apart, empty where it is not shown."""
-    line = shown.app.line("#legend")
-    return str(line.content) if line.display else ""
+    return str(shown.app.legend_line.content) if shown.app.legend_line.display else ""
 
 
 async def test_ctrl_t_goes_through_markdown_tokens_and_rejected() -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nightly
 
 
 def offered(shown: Chat) -> list[str]:
-    completions = shown.app.part(Completions)
+    completions = shown.app.query_one(Completions)
     return option_texts(completions) if completions.display else []
 
 
@@ -26,7 +26,7 @@ async def test_commands_complete_by_keyboard() -> None:
     async with chat() as shown:
         await shown.type("/")
         assert offered(shown)[0].startswith("/help")
-        assert shown.app.part(Completions).size.height == 8
+        assert shown.app.query_one(Completions).size.height == 8
         await shown.type("s")
         assert [row.split()[0] for row in offered(shown)] == [
             "/system",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from localspec.tui.widgets.figures_panel import FiguresPanel
-from localspec.tui.widgets.sidebar import Sidebar
 from tests.tui.pilots import Chat, answering, chat
 from tests.tui.scripted import Scripted
 
@@ -16,7 +14,7 @@ LONG = "\n\n".join(f"Paragraph {number} of the answer." for number in range(60))
 
 
 def panels(shown: Chat) -> tuple[bool, bool]:
-    return shown.app.sidebar.display, shown.app.part(FiguresPanel).display
+    return shown.app.sidebar.display, shown.app.figures_panel.display
 
 
 def above(shown: Chat) -> list[str]:
@@ -65,9 +63,8 @@ async def test_on_a_narrow_terminal_a_panel_lies_over_the_conversation_for_a_mom
     async with chat(size=(80, 24)) as shown:
         await shown.send("hello")
         width = shown.app.transcript.size.width
-        for key, kind in (("ctrl+g", FiguresPanel), ("ctrl+b", Sidebar)):
+        for key, panel in (("ctrl+g", shown.app.figures_panel), ("ctrl+b", shown.app.sidebar)):
             await shown.press(key)
-            panel = shown.app.part(kind)
             assert panel.display
             assert panel.size.width > 20
             assert shown.app.transcript.size.width == width

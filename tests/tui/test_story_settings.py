@@ -59,6 +59,8 @@ REFUSED = {
     "/set max_tokens 0": "max_tokens is 0. Give 1 or more, or 'default'.",
     "/copy": "There is no answer to copy yet.",
     "/branch": "There are no branches here.",
+    "/branch 2": "There are no branches here.",
+    "/branch ²": "/branch takes next, previous,",
     "/branch sideways": "/branch takes next, previous,",
     "/regenerate": "There is no message to answer yet. Write one.",
     "/edit": "There is no message to edit yet. Write one.",
@@ -108,9 +110,11 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
 
 async def test_the_settings_screen_checks_all_fields_and_keeps_them_if_asked_to() -> None:
     async with chat() as shown:
+        await shown.command("/set top_p 0.1234567")
         await shown.press("ctrl+s")
         await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
         assert field(shown, "temperature").has_focus
+        assert field(shown, "top_p").value == "0.1234567"
         field(shown, "temperature").value = "scorching"
         await shown.press("enter")
         problem = shown.app.screen.query_one("#problem", Static)

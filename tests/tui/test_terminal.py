@@ -14,7 +14,7 @@ from time import sleep
 import pytest
 from textual import constants
 
-from localspec.tui.pasting import PasteParser
+from localspec.tui.terminal import PasteParser
 from tests.cli.process import environment, finished, patched
 from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ class Actions:
     shows."""
 
     def __init__(self, host: Host, display: ConversationDisplay) -> None:
-        self._host, self._display = host, display
+        self._host, self._display, self._session = host, display, host.chat_session
         self._picker: ModelPicker | None = None
 
     def run(self, command: Command, argument: str) -> None:
@@ -73,11 +73,11 @@ class Actions:
 
     def act(self, action: str, id: str) -> Continuation | None:
         """Run the action of a key on the message with that id."""
-        chat_session = self._host.chat_session
+        session = self._session
         if action == "regenerate":
-            return chat_session.regenerate(id)
+            return session.regenerate(id)
         if action.startswith("branch"):
-            chat_session.branch(1 if action == "branch_next" else -1, id)
+            session.branch(1 if action == "branch_next" else -1, id)
             return None
         actions: Mapping[str, Callable[[Message], Continuation | None]] = {
             "copy": self._copy_message,
@@ -85,7 +85,7 @@ class Actions:
             "edit": self._edit_message,
             "why": self._explain,
         }
-        return actions[action](chat_session.conversation.messages[id])
+        return actions[action](session.conversation.messages[id])
 
     def begin(self, command: Command) -> None:
         """Run a command from the palette; if it needs an argument, put it into the input."""
@@ -96,13 +96,12 @@ class Actions:
         else:
             self.run(command, "")
 
-    def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
-        def references() -> list[str]:
-            models = [] if self._picker is None else self._picker.models
-            return [m.reference for m in models if m.problem is None]
-
-        themes = self._host.available_themes
-        return {"models": references, "drafts": references, "themes": lambda: sorted(themes)}
+    def values(self) -> Mapping[str, Sequence[str]]:
+        """Values that complete arguments of commands, by `Command.values`."""
+        models = [] if self._picker is None else self._picker.models
+        references = [m.reference for m in models if m.problem is None]
+        themes = sorted(self._host.available_themes)
+        return {"models": references, "drafts": references, "themes": themes}
 
     # One method per command, named after it
 
@@ -117,7 +116,7 @@ class Actions:
     def _system(self, argument: str) -> Continuation | None:
         if not argument:
             return self._settings("system")
-        self._host.chat_session.configure(system=argument)
+        self._session.configure(system=argument)
         self._host.show_notice("The system prompt is set for the next answers.")
         return None
 
@@ -128,12 +127,11 @@ class Actions:
                 commands.setting(argument)  # raises
             return self._settings(name)
         name, value = commands.setting(argument)
-        chat_session = self._host.chat_session
         if name == MAX_TOKENS:
-            chat_session.configure(max_tokens=value)
+            self._session.configure(max_tokens=value)
         else:
-            sampling = chat_session.conversation.sampling | {name: value}
-            chat_session.configure(sampling={n: v for n, v in sampling.items() if v is not None})
+            sampling = self._session.conversation.sampling | {name: value}
+            self._session.configure(sampling={n: v for n, v in sampling.items() if v is not None})
         shown = "its default" if value is None else f"{value:g}"
         self._host.show_notice(f"{name.replace('_', ' ')} is {shown} for the next answers.")
         return None
@@ -147,30 +145,25 @@ class Actions:
         self._host.composer.detach()
 
     def _regenerate(self, _argument: str) -> Continuation:
-        return self._host.chat_session.regenerate()
+        return self._session.regenerate()
 
     def _edit(self, _argument: str) -> None:
         mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
         self._edit_message(mine)
 
     def _branch(self, argument: str) -> None:
-        chat_session = self._host.chat_session
-        if argument.isdigit():
-            path = chat_session.conversation.path()
-            for message in reversed(path):
-                siblings = chat_session.conversation.siblings(message.id)
-                if len(siblings) > 1:
-                    chat_session.branch(int(argument) - 1 - siblings.index(message), message.id)
-                    return
-        if argument not in ("", "next", "previous"):
+        if argument.isdecimal():
+            self._session.branch(number=int(argument))
+        elif argument in ("", "next", "previous"):
+            self._session.branch(-1 if argument == "previous" else 1)
+        else:
             raise UsageError("/branch takes next, previous, or the number of a branch.")
-        chat_session.branch(-1 if argument == "previous" else 1)
 
     def _copy(self, argument: str) -> Continuation | None:
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
-            self._host.copy(to_markdown(self._host.chat_session.conversation))
+            self._host.copy(to_markdown(self._session.conversation))
             return None
         answer = self._last(
             lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
@@ -188,16 +181,16 @@ class Actions:
         form, _, name = argument.partition(" ")
         if form not in FORMATS:
             form, name = "", argument
-        if not self._host.chat_session.conversation.messages:
+        if not self._session.conversation.messages:
             raise UsageError("There is nothing to export yet.")
         where = expanded(name.strip() or ".")
-        written = write_export(self._host.chat_session.conversation, where, form=form or None)
+        written = write_export(self._session.conversation, where, form=form or None)
         self._host.show_notice(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> Continuation | None:
         if not argument:
-            return self._refresh_list_after(self._host.chat_session.ask_for_title())
-        self._host.chat_session.configure(title=argument, titled_by=BY_USER)
+            return self._refresh_list_after(self._session.ask_for_title())
+        self._session.configure(title=argument, titled_by=BY_USER)
         self._display.show_conversation()
         self._host.sidebar.list()
         return None
@@ -211,10 +204,10 @@ class Actions:
         self._host.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> Continuation:
-        return self._host.delete(self._host.chat_session.conversation.id)
+        return self._host.delete(self._session.conversation.id)
 
     def _why(self, _argument: str) -> None:
-        running = self._host.chat_session.shown_answer
+        running = self._session.shown_answer
         if running is None:
             answer = self._last(
                 lambda m: m.role == ASSISTANT and bool(m.stats),
@@ -246,13 +239,13 @@ class Actions:
             raise UsageError(f"There is no theme '{argument}'. Choose from {known}.")
 
     def _stop(self, _argument: str) -> None:
-        self._host.chat_session.stop()
+        self._session.stop()
 
     # Helpers
 
     def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
         """The last matching message of the shown branch; raises UsageError if there is none."""
-        path = self._host.chat_session.conversation.path()
+        path = self._session.conversation.path()
         found = next(filter(wanted, reversed(path)), None)
         if found is None:
             raise UsageError(otherwise)
@@ -290,7 +283,7 @@ class Actions:
 
     def _explain(self, message: Message) -> None:
         """Show an explanation of an answer's speed."""
-        running, figures, title = self._host.chat_session.running, None, "Why this speed"
+        running, figures, title = self._session.running, None, "Why this speed"
         if running is not None and running.message is message:
             figures, title = running.meter.figures(), "Why this speed, so far"
         elif message.stats:
@@ -315,19 +308,19 @@ class Actions:
         preferences = self._host.preferences
         if argument:
             setattr(preferences, name, argument == "on")
-            setattr(self._host.chat_session, f"{name}s", argument == "on")
+            setattr(self._session, f"{name}s", argument == "on")
             self._host.save_preferences()
         on, off = SWITCHES[name]
         self._host.show_notice(on if getattr(preferences, name) else off)
 
     def _pair(self) -> PairReference:
-        opened = self._host.chat_session.opened
+        opened = self._session.opened
         return PairReference(None) if opened is None else opened.pair
 
     async def _pick(self, *, draft_only: bool) -> None:
         from localspec.tui.screens.model_picker import ModelPicker
 
-        opened = self._host.chat_session.opened
+        opened = self._session.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
         self._picker = ModelPicker(self._pair(), beside, draft_only=draft_only)
         pair = await self._host.push_screen_wait(self._picker)
@@ -337,7 +330,7 @@ class Actions:
     async def _open(self, pair: PairReference) -> None:
         from localspec.tui.screens.download_screen import DownloadScreen
 
-        self._host.chat_session.require_idle()
+        self._session.require_idle()
         references = [name for name in (pair.model, pair.draft) if name is not None]
         missing = await asyncio.to_thread(_to_download, references, self._host.offline)
         if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
@@ -346,7 +339,7 @@ class Actions:
     async def _settings(self, to: str) -> None:
         from localspec.tui.screens.settings_screen import SettingsScreen
 
-        conversation = self._host.chat_session.conversation
+        conversation = self._session.conversation
         values = dict(conversation.sampling)
         if conversation.max_tokens is not None:
             values[MAX_TOKENS] = conversation.max_tokens
@@ -357,7 +350,7 @@ class Actions:
             return
         sampling = dict(chosen.sampling)
         most = sampling.pop(MAX_TOKENS, None)
-        self._host.chat_session.configure(system=chosen.system, sampling=sampling, max_tokens=most)
+        self._session.configure(system=chosen.system, sampling=sampling, max_tokens=most)
         if chosen.always:
             preferences = self._host.preferences
             preferences.system, preferences.sampling = chosen.system, sampling

@@ -19,7 +19,7 @@ from localspec.tui.control.host import Host
 from localspec.tui.rendering.message_lines import legend
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.widgets import sidebar
-from localspec.tui.widgets.figures_panel import FiguresPanel, status_text
+from localspec.tui.widgets.figures_panel import status_text
 
 SHARE = 0.015
 """Processor time of a redraw ÷ the pause after it."""
@@ -159,7 +159,7 @@ class ConversationDisplay:
     # Drawing
 
     def legend(self) -> None:
-        transcript, line = self._host.transcript, self._host.line("#legend")
+        transcript, line = self._host.transcript, self._host.legend_line
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
             sources = dict.fromkeys(("target", "ngram", "model"))
@@ -176,7 +176,7 @@ class ConversationDisplay:
             path = self._host.chat_session.conversation.path()
             shown = Figures.from_dict(next((m.stats for m in reversed(path) if m.stats), None))
         self._status(shown, live=live is not None)
-        panel = self._host.part(FiguresPanel)
+        panel = self._host.figures_panel
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
             memory = gibibytes(self.resident())
@@ -197,12 +197,12 @@ class ConversationDisplay:
         else:
             text = Text("Enter sends · Esc stops · ? shows the keys", palette.faint)
         text.no_wrap, text.overflow = True, "ellipsis"
-        self._host.line("#status").update(text, layout=False)
+        self._host.status_line.update(text, layout=False)
 
     def _title(self) -> None:
         title = harmless(self._host.chat_session.conversation.title)
         line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
-        self._host.line("#title").update(line, layout=False)
+        self._host.title_line.update(line, layout=False)
         self.welcome()
 
     def _pair(self) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from textual.app import App
-from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chat.conversation import Conversation
@@ -29,11 +28,6 @@ from localspec.tui.widgets.transcript import Transcript
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
-W = TypeVar("W", bound=Widget)
-Panel = Sidebar | FiguresPanel
-_PANELS: dict[type[Panel], str] = {Sidebar: "sidebar", FiguresPanel: "figures"}
-"""Names of the panels in the preferences."""
-
 WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 """Minimum columns and rows of the screen's classes in `styles.tcss`."""
@@ -45,7 +39,7 @@ PROMPTS = 100
 
 class Host(App[None]):
     """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
-    of the command line."""
+    of the command line; `transcript` and the others: widgets of the chat's screen."""
 
     preferences: Preferences
     store: HistoryWriter
@@ -53,35 +47,14 @@ class Host(App[None]):
     chat_session: ChatSession
     offline: bool | None
     given: tuple[dict[str, float | int], int | None, str | None]
-
-    # Widgets of the chat's screen, also while a dialog covers it
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.part(Transcript)
-
-    @property
-    def composer(self) -> Composer:
-        return self.part(Composer)
-
-    @property
-    def prompt(self) -> PromptInput:
-        return self.part(PromptInput)
-
-    @property
-    def sidebar(self) -> Sidebar:
-        return self.part(Sidebar)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether there is no room for a panel beside the conversation."""
-        return self.screen_stack[0].has_class("-narrow")
-
-    def part(self, kind: type[W]) -> W:
-        return self.screen_stack[0].query_one(kind)
-
-    def line(self, selector: str) -> Static:
-        return self.screen_stack[0].query_one(selector, Static)
+    transcript: Transcript
+    composer: Composer
+    prompt: PromptInput
+    sidebar: Sidebar
+    figures_panel: FiguresPanel
+    title_line: Static
+    legend_line: Static
+    status_line: Static
 
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
@@ -124,40 +97,43 @@ class Host(App[None]):
 
     # Panels: beside the conversation, or over it on a narrow screen
 
-    def restore_panels(self) -> None:
-        for kind, name in _PANELS.items():
-            self._set_panel(kind, getattr(self.preferences, name))
+    @property
+    def panels(self) -> tuple[Sidebar, FiguresPanel]:
+        """The panels, whose ids are their names in the preferences."""
+        return self.sidebar, self.figures_panel
 
-    def toggle(self, kind: type[Panel]) -> None:
-        panel = self.part(kind)
+    def restore_panels(self) -> None:
+        for panel in self.panels:
+            self._set_panel(panel, getattr(self.preferences, str(panel.id)))
+
+    def toggle(self, panel: Sidebar | FiguresPanel) -> None:
         show = not panel.display
-        if self.narrow:
+        if self.screen_stack[0].has_class("-narrow"):
             panel.set_class(show, "over")
             self.fit_panels()
         else:
-            self._set_panel(kind, show)
-            setattr(self.preferences, _PANELS[kind], show)
+            self._set_panel(panel, show)
+            setattr(self.preferences, str(panel.id), show)
             self.save_preferences()
         if not show and not self.prompt.has_focus:
             self.prompt.focus()
 
     def fit_panels(self) -> None:
         """Limit panels over the conversation to its height, so that the input stays visible."""
-        for kind in _PANELS:
-            panel = self.part(kind)
+        for panel in self.panels:
             over = panel.has_class("over")
-            panel.styles.height = self.transcript.outer_size.height if over else None
+            if over or panel.styles.inline.has_rule("height"):  # else: an endless layout
+                panel.styles.height = self.transcript.outer_size.height if over else None
 
     def close_overlays(self) -> None:
         """Close panels over the conversation, and focus the input."""
-        for kind in _PANELS:
-            self.part(kind).remove_class("over")
+        for panel in self.panels:
+            panel.remove_class("over")
         # Not `focus`, which is deferred and would take the focus from a later target.
         self.prompt.screen.set_focus(self.prompt)
 
-    def _set_panel(self, kind: type[Panel], show: bool | None) -> None:
+    def _set_panel(self, panel: Sidebar | FiguresPanel, show: bool | None) -> None:
         """Show or hide a panel beside the conversation; None depends on the width."""
-        panel = self.part(kind)
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from rich.table import Table
 from rich.text import Text
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -20,28 +20,6 @@ from textual.widgets.option_list import Option
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import COMMANDS
-
-_PLACES = {
-    "PromptInput": "Input",
-    "Transcript": "Conversation",
-    "Sidebar": "List of conversations",
-    "FiguresPanel": "Figures",
-}
-
-_IN_FULL = {
-    "keys": "Keys and commands",
-    "stop": "Close what is open, or stop the answer",
-    "new": "New conversation",
-    "command('model')": "Choose the model and its draft",
-    "tokens": "Colour tokens by who proposed them",
-    "figures": "Show or hide the figures",
-    "sidebar": "Show or hide the conversations",
-    "search": "Search all conversations",
-    "command('regenerate')": "Answer again, as a branch",
-    "command('set')": "System prompt and sampling parameters",
-}
-"""Full descriptions by action, which are too long for the footer."""
-
 
 T = TypeVar("T")
 
@@ -104,15 +82,15 @@ def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Stat
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
         node, binding = active.node, active.binding
-        known = type(node).__name__ in _PLACES or isinstance(node, App)
+        place = vars(type(node)).get("BINDING_GROUP_TITLE")
         own = any(binding.key in b.key.split(",") for b in _own(type(node)))
-        if not (known and own and binding.description and active.enabled):
+        if not (own and place and binding.description and active.enabled):
             continue
-        keys = places.setdefault(_PLACES.get(type(node).__name__, "Everywhere"), {})
-        key, about = display(binding), _IN_FULL.get(binding.action, binding.description)
+        keys = places.setdefault(place, {})
+        key, about = display(binding), binding.tooltip or binding.description
         before = keys.get(about)
         keys[about] = key if before is None else f"{before}  {key}"
-    tables = sorted(places.items(), key=lambda item: item[0] == "Everywhere")
+    tables = sorted(places.items(), key=lambda item: item[0] == screen.app.BINDING_GROUP_TITLE)
     tables.append(("Commands", {c.about: f"/{c.name} {c.arguments}".strip() for c in COMMANDS}))
     palette = Palette.of(screen.app)
     return [Static(_table(title, rows, palette), classes="keys") for title, rows in tables]

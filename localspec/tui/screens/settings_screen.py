@@ -68,11 +68,7 @@ class SettingsScreen(Dialog[ChosenSettings | None]):
                     value = self._sampling.get(name)
                     yield Label(f"{name.replace('_', ' ')}\n[dim]{ABOUT.get(name, '')}[/]")
                     yield Input(
-                        ""
-                        if value is None
-                        else f"{value:g}"
-                        if value != int(value)
-                        else str(value),
+                        "" if value is None else str(value),
                         placeholder="none" if default is None else f"{default}",
                         id=name,
                         compact=True,

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from localspec import ModelOptions, paths
 from localspec.chat.conversation import REPEATS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from localspec.distill.trace import TraceHeader
     from localspec.prompting.template import Message
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 logger = logging.getLogger("localspec.tui")
@@ -39,7 +40,6 @@ _PATIENCE = 2.0
 """Seconds to wait for another process that learns or records."""
 _RECORDED = 32
 """As `localspec.distill.trace.TOP_K`."""
-_STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
 Progress = Callable[[str], object]
@@ -76,6 +76,21 @@ class AnswerRequest:
     max_tokens: int | None
     overflow: str = "error"
     record: bool = False
+
+
+def _in_thread(
+    method: Callable[Concatenate[BackgroundEngine, P], T],
+) -> Callable[Concatenate[BackgroundEngine, P], asyncio.Future[T]]:
+    """Run calls of a method in the engine's thread, in order; they return futures."""
+
+    @wraps(method)
+    def submit(self: BackgroundEngine, /, *args: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._submitted += 1
+        self._tasks.put((self._submitted, partial(method, self, *args, **named), future))
+        return future
+
+    return submit
 
 
 class BackgroundEngine:
@@ -120,31 +135,6 @@ class BackgroundEngine:
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self.start = self._thread.start
 
-    def open(self, pair: PairReference, progress: Progress) -> asyncio.Future[OpenPair]:
-        """Replace the open pair; on failure, the previous pair is reopened if possible."""
-        return self._submit(partial(self._open, pair, progress))
-
-    def answer(
-        self,
-        request: AnswerRequest,
-        answer: Answer,
-        progress: Progress = lambda doing: None,
-        on_begin: Callable[[], object] = lambda: None,
-    ) -> asyncio.Future[None]:
-        """Generate an answer. `on_begin`: called in the screen's thread before the first chunk."""
-        return self._submit(partial(self._answer, request, answer, progress, on_begin))
-
-    def compare(self, answer: Answer) -> asyncio.Future[bool]:
-        """Measure stock llama.cpp if it is due (once, some seconds). The result is whether the
-        answer's baseline has changed."""
-        return self._submit(partial(self._compare, answer))
-
-    def learn(self, conversation: str, texts: Sequence[str]) -> asyncio.Future[None]:
-        return self._submit(partial(self._learn, conversation, texts))
-
-    def record(self, answer: Answer) -> asyncio.Future[None]:
-        return self._submit(partial(self._record, answer))
-
     def forget(self, conversation: str) -> None:
         """Stop learning and recording a conversation, which is being deleted."""
         self._forgotten.add(conversation)
@@ -183,12 +173,6 @@ class BackgroundEngine:
             self._engine = None
         return trouble
 
-    def _submit(self, task: Callable[[], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._submitted += 1
-        self._tasks.put((self._submitted, task, future))
-        return future
-
     def _work(self) -> None:
         while (submitted := self._tasks.get()) is not None:
             self._running, task, future = submitted
@@ -201,22 +185,24 @@ class BackgroundEngine:
             else:
                 self._call(partial(_settle, future, future.set_result, result))
 
-    def _raise_if_cancelled(self, otherwise: str) -> None:
-        """Raise Cancelled with the text `otherwise` if the running task is cancelled."""
+    def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
-            raise Cancelled(otherwise)
+            raise Cancelled("Stopped.")
 
     @property
     def _is_cancelled(self) -> bool:
         return self._running <= self._cancelled
 
-    def _open(self, pair: PairReference, progress: Progress) -> OpenPair:
+    @_in_thread
+    def open(self, pair: PairReference, progress: Progress) -> OpenPair:
+        """Replace the open pair; on failure, the previous pair is reopened if possible."""
+
         def report(doing: str) -> None:
             self._call(partial(progress, doing))
 
         before = self.opened
         try:
-            self._raise_if_cancelled(_STOPPED)
+            self._raise_if_cancelled()
             report("looking at the files")
             self._crash_test_new(pair, report)
             # Close the old pair first: two may not fit into memory.
@@ -238,7 +224,7 @@ class BackgroundEngine:
         def progress(fraction: float) -> None:
             nonlocal reported
             if stoppable:
-                self._raise_if_cancelled(_STOPPED)
+                self._raise_if_cancelled()
             now = monotonic()
             if now - reported >= _REPORT_EVERY or fraction == 1.0:
                 reported = now
@@ -312,16 +298,18 @@ class BackgroundEngine:
                     report("testing the model in a separate process, once")
                     require_survivable(path, cancelled=lambda: self._is_cancelled)
 
-    def _answer(
+    @_in_thread
+    def answer(
         self,
         request: AnswerRequest,
         answer: Answer,
-        progress: Progress,
-        on_begin: Callable[[], object],
+        progress: Progress = lambda doing: None,
+        on_begin: Callable[[], object] = lambda: None,
     ) -> None:
+        """Generate an answer. `on_begin`: called in the screen's thread before the first chunk."""
         from localspec.decoding import repetition
 
-        self._raise_if_cancelled("Stopped before it began.")
+        self._raise_if_cancelled()
         if self._engine is None or self.opened is None:
             raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
@@ -364,7 +352,10 @@ class BackgroundEngine:
             self._stream = None
         answer.finish_reason = REPEATS if repeats else stream.finish_reason
 
-    def _compare(self, answer: Answer) -> bool:
+    @_in_thread
+    def compare(self, answer: Answer) -> bool:
+        """Measure stock llama.cpp if it is due (once, some seconds). The result is whether the
+        answer's baseline has changed."""
         # Measuring would empty the caches, which a session saves.
         if self._engine is None or self.opened is None or self._session is not None:
             return False
@@ -372,7 +363,8 @@ class BackgroundEngine:
         answer.meter.baseline = measure_baseline(self._engine, options)
         return answer.meter.baseline != before
 
-    def _learn(self, conversation: str, texts: Sequence[str]) -> None:
+    @_in_thread
+    def learn(self, conversation: str, texts: Sequence[str]) -> None:
         from localspec.retrieval.learner import forget_conversations
         from localspec.retrieval.manifest import CONVERSATION
 
@@ -384,7 +376,8 @@ class BackgroundEngine:
                 conversation, partial(engine.learn, named, patience=_PATIENCE), forget_conversations
             )
 
-    def _record(self, answer: Answer) -> None:
+    @_in_thread
+    def record(self, answer: Answer) -> None:
         from localspec.distill import chats, folders
 
         assert self._engine is not None

@@ -136,9 +136,11 @@ class ChatSession:
         self.view.show_conversation()
         return self._run_answer(self.running)
 
-    def branch(self, step: int, message: str | None = None) -> None:
-        """Show a neighbouring branch of a message; for None, of the last one with branches. Raises
-        UsageError."""
+    def branch(
+        self, step: int = 1, message: str | None = None, *, number: int | None = None
+    ) -> None:
+        """Show a neighbouring branch of a message, or the one with a `number` (from 1). `message`:
+        None for the last one with branches. Raises UsageError."""
         self.require_idle()
         conversation = self.conversation
         path = conversation.path()
@@ -147,10 +149,10 @@ class ChatSession:
         if branching is None:
             raise UsageError("There are no branches here. Answer again (r) or edit (e) makes one.")
         siblings = [m.id for m in conversation.siblings(branching)]
-        number = siblings.index(branching) + step
-        if not 0 <= number < len(siblings):
-            raise UsageError(f"This is the {'first' if step < 0 else 'last'} of the branches.")
-        conversation.select(siblings[number])
+        at = siblings.index(branching) + step if number is None else number - 1
+        if not 0 <= at < len(siblings):
+            raise UsageError(f"This is the {'first' if at < 0 else 'last'} of the branches.")
+        conversation.select(siblings[at])
         self.store.put(conversation)
         self.view.show_conversation()
 

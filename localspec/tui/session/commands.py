@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"),
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A slash command. `values`: name of the completer of its argument."""
+    """A slash command. `values`: kind of the values that complete its argument."""
 
     name: str
     arguments: str
@@ -94,10 +94,8 @@ def parse(line: str) -> tuple[Command, str] | None:
     return command, argument.strip()
 
 
-def complete(
-    line: str, known: Mapping[str, Callable[[], Iterable[str]]]
-) -> list[CommandCompletion]:
-    """Completions of a line. `known`: completers besides FIXED, by name."""
+def complete(line: str, known: Mapping[str, Sequence[str]]) -> list[CommandCompletion]:
+    """Completions of a line. `known`: values besides FIXED, by `Command.values`."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return []
     name, space, argument = line[1:].partition(" ")
@@ -118,7 +116,7 @@ def complete(
         return [CommandCompletion(f"/{name} {path}", path) for path in _files(argument)]
     if " " in argument:
         return []
-    values = [*FIXED.get(command.values, ()), *(known.get(command.values, list)())]
+    values = [*FIXED.get(command.values, ()), *known.get(command.values, ())]
     return [
         CommandCompletion(f"/{name} {value}", value)
         for value in dict.fromkeys(values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -18,21 +16,19 @@ class Composer(Vertical):
     """The input, with completions and attachments above it. `attached`: files for the next message;
     `editing`: id of the message that is being edited; None for a new one."""
 
-    def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
+    def __init__(self, known: Known, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.attached: list[Attachment] = []
         self.editing: str | None = None
         self._completions = Completions(known, id="completions")
+        self._attached_line = Static(id="attached", markup=False)
+        self.prompt = PromptInput(self._completions, id="input")
         self._stashed = ""
 
     def compose(self) -> ComposeResult:
         yield self._completions
-        yield Static(id="attached", markup=False)
-        yield PromptInput(self._completions, id="input")
-
-    @property
-    def prompt(self) -> PromptInput:
-        return self.query_one(PromptInput)
+        yield self._attached_line
+        yield self.prompt
 
     def take_attachments(self) -> tuple[list[Attachment], str | None]:
         """Remove and return the message's files and the id of the edited message, for sending."""
@@ -91,11 +87,10 @@ class Composer(Vertical):
         self.prompt.focus()
 
     def _draw(self) -> None:
-        line = self.query_one("#attached", Static)
         parts = [f"+ {harmless(a.name)}" for a in self.attached]
         if self.editing is not None:
             parts.insert(0, "editing: Enter sends it as a branch, Esc leaves it")
-        line.set_class(bool(parts), "shown")
-        line.update(" · ".join(parts))
+        self._attached_line.set_class(bool(parts), "shown")
+        self._attached_line.update(" · ".join(parts))
         self.prompt.attached = bool(self.attached)
         self.prompt.set_class(self.editing is not None, "editing")

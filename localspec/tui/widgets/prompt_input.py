@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.commands import CommandCompletion
 
-Known = Mapping[str, Callable[[], Iterable[str]]]
-"""As for `commands.complete`."""
+Known = Callable[[], Mapping[str, Sequence[str]]]
+"""Returns values as for `commands.complete`."""
 _LONG_PASTE = 20_000
 """Characters from which a pasted text becomes an attachment: the input wraps a long line again for
 each key and each row."""
@@ -35,7 +35,7 @@ and modifiers."""
 class Completions(OptionList, can_focus=False):
     """A list of completions with one highlighted; the input keeps the focus."""
 
-    def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
+    def __init__(self, known: Known, *, id: str | None = None) -> None:
         super().__init__(id=id, compact=True)
         self._known = known
         self._all: Sequence[CommandCompletion] = ()
@@ -71,6 +71,7 @@ class PromptInput(TextArea):
     """The input: Enter sends, Ctrl+J inserts a line break, arrows recall sent texts at the first
     and last line."""
 
+    BINDING_GROUP_TITLE = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         # `check_action` enables one of them; the footer shows it.
         Binding("enter", "take", "Complete"),

@@ -42,6 +42,7 @@ class Sidebar(Vertical):
     """Conversations of the history in `store`, loaded as the user scrolls, or hits of a search.
     `newest`: the most recently updated conversation; None until the list is loaded."""
 
+    BINDING_GROUP_TITLE = "List of conversations"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
         Binding("slash", "search", "Search"),
@@ -70,10 +71,12 @@ class Sidebar(Vertical):
         self._listed: dict[str, ConversationSummary] = {}
         self._requested = 0
         self._current = ""
+        self._field = _Search(placeholder="Search all", id="search", compact=True)
+        self._options = _Conversations(id="conversations", compact=True)
 
     def compose(self) -> ComposeResult:
-        yield _Search(placeholder="Search all", id="search", compact=True)
-        yield _Conversations(id="conversations", compact=True)
+        yield self._field
+        yield self._options
 
     @work(group="list", exclusive=True)
     async def list(self, offset: int = 0) -> None:
@@ -89,7 +92,7 @@ class Sidebar(Vertical):
             self.newest = found[0] if found else None
         if self.searching:
             return
-        options, highlighted = self.query_one(OptionList), self._highlighted()
+        options, highlighted = self._options, self._highlighted()
         if not offset:
             options.clear_options()
             self._listed, self._requested = {}, 0
@@ -107,7 +110,7 @@ class Sidebar(Vertical):
         hits = await asyncio.to_thread(lambda: self._store.history.search(query, limit=PAGE))
         if self.searching != query:
             return
-        palette, options = Palette.of(self.app), self.query_one(OptionList)
+        palette, options = Palette.of(self.app), self._options
         options.clear_options()
         self._listed = {}
         if not hits:
@@ -126,40 +129,39 @@ class Sidebar(Vertical):
         changed, self._current = {self._current, conversation}, conversation
         for id in changed & self._listed.keys():
             prompt = self._row_text(self._listed[id])
-            self.query_one(OptionList).replace_option_prompt(id, prompt)
+            self._options.replace_option_prompt(id, prompt)
 
     def action_search(self) -> None:
         # Not `focus`, which is deferred: keys typed meanwhile would go elsewhere.
-        self.screen.set_focus(self.query_one(Input))
+        self.screen.set_focus(self._field)
 
     def focus_list(self) -> None:
         """Focus the list at its highlighted row, else at the shown conversation."""
-        self.screen.set_focus(self.query_one(OptionList))
+        self.screen.set_focus(self._options)
         if self._highlighted() is None:
-            self.query_one(OptionList).action_first()
+            self._options.action_first()
             self._highlight(None)
 
     def search_for(self, query: str) -> None:
-        self.query_one(Input).value = query
+        self._field.value = query
 
     @property
     def searching(self) -> str:
         """The search query; empty if all conversations are listed."""
-        return self.query_one(Input).value.strip()
+        return self._field.value.strip()
 
     @property
     def choosing(self) -> bool:
         # `has_focus` is updated by a message, too late.
-        return self.screen.focused is self.query_one(OptionList)
+        return self.screen.focused is self._options
 
     def action_to_list(self) -> None:
-        if any(option.id for option in self.query_one(OptionList).options):
+        if any(option.id for option in self._options.options):
             self.focus_list()
 
     def action_leave(self) -> None:
-        search = self.query_one(Input)
-        if search.value:
-            search.value = ""
+        if self._field.value:
+            self._field.value = ""
         else:
             self.post_message(self.Leave())
 
@@ -179,10 +181,9 @@ class Sidebar(Vertical):
     @on(Input.Submitted)
     def _to_list(self, event: Input.Submitted) -> None:
         event.stop()
-        options = self.query_one(OptionList)
-        options.action_first()
+        self._options.action_first()
         if self.screen.focused is event.input:
-            self.screen.set_focus(options)  # at once, as in `action_search`
+            self.screen.set_focus(self._options)  # at once, as in `action_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -208,14 +209,13 @@ class Sidebar(Vertical):
 
     def _highlighted(self) -> str | None:
         """Id of the highlighted conversation."""
-        option = self.query_one(OptionList).highlighted_option
+        option = self._options.highlighted_option
         return None if option is None else (option.id or "").partition(" ")[0] or None
 
     def _highlight(self, conversation: str | None) -> None:
         id = conversation or self._current
         if id in self._listed:
-            options = self.query_one(OptionList)
-            options.highlighted = options.get_option_index(id)
+            self._options.highlighted = self._options.get_option_index(id)
 
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -12,7 +11,6 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.message import Message as TextualMessage
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -37,34 +35,25 @@ class Transcript(ScrollView, can_focus=True):
     view.
     """
 
+    BINDING_GROUP_TITLE = "Conversation"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,w", "act('why')", "Why this speed"),
+        Binding("enter,w", "app.message('why')", "Why this speed"),
         Binding("up,k", "select(-1)", "Message above", show=False),
         Binding("down,j", "select(1)", "Message below", show=False),
         Binding("pageup", "page_up", "Page up", show=False),
         Binding("pagedown", "page_down", "Page down", show=False),
         Binding("home,g", "scroll_home", "First message", show=False),
         Binding("end,G", "scroll_end", "Last message", show=False),
-        Binding("c", "act('copy')", "Copy message"),
-        Binding("b", "act('copy_code')", "Copy code block"),
-        Binding("r", "act('regenerate')", "Answer again"),
-        Binding("e", "act('edit')", "Edit and resend"),
-        Binding("left,h", "act('branch_previous')", "Branch before", show=False),
-        Binding("right,l", "act('branch_next')", "Branch after", show=False),
+        Binding("c", "app.message('copy')", "Copy message"),
+        Binding("b", "app.message('copy_code')", "Copy code block"),
+        Binding("r", "app.message('regenerate')", "Answer again"),
+        Binding("e", "app.message('edit')", "Edit and resend"),
+        Binding("left,h", "app.message('branch_previous')", "Branch before", show=False),
+        Binding("right,l", "app.message('branch_next')", "Branch after", show=False),
     ]
 
     tokens: reactive[bool] = reactive(False)
     rejected: reactive[bool] = reactive(False)
-
-    @dataclass
-    class Act(TextualMessage):
-        """An action on the selected message."""
-
-        action: str
-        message: str
-
-    class Resized(TextualMessage):
-        pass
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -317,7 +306,6 @@ class Transcript(ScrollView, can_focus=True):
             self._redraw()
         else:
             self._settle()
-        self.post_message(self.Resized())
 
     def _redraw(self) -> None:
         """All heights may have changed; the text at the top stays there."""
@@ -366,11 +354,6 @@ class Transcript(ScrollView, can_focus=True):
     @property
     def _page(self) -> int:
         return self.scrollable_content_region.height
-
-    def action_act(self, action: str) -> None:
-        selected = self.selected
-        if selected is not None:
-            self.post_message(self.Act(action, selected.id))
 
     def on_click(self, event: events.Click) -> None:
         line = self.scroll_offset.y + event.y
