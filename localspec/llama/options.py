@@ -189,7 +189,7 @@ class ModelOptions:
         return cast("tuple[Adapter, ...]", self.lora_draft)
 
     def context_for(self, trained: int) -> int:
-        """Tokens of the context with which a model trained on so many is opened."""
+        """Length of the context, in tokens, for a model trained on `trained` tokens."""
         return self.context or min(trained, DEFAULT_CONTEXT)
 
     def for_draft(self, context: int) -> ModelOptions:

@@ -15,6 +15,7 @@ import ctypes, os, signal, threading
 from localspec import Stream
 from localspec.cli.output import Console
 
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # jobs in the background ignore it
 said = threading.Event()
 
 def answer(console, text, real=Console.answer):
@@ -40,8 +41,7 @@ HOWS = {
     "os.abort()": (signal.SIGABRT, f"llama.cpp crashed (Aborted). {DAMAGED}"),
     "os.kill(os.getpid(), signal.SIGILL)": (signal.SIGILL, "built for another processor: reinst"),
     **{
-        # Again after a second: Python may see the first just before it waits for a lock.
-        f"[os.kill(os.getpid(), {number.value}) or threading.Event().wait(1) for _ in range(60)]": (
+        f"os.kill(os.getpid(), {number.value}); threading.Event().wait(60)": (
             number,
             f"localspec was ended by a signal ({signal.strsignal(number)}).",
         )
