@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import secrets
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Drafter, Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.sampling import Constraint, SamplingParams
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, decides, sources
@@ -19,6 +22,7 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
+from localspec.keywords import AnswerOptions
 from localspec.llama.native_context import CacheFull
 from localspec.llama.pictures import Picture
 from localspec.llama.threads import Threads
@@ -26,15 +30,20 @@ from localspec.policy.calibration import Calibration
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.prompting.detokenizer import Detokenizer
+from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.slots import Slot
 from localspec.scheduling.task import Preempted, Task, Wait
-from localspec.typed import convert
 
 if TYPE_CHECKING:
+    from localspec.llama.model import Model
     from localspec.llama.vocabulary import Vocabulary
 
-SHIFTED = (
+_FULL = (
+    "The context of {} tokens is full, so the answer ends there. Open the model with a longer one "
+    "(--ctx) to continue."
+)
+_SHIFTED = (
     "The context was full, and the answer went on without the oldest of the text. Open the model "
     "with a longer one (--ctx) to keep it."
 )
@@ -42,18 +51,76 @@ SHIFTED = (
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """The request for an answer, and its state."""
+    """The request for an answer, and its state. `prediction`: tokens of the text that much of it
+    may repeat; `when_full`: the notice for an answer that a full context ends."""
 
+    options: AnswerOptions
     session: Session
     detokenizer: Detokenizer
-    sampling: SamplingParams
     drafting: Drafting
     rule: AcceptanceRule
     stats: GenerationStats
-    prediction: Sequence[int] = ()
-    reuse: bool = True
-    progress: Callable[[int, int], None] | None
-    pictures: Sequence[Picture] = ()
+    prediction: Sequence[int]
+    pictures: Sequence[Picture]
+    when_full: str | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        prompts: PromptBuilder,
+        prompt: Prompt | Sequence[int],
+        options: AnswerOptions,
+        drafting: Drafting,
+    ) -> Answer:
+        """Prepare an answer; raises as `Engine.stream`."""
+        sampling, vocabulary = options.sampling or SamplingParams(), model.vocabulary
+        capacity, piece = prompts.context_length, vocabulary.piece
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        stops = tuple(options.stop or ())
+        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        stats = GenerationStats(kernels=model.kernels.words, rule=rule.name, lossless=rule.lossless)
+        found = prompts.tokens(prompt, options.max_tokens, options.overflow, stats)
+        stats.prompt_tokens, stats.seed = len(found), seed
+        shift, spelled = options.shift, found.spelled
+        if found.pictures:
+            shift = None  # a shift would move the pictures
+        elif shift is not None and shift.keep >= 0:  # a leading BOS stays besides
+            bos = vocabulary.adds_bos and found[:1] == (vocabulary.bos,)
+            shift = replace(shift, keep=shift.keep + bos)
+        detokenizer = Detokenizer(
+            (lambda token: spelled.get(token) or piece(token)) if spelled else piece,
+            stops,
+            ending=vocabulary.controls_in(stops),
+            thinks=options.thinks,
+            after=options.stop_after,
+        )
+        session = Session(
+            found,
+            Sampler(sampling, vocabulary.size),
+            SeededRandom(seed),
+            limit=len(found) + (options.max_tokens or capacity),
+            ends=vocabulary.ends,
+            completes=detokenizer.push,
+            constraint=constraint_of(options, vocabulary, closes=prompts.thought_marks[1]),
+            logprobs=options.logprobs,
+            as_sampled=options.as_sampled,
+            shift=shift,
+            capacity=capacity,
+        )
+        ends_full = shift is None and session.limit == capacity
+        predicted = vocabulary.tokenize(options.prediction, special=False, add_bos=False)
+        return cls(
+            options=options,
+            session=session,
+            detokenizer=detokenizer,
+            drafting=drafting,
+            rule=rule,
+            stats=stats,
+            prediction=predicted[:capacity],
+            pictures=found.pictures,
+            when_full=_FULL.format(capacity) if ends_full else None,
+        )
 
 
 class AnswerGenerator:
@@ -90,7 +157,7 @@ class AnswerGenerator:
         stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
         self._threads.begin()
         target.set_pictures(answer.pictures)
-        known = slot.known(tokens) if answer.reuse else 0
+        known = slot.known(tokens) if answer.options.reuse else 0
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:
             stats.calibration_seconds = self._measure(slot, tokens, known)
@@ -100,7 +167,7 @@ class AnswerGenerator:
             self.profile,
             slot.limits,
             costs=slot.costs,
-            greedy=answer.sampling.greedy,
+            greedy=answer.session.sampler.greedy,
             trees=answer.rule.trees,
             coupled=answer.rule.coupled,
             cannot=target.why_not_draft,
@@ -110,16 +177,16 @@ class AnswerGenerator:
         stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
-        target.progress = answer.progress
-        if answer.reuse:
+        target.progress = answer.options.progress
+        if answer.options.reuse:
             stats.notices += slot.recall(tokens)
-        stats.cached_tokens = slot.load_prefix(tokens, reuse=answer.reuse)
+        stats.cached_tokens = slot.load_prefix(tokens, reuse=answer.options.reuse)
         parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
 
         def read() -> None:
             if unread := tokens[len(slot.cache.tokens) : -1]:
-                slot.cache.extend(unread, 0, answer.progress)
+                slot.cache.extend(unread, 0, answer.options.progress)
 
         # It may prefill the prompt, but only as text.
         if adaptive and not answer.pictures and slot.alone:
@@ -159,8 +226,8 @@ class AnswerGenerator:
             slot.target.reuse(session.context)
             slot.parts.index.expect(session.context, answer.prediction)
             drafter.begin(session.context)
-            if SHIFTED not in answer.stats.notices:
-                answer.stats.notices.append(SHIFTED)
+            if _SHIFTED not in answer.stats.notices:
+                answer.stats.notices.append(_SHIFTED)
 
     def _measure(
         self, slot: Slot, prompt: Sequence[int], known: int, *, whole: bool = False
@@ -181,15 +248,12 @@ def vocabulary_of(parts: Parts) -> str | None:
 
 
 def constraint_of(
-    vocabulary: Vocabulary,
-    grammar: str | None,
-    json_schema: str | Mapping[str, Any] | None,
-    regex: str | None,
-    *,
-    closes: str,
+    options: AnswerOptions, vocabulary: Vocabulary, *, closes: str
 ) -> Constraint | None:
-    """The grammar of an answer, or None. Raises UsageError for several, or an invalid one."""
-    given = [one for one in (grammar, json_schema, regex) if one is not None]
+    """The grammar of an answer, or None; `closes`: the mark at the end of thoughts. Raises
+    UsageError for several, or an invalid one."""
+    grammar, schema, regex = options.grammar, options.json_schema, options.regex
+    given = [one for one in (grammar, schema, regex) if one is not None]
     if not given:
         return None
     if len(given) > 1:
@@ -200,17 +264,9 @@ def constraint_of(
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
     from localspec.llama.intended_schema import parse_schema
 
-    if json_schema is not None:
-        return Grammar.from_schema(vocabulary, parse_schema(json_schema), thought_end=closes)
+    closes = closes if options.thinks else ""
+    if schema is not None:
+        return Grammar.from_schema(vocabulary, parse_schema(schema), thought_end=closes)
     if regex is not None:
         return Grammar.from_regex(vocabulary, regex, thought_end=closes)
     return Grammar(vocabulary, str(grammar), thought_end=closes)
-
-
-def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the stop strings as a tuple. Raises UsageError if one is empty."""
-    stops = (stop,) if isinstance(stop, str) else tuple(() if stop is None else stop)
-    stops = tuple(convert("stop", text, str) for text in stops)
-    if not all(stops):
-        raise UsageError("A stop string is empty. Leave it out, or give some text.")
-    return stops

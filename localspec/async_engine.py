@@ -20,7 +20,7 @@ from localspec.loading.draft import Reference
 from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
-from localspec.scheduling.task import NOT_HERE
+from localspec.scheduling.task import CLOSED, NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
 from localspec.worker_threads import call_soon, run_in_thread, start_thread
@@ -130,7 +130,7 @@ class AsyncEngine:
         if self._process != os.getpid():
             raise UsageError(NOT_HERE)  # its thread was not copied
         if self._closed:
-            raise UsageError("The engine is closed. Load the model again.")
+            raise UsageError(CLOSED)
 
 
 class Loading:

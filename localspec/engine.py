@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,34 +12,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from localspec.answering import Answer, AnswerGenerator, checked_stops, constraint_of, vocabulary_of
+from localspec.answering import Answer, AnswerGenerator
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.decoding.random_source import SeededRandom
-from localspec.decoding.rules import acceptance_rule
-from localspec.decoding.sampling import Rows, Sampler, SamplingParams
-from localspec.decoding.session import ContextShift, Session
-from localspec.decoding.stats import GenerationStats
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import require, sources
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
-from localspec.errors import ContextOverflow, EngineBusy, SessionError, UsageError
-from localspec.keywords import AnswerKeywords, advised
+from localspec.errors import ContextOverflow, SessionError, UsageError
+from localspec.keywords import AnswerKeywords, AnswerOptions, advised
 from localspec.llama.threads import Threads
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
-from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.retrieval import learner
 from localspec.retrieval.datastore import Datastore
 from localspec.scheduling.slots import Slot, Slots
-from localspec.scheduling.task import Task
-from localspec.sessions.cache_states import CacheStates, identity
+from localspec.scheduling.task import CLOSED, Task
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream
 from localspec.typed import convert, typed
@@ -117,19 +109,8 @@ class Engine(AnswerGenerator):
         self._projector = projector
         self.prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting, self.drafts = drafting, drafting.drafter != "none"
-        model = self._parts.model
-        self._sessions = Sessions(
-            CacheStates(
-                target,
-                None if model is None else cache,  # a head's is not kept
-                model.mapped if isinstance(model, HeterogeneousDraftModel) else None,
-                identity(store.identity),
-            ),
-            prompt_cache,
-            recurrent=target.recurrent,
-        )
-        self._owns_models = owns_models
-        self._wait = wait
+        self._sessions = Sessions(target, self._parts, store.identity, prompt_cache)
+        self._owns_models, self._wait = owns_models, wait
         slots.attach_sessions(self._sessions, self.profile)
         self._closed = False
 
@@ -142,17 +123,11 @@ class Engine(AnswerGenerator):
     def close(self) -> None:
         """Stop all generations and free models and caches. Raises EngineBusy in a callback of an
         answer."""
-        if self._closed:
-            return
-        self._closed = True  # first, so that no further task begins
-        try:
-            self._scheduler.close()
-        except EngineBusy:
-            self._closed = False
-            raise
-        if self._scheduler.orphaned:
-            return  # another process computes with it, or Python ends
-        self._free()
+        self._scheduler.close()
+        if not self._closed:
+            self._closed = True
+            if not self._scheduler.orphaned:  # by a fork, or the end of Python
+                self._free()
 
     def __del__(self) -> None:
         if not vars(self).get("_closed", True) and self._owns_models:
@@ -190,147 +165,34 @@ class Engine(AnswerGenerator):
         model and machine, which takes a moment."""
         return self._call(self._is_batch_invariant)
 
-    @property
-    def vocabulary(self) -> str | None:
-        return vocabulary_of(self._parts)
-
     @advised
-    @typed
-    def stream(
-        self,
-        prompt: Prompt | Sequence[int],
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = (),
-        stop_after: str = "",
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | Mapping[str, Any] | None = None,
-        regex: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
-        logprobs: int | None = None,
-        as_sampled: bool = False,
-        prediction: str = "",
-        reuse: bool = True,
-        shift: ContextShift | None = None,
-        thinks: bool | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Stream:
+    def stream(self, prompt: Prompt | Sequence[int], **asked: Unpack[AnswerKeywords]) -> Stream:
         """Start an answer; iterate the result for its chunks.
 
         Args:
             prompt: chat messages, raw text, or token ids. With `ModelOptions.mmproj`, the content
                 of a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
                 "image": bytes}`.
-            max_tokens: longest answer; None goes on to the end of the context.
-            stop: one or more strings that end the answer.
-            stop_after: a regular expression; stop strings count after its match where the answer
-                begins.
-            sampling: how tokens are picked.
-            grammar: in GBNF or Lark.
-            json_schema, regex: what the whole answer has to match.
-            drafting: how to draft, instead of what the engine was loaded with.
-            overflow: for messages longer than the context: "error", or "drop_oldest" to leave out
-                the oldest turns (never a leading system message, never the last) with a notice.
-            logprobs: give the target's log-probability of each token in `Chunk.step.logprobs`, and
-                this many of the most probable ones; None for neither.
-            as_sampled: take logprobs after bias, grammar, penalties, truncation and temperature.
-            prediction: text that much of the answer may repeat, such as a file to be edited;
-                lookups draft from it.
-            reuse: whether cached prompts may serve. Without it the whole prompt is read, in passes
-                of the same shapes every time, and is not kept for other answers.
-            shift: what leaves the context when it is full, so that the answer goes on; None ends it
-                there. Without `max_tokens` it then has one context of tokens at most. A leading BOS
-                token always stays.
-            thinks: True where the prompt ended with <think>, False where an answer may begin so:
-                stop strings count after </think>, and so do constraints where it is True. None
-                counts from the beginning.
-            progress: called with tokens done and tokens to do while the prompt is read.
+            asked: see `localspec.keywords.AnswerOptions`.
 
         Raises:
             UsageError: an option out of its range, an invalid grammar or schema.
             ContextOverflow: the prompt leaves no room for an answer.
         """
         self._check_open()
-        stops = checked_stops(stop)
-        if max_tokens is not None and max_tokens < 1:
-            raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
-        if logprobs is not None and logprobs < 0:
-            raise UsageError(f"logprobs is {logprobs}. Give 0 or more, or None.")
-        sampling = sampling or SamplingParams()
-        drafting = drafting or self._drafting
+        prompt = convert("prompt", prompt, str | Sequence)
+        options = AnswerOptions(**asked)
+        drafting = options.drafting or self._drafting
         if self._exact:
             drafting = drafting.exactly()
-        stats = GenerationStats(kernels=self.model.kernels.words)
-        found = self.prompts.tokens(prompt, max_tokens, overflow, stats)
-        tokens = list(found)
-        if found.pictures:
-            shift = None  # a shift would move the pictures
-        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
-        vocabulary, spelled = self.model.vocabulary, found.spelled
-        piece = vocabulary.piece
-        assembler = Detokenizer(
-            (lambda token: spelled.get(token) or piece(token)) if spelled else piece,
-            stops,
-            ending=vocabulary.controls_in(stops),
-            thinks=thinks,
-            after=stop_after,
-        )
-        session = Session(
-            tokens,
-            Sampler(sampling, vocabulary.size),
-            SeededRandom(seed),
-            limit=len(tokens) + (max_tokens or self.context_length),
-            ends=vocabulary.ends,
-            completes=assembler.push,
-            constraint=constraint_of(
-                vocabulary,
-                grammar,
-                json_schema,
-                regex,
-                closes=self.prompts.thought_marks[1] if thinks else "",
-            ),
-            logprobs=logprobs,
-            as_sampled=as_sampled,
-            shift=self._shift_of(shift, tokens),
-            capacity=self.context_length,
-        )
-        predicted = vocabulary.tokenize(prediction, special=False, add_bos=False)
-        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        answer = Answer.of(self.model, self.prompts, prompt, options, drafting)
+        stats, session = answer.stats, answer.session
         stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
-        stats.prompt_tokens, stats.seed = len(tokens), seed
-        stats.rule, stats.lossless = rule.name, rule.lossless
-        stats.vocabulary = self.vocabulary
-
-        answer = Answer(
-            session=session,
-            detokenizer=assembler,
-            sampling=sampling,
-            drafting=drafting,
-            rule=rule,
-            stats=stats,
-            prediction=predicted[: self.context_length],
-            reuse=reuse,
-            progress=progress,
-            pictures=found.pictures,
-        )
-        when_full = None
-        if shift is None and session.limit == self.context_length:
-            when_full = (
-                f"The context of {self.context_length} tokens is full, so the answer ends there. "
-                "Open the model with a longer one (--ctx) to continue."
-            )
-        submit, cancel = partial(self._submit, answer), self._scheduler.cancel
-        return Stream(submit, cancel, session, assembler, stats, when_full=when_full)
-
-    def _shift_of(self, shift: ContextShift | None, tokens: Sequence[int]) -> ContextShift | None:
-        vocabulary = self.model.vocabulary
-        begins = vocabulary.adds_bos and tokens[:1] == [vocabulary.bos]
-        if shift is None or shift.keep < 0 or not begins:
-            return shift
-        return replace(shift, keep=shift.keep + 1)
+        work, scheduler = partial(self._answer, answer), self._scheduler
+        submit = partial(scheduler.submit, session.context, work, wait=self._wait)
+        assembler, full = answer.detokenizer, answer.when_full
+        return Stream(submit, scheduler.cancel, session, assembler, stats, when_full=full)
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
         """Answer chat messages; options and errors are those of `stream`."""
@@ -358,12 +220,12 @@ class Engine(AnswerGenerator):
         text = self._checked(tokens)
         if not text:
             raise UsageError("There are no tokens. Give one or more.")
-        return self._over(text, lambda slot: np.array(_rows(slot, text)[-1]))
+        request = PassRequest(text, TokenTree())
+        return self._over(text, lambda slot: np.array(slot.target.forward(request).rows[-1]))
 
     @typed
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
-        """See `localspec.decoding.likelihood.first_wrong`; prompt and answer have to fit the
-        context."""
+        """See `localspec.decoding.likelihood.first_wrong`; both have to fit the context."""
         text, then = self._checked(prompt), self._checked(answer)
         self._checked([*text, *then])
         return self._over(text, lambda slot: first_wrong(slot.target, slot.limits, text, then))
@@ -410,18 +272,15 @@ class Engine(AnswerGenerator):
         Raises:
             DatastoreError, UsageError: as `localspec.retrieval.learner.learn`.
         """
-        vocabulary = self.model.vocabulary
-        facts = learner.LearnedVocabulary(
-            vocabulary.fingerprint(), vocabulary.size, self.model.name
-        )
+        tokenize = partial(self.model.vocabulary.tokenize, special=False, add_bos=False)
         tokens = {
             convert("name", name, str): [
-                vocabulary.tokenize(convert("text", text, str), special=False, add_bos=False)
+                tokenize(convert("text", text, str))
                 for text in ([known] if isinstance(known, str) else known)
             ]
             for name, known in texts.items()
         }
-        learner.learn(facts, tokens, patience=patience)
+        learner.learn(learner.LearnedVocabulary.of(self.model), tokens, patience=patience)
 
     @property
     def head_source(self) -> str:
@@ -474,21 +333,12 @@ class Engine(AnswerGenerator):
             SessionError: it cannot be written, or would replace something else.
         """
         self._require_one_at_a_time()
-
-        def work() -> int:
-            self._sessions.save(Path(path), conversation)
-            return len(self._slot.cache.tokens)
-
-        return self._call(work)
+        return self._call(lambda: self._sessions.save(Path(path), conversation))
 
     def calibrate(self) -> float:
         """Measure missing or outdated pass costs; returns the seconds it took. Otherwise, answers
         measure only what they need, a little at a time."""
-
-        def work(task: Task) -> float:
-            return self._measure(task.slot, (), 0, whole=True)
-
-        return self._result((), work)
+        return self._result((), lambda task: self._measure(task.slot, (), 0, whole=True))
 
     def forget(self) -> None:
         """Drop measurements and acceptance estimates, here and on disk."""
@@ -502,16 +352,8 @@ class Engine(AnswerGenerator):
 
     # Tasks.
 
-    def _submit(
-        self, answer: Answer, owner: Hashable, on_item: Callable[[], object] | None
-    ) -> Task:
-        self._check_open()
-        work, tokens = partial(self._answer, answer), answer.session.context
-        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, on_item=on_item)
-
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
         """Run a function as a task; returns its result, or raises its error."""
-        self._check_open()
         owner = threading.get_ident()
         task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
         result: Result
@@ -554,8 +396,4 @@ class Engine(AnswerGenerator):
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and crash.
         if self._closed:
-            raise UsageError("The engine is closed. Load the model again.")
-
-
-def _rows(slot: Slot, tokens: Sequence[int]) -> Rows:
-    return slot.target.forward(PassRequest(tokens, TokenTree())).rows
+            raise UsageError(CLOSED)

@@ -1,11 +1,12 @@
-"""Keyword arguments of `load` and `Engine.stream`, for type checkers and editors. A test compares
-them with `ModelOptions`, `Drafting` and `Engine.stream`, which document them."""
+"""Options of an answer; and keyword arguments of `load` and `Engine.stream`, for type checkers and
+editors. A test compares them with the records of options, which document them."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypedDict, TypeVar
@@ -13,9 +14,10 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
+from localspec.errors import UsageError
 from localspec.llama.adapters import AdapterSource
 from localspec.llama.options import ModelOptions
-from localspec.typed import convert
+from localspec.typed import convert, convert_fields
 
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result")
@@ -91,8 +93,71 @@ class LoadKeywords(ModelKeywords, DraftingKeywords, total=False):
     """Keyword arguments of `localspec.load` besides its own parameters."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """The options of an answer. Raises UsageError for one that is out of its range.
+
+    Attributes:
+        max_tokens: longest answer; None goes on to the end of the context.
+        stop: one or more strings that end the answer.
+        stop_after: a regular expression; stop strings count after its match where the answer
+            begins.
+        sampling: how tokens are picked.
+        grammar: in GBNF or Lark.
+        json_schema, regex: what the whole answer has to match.
+        drafting: how to draft, instead of what the engine was loaded with.
+        overflow: for messages longer than the context: "error", or "drop_oldest" to leave out the
+            oldest turns (never a leading system message, never the last) with a notice.
+        logprobs: give the target's log-probability of each token in `Chunk.step.logprobs`, and
+            this many of the most probable ones; None for neither.
+        as_sampled: take logprobs after bias, grammar, penalties, truncation and temperature.
+        prediction: text that much of the answer may repeat, such as a file to be edited; lookups
+            draft from it.
+        reuse: whether cached prompts may serve. Without it the whole prompt is read, in passes of
+            the same shapes every time, and is not kept for other answers.
+        shift: what leaves the context when it is full, so that the answer goes on; None ends it
+            there. Without `max_tokens` it then has one context of tokens at most. A leading BOS
+            token always stays.
+        thinks: True where the prompt ended with <think>, False where an answer may begin so: stop
+            strings count after </think>, and so do constraints where it is True. None counts from
+            the beginning.
+        progress: called with tokens done and tokens to do while the prompt is read.
+    """
+
+    max_tokens: int | None = None
+    stop: str | Sequence[str] | None = ()
+    stop_after: str = ""
+    sampling: SamplingParams | None = None
+    grammar: str | None = None
+    json_schema: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    drafting: Drafting | None = None
+    overflow: str = "error"
+    logprobs: int | None = None
+    as_sampled: bool = False
+    prediction: str = ""
+    reuse: bool = True
+    shift: ContextShift | None = None
+    thinks: bool | None = None
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        for name in ("stop_after", "prediction"):
+            convert(name, getattr(self, name), str)
+        stop = () if self.stop is None else self.stop
+        stops = (stop,) if isinstance(stop, str) else tuple(convert("stop", x, str) for x in stop)
+        object.__setattr__(self, "stop", stops)
+        if not all(stops):
+            raise UsageError("A stop string is empty. Leave it out, or give some text.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
+        if self.logprobs is not None and self.logprobs < 0:
+            raise UsageError(f"logprobs is {self.logprobs}. Give 0 or more, or None.")
+
+
 class AnswerKeywords(TypedDict, total=False):
-    """Keyword arguments of `Engine.stream`."""
+    """Keyword arguments of `Engine.stream`, the fields of `AnswerOptions`."""
 
     max_tokens: int | None
     stop: str | Sequence[str] | None

@@ -61,7 +61,7 @@ class Stream(Iterator[Chunk]):
 
     def __init__(
         self,
-        submit: Callable[[Hashable, Callable[[], object] | None], Task],
+        submit: Callable[..., Task],
         cancel: Callable[[Task], None],
         session: Session,
         assembler: Detokenizer,
@@ -69,9 +69,9 @@ class Stream(Iterator[Chunk]):
         *,
         when_full: str | None = None,
     ) -> None:
-        """`submit` starts the task, whose items are steps with their texts, given its `owner` and a
-        callback for new items; `cancel` ends it. `when_full`: the notice for an answer cut off by
-        a full context."""
+        """`submit` starts the task, whose items are steps with their texts, given its `owner` and
+        `on_item`; `cancel` ends it. Both are of its `Scheduler`. `when_full`: the notice for an
+        answer cut off by a full context."""
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
@@ -168,7 +168,7 @@ class Stream(Iterator[Chunk]):
         when an item may be available: a step does not wait while `ready`. `owner`: as for
         `Scheduler.submit`; without `on_ready` it is this thread."""
         owner = threading.get_ident() if on_ready is None else owner
-        self._task = self._submit(owner, on_ready)
+        self._task = self._submit(owner=owner, on_item=on_ready)
         if self._cancelled:
             self._cancel(self._task)
 

@@ -45,7 +45,7 @@ class PromptBuilder:
     ) -> None:
         self._model = model
         self._projector = projector
-        self._context_length = context_length
+        self.context_length = context_length
 
     def tokens(
         self,
@@ -72,19 +72,19 @@ class PromptBuilder:
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
-            if overflow == "drop_oldest" and len(tokens) >= self._context_length:
+            if overflow == "drop_oldest" and len(tokens) >= self.context_length:
                 # Leave room for the answer, or each later turn would drop more messages.
-                reserve = min(max_tokens or self._context_length // 4, self._context_length // 2)
-                tokens = self._drop_oldest(prompt, self._context_length - reserve, stats)
+                reserve = min(max_tokens or self.context_length // 4, self.context_length // 2)
+                tokens = self._drop_oldest(prompt, self.context_length - reserve, stats)
         if not tokens:
             raise UsageError("The prompt is empty. Give some text to go on from.")
-        if len(tokens) >= self._context_length:
+        if len(tokens) >= self.context_length:
             raise ContextOverflow(
                 f"The prompt has {len(tokens)} tokens and the context holds "
-                f"{self._context_length}, the answer included. Shorten it, or open the model "
+                f"{self.context_length}, the answer included. Shorten it, or open the model "
                 "with a longer context (--ctx).",
                 needed=len(tokens),
-                available=self._context_length,
+                available=self.context_length,
             )
         return tokens
 
@@ -239,7 +239,7 @@ class PromptBuilder:
             if not tokens:
                 return self._render(messages)
         stats.notices.append(
-            f"The conversation outgrew the context of {self._context_length} tokens: "
+            f"The conversation outgrew the context of {self.context_length} tokens: "
             f"its oldest {dropped} messages were left out."
         )
         return tokens

@@ -21,7 +21,7 @@ import greenlet
 
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
-from localspec.scheduling.task import AHEAD, NOT_HERE, Task, Wait
+from localspec.scheduling.task import AHEAD, CLOSED, NOT_HERE, Task, Wait
 
 _all = weakref.WeakSet["Scheduler"]()
 _python_ends = threading.Event()
@@ -67,7 +67,7 @@ class Scheduler:
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
         self.ahead = AHEAD
-        self._awake = False
+        self._awake = self._closed = False
         self._process = os.getpid()
         # Held around changes and uses of `tasks`, or the wrong task might be interrupted.
         self._changing = threading.RLock()
@@ -95,11 +95,14 @@ class Scheduler:
 
         Raises:
             EngineBusy: the owner would wait for itself.
+            UsageError: it is closed.
         """
         if self.orphaned:
             raise UsageError(NOT_HERE)
         if _python_ends.is_set() and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()  # a daemon thread, which ends with Python
+        if self._closed:
+            raise UsageError(CLOSED)
         task = Task(
             tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, on_item=on_item
         )
@@ -139,13 +142,14 @@ class Scheduler:
         return sys.is_finalizing() or any(task.orphaned for task in [*self.tasks, *self.waiting])
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancel all tasks, and wait at most `seconds` for their ends. Raises EngineBusy in a
-        task."""
+        """Cancel all tasks, take no others, and wait at most `seconds` for their ends. Raises
+        EngineBusy in a task."""
         if compute_thread.is_current():
             raise EngineBusy(
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
                 "engine afterwards."
             )
+        self._closed = True
         tasks = [*self.waiting, *self.tasks]
         for task in tasks:
             self.cancel(task)

@@ -38,6 +38,7 @@ class Preempted(LocalspecError):
 
 
 _END = object()
+CLOSED = "The engine is closed. Load the model again."
 NOT_HERE = (
     "A forked process cannot continue an answer, nor can Python while it ends. Load the model in "
     "the process that uses it."

@@ -4,14 +4,17 @@ common prefix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.registry import Parts
 from localspec.errors import SessionError
+from localspec.llama.context import Context
 from localspec.llama.target import shared_prefix
-from localspec.sessions.cache_states import TARGET, CacheStates
+from localspec.sessions.cache_states import TARGET, CacheStates, identity
 from localspec.sessions.conversation_files import LEAST, ConversationFiles
 from localspec.sessions.session_file import DamagedSession, SessionFile
 
@@ -29,12 +32,14 @@ class OpenedSession:
 class Sessions:
     """`size`: bytes on disk for automatically stored conversations, 0 for none."""
 
-    def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
-        self._states = states
-        self._recurrent = recurrent
+    def __init__(self, target: Context, parts: Parts, models: Mapping[str, Any], size: int) -> None:
+        model, self._recurrent = parts.model, target.recurrent
+        draft = None if model is None else parts.native_cache  # a head's is not kept
+        mapped = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
+        self._states = CacheStates(target, draft, mapped, identity(models))
         self.files: ConversationFiles | None = None
         if size:
-            self.files = ConversationFiles(states.identity, size, recurrent=recurrent)
+            self.files = ConversationFiles(self._states.identity, size, recurrent=self._recurrent)
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
@@ -64,11 +69,12 @@ class Sessions:
     def leave(self) -> None:
         self._named = None
 
-    def save(self, path: Path, conversation: Any) -> None:
-        """Store the caches. Raises SessionError if that fails, or would replace another kind of
-        file."""
+    def save(self, path: Path, conversation: Any) -> int:
+        """Store the caches; returns the number of the target's tokens. Raises SessionError if that
+        fails, or would replace another kind of file."""
         self._states.save(path, conversation)
         self._named = SessionFile(path)
+        return len(self._states.tokens)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Restore the stored prefix of a prompt; returns notices."""

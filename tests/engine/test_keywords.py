@@ -13,6 +13,7 @@ from localspec.keywords import (
     IN_ANSWERS_ELSEWHERE,
     OTHER_NAMES,
     AnswerKeywords,
+    AnswerOptions,
     DraftingKeywords,
     ModelKeywords,
     with_keywords,
@@ -29,10 +30,8 @@ def test_keywords_are_the_fields_of_the_options(keywords: type, record: type) ->
     assert not set(get_type_hints(keywords)) & set(OWN)
 
 
-def test_answer_keywords_are_those_of_stream() -> None:
-    taken = get_type_hints(Engine.stream)
-    del taken["prompt"], taken["return"]
-    assert get_type_hints(AnswerKeywords) == taken
+def test_answer_keywords_are_the_fields_of_answer_options() -> None:
+    assert get_type_hints(AnswerKeywords) == get_type_hints(AnswerOptions)
 
 
 def test_own_keywords_are_the_parameters_of_load() -> None:

@@ -194,7 +194,7 @@ class ScriptedEngine:
         assembler = Detokenizer(self.token_bytes, ())
         session = SimpleNamespace(context=(), dropped=0, finish=None)
         return Stream(
-            lambda owner, told: _Answer(start),
+            lambda owner, on_item: _Answer(start),
             lambda task: self._interrupted.set(),
             cast("Session", session),
             assembler,
