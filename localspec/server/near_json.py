@@ -1,14 +1,19 @@
-"""Near-JSON, as models write it: incomplete, in single quotes, with Python's literals, and with
-invalid escapes or trailing commas."""
+"""Values as models write them: near-JSON (incomplete, in single quotes, with Python's literals,
+invalid escapes or trailing commas), and unquoted or in tags."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import from_json
+
+from localspec.llama.intended_schema import resolve_reference
 
 PLAIN_WORDS, _WORDS = (
     re.compile(
@@ -29,6 +34,10 @@ _ESCAPES = re.compile(
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
 )
 """In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
+CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
+UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
+_TYPES |= {"array": list, "null": type(None)}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -85,3 +94,38 @@ def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> 
         return from_json(text, allow_partial=mode)
     except ValueError:
         return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=mode)
+
+
+def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
+    """Types that a schema allows for a value; empty if any type is allowed."""
+    said = (
+        resolve_reference(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
+    )
+    parts = next((said[one] for one in ("anyOf", "oneOf", "allOf", "$ref") if said.get(one)), ())
+    if options := [kinds_of(one, root, depth + 1) for one in parts]:
+        return set().union(*options) if all(options) else set()
+    if "const" in said or "enum" in said:
+        return {*map(type, said.get("enum") or [said.get("const")])}
+    named = said.get("type") or ()
+    named = [named] if isinstance(named, str) else named
+    return {_TYPES[name] for name in named if name in _TYPES}
+
+
+def parse_value(text: str, kinds: set[type]) -> Any:
+    """Parse an unquoted value as one of the allowed types."""
+    for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
+        with suppress(*UNREADABLE):
+            value = json.loads(dump(parse(text.strip())))
+            allowed = kinds - {str} | ({int} if float in kinds else set())
+            return value if str not in kinds or type(value) in allowed else text
+    return text
+
+
+def parse_nested(value: str, kinds: set[type]) -> Any:
+    """Parse a value of MiniMax M3, in which items and members are nested tags."""
+    inner = CHILD.findall(value) if not kinds or kinds & {dict, list} else ()
+    if not inner:
+        return parse_value(value, kinds)
+    found = [(key, parse_nested(one, set())) for key, one in inner]
+    listed = not kinds & {dict} and {*dict(found)} == {"item"}
+    return [one for _, one in found] if listed else dict(found)

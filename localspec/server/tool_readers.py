@@ -11,21 +11,23 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-from pydantic_core import from_json
-
-from localspec.llama.intended_schema import resolve_reference
 from localspec.prompting.detokenizer import held_back
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 from localspec.server.near_json import (
+    CHILD,
     LITERALS,
     OPEN_END,
     PLAIN_WORDS,
+    UNREADABLE,
     closing_end,
     dump,
+    kinds_of,
+    parse_nested,
     parse_partial,
+    parse_value,
     to_json,
     value_end,
 )
@@ -75,10 +77,7 @@ _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
-_UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _OF_PYTHON = {other: one for one, other in LITERALS.items()}
-_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
-_TYPES |= {"array": list, "null": type(None)}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
 _CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
@@ -87,7 +86,6 @@ _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(
     rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
 )
-_CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
 _MAY_END = re.compile(r"\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z")
 """Text that may be the end of a parameter: closing tags, and a tag that is begun."""
@@ -149,29 +147,19 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
         raw = _RAW.fullmatch(value)
-        value = raw[1] if raw else _parse_value(value, _kinds(known.get(parameter[1]), root))
+        value = raw[1] if raw else parse_value(value, kinds_of(known.get(parameter[1]), root))
         members.append(f"{dump(parameter[1])}: {dump(value)}")
         at = parameter.end()
     if end is not None and not members:
-        for key, value in _CHILD.findall(body):
-            kinds = _kinds(known.get(key), root)
-            members.append(f"{dump(key)}: {dump(_parse_nested(value, kinds))}")
+        for key, value in CHILD.findall(body):
+            kinds = kinds_of(known.get(key), root)
+            members.append(f"{dump(key)}: {dump(parse_nested(value, kinds))}")
     begun = _BEGUN.search(body, at)
     grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
-    if end is None and begun and grows and _kinds(known.get(begun[1]), root) == {str}:
+    if end is None and begun and grows and kinds_of(known.get(begun[1]), root) == {str}:
         value = _MAY_END.sub("", begun[2], count=1)
         members.append(f"{dump(begun[1])}: {dump(value)[:-1]}")
     return [(name, "{" + ", ".join(members) + "}" * (end is not None))], end
-
-
-def _parse_nested(value: str, kinds: set[type]) -> Any:
-    """Parse a value of MiniMax M3, in which items and members are nested tags."""
-    inner = _CHILD.findall(value) if not kinds or kinds & {dict, list} else ()
-    if not inner:
-        return _parse_value(value, kinds)
-    found = [(key, _parse_nested(one, set())) for key, one in inner]
-    listed = not kinds & {dict} and {*dict(found)} == {"item"}
-    return [one for _, one in found] if listed else dict(found)
 
 
 def _read_named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -219,7 +207,7 @@ def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
             said = PLAIN_WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
             calls = ast.parse(said, mode="eval").body
         return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _NotCall from None
 
 
@@ -384,32 +372,6 @@ class CallReader:
         return [], True
 
 
-class CallOrResponse:
-    """Reads an object that is a call, or has the answer as its "response": the format that a
-    grammar enforces if the template does not support tools."""
-
-    def __init__(self, tools: Schemas) -> None:
-        self._calls = CallReader(tools, only=True)
-        self._raw = ""
-        self._returned = 0  # characters of the response
-        self._calling = False
-
-    def push(self, text: str) -> Sequence[Piece]:
-        if self._calling:
-            return self._calls.push(text)
-        self._raw += text
-        value = parse_partial(self._raw, "trailing-strings") if self._raw.strip() else {}
-        if isinstance(value, list) or (value and "response" not in value):
-            self._calling = True
-            return self._calls.push(self._raw)
-        new = str(value.get("response", ""))[self._returned :]
-        self._returned += len(new)
-        return _text(new)
-
-    def finish(self) -> Sequence[Piece]:
-        return self._calls.finish()
-
-
 def _arguments(call: str, *, complete: bool) -> str:
     """Extract the arguments of a call: those in a string once complete, {} if there are none."""
     match = _ARGUMENTS.search(call)
@@ -421,31 +383,6 @@ def _arguments(call: str, *, complete: bool) -> str:
     if end is None:
         return ""
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
-
-
-def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
-    """Types that a schema allows for a value; empty if any type is allowed."""
-    said = (
-        resolve_reference(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
-    )
-    parts = next((said[one] for one in ("anyOf", "oneOf", "allOf", "$ref") if said.get(one)), ())
-    if options := [_kinds(one, root, depth + 1) for one in parts]:
-        return set().union(*options) if all(options) else set()
-    if "const" in said or "enum" in said:
-        return {*map(type, said.get("enum") or [said.get("const")])}
-    named = said.get("type") or ()
-    named = [named] if isinstance(named, str) else named
-    return {_TYPES[name] for name in named if name in _TYPES}
-
-
-def _parse_value(text: str, kinds: set[type]) -> Any:
-    """Parse an unquoted value as one of the allowed types."""
-    for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
-        with suppress(*_UNREADABLE):
-            value = json.loads(dump(parse(text.strip())))
-            allowed = kinds - {str} | ({int} if float in kinds else set())
-            return value if str not in kinds or type(value) in allowed else text
-    return text
 
 
 def _text(text: str) -> list[Piece]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.llama.json_schema import make_enforceable
-from localspec.prompting.pieces import Plain, Reader
+from localspec.prompting.pieces import Piece, Plain, Reader, Text
 from localspec.server.failures import ApiError, logger
-from localspec.server.tool_readers import FUNCTIONARY, CallOrResponse, CallReader
+from localspec.server.near_json import parse_partial
+from localspec.server.tool_readers import FUNCTIONARY, CallReader, Schemas
 
 MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -137,6 +138,32 @@ def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     if schema is not None:
         answer = f", or with JSON by this schema: {json.dumps(schema)}"
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
+
+
+class CallOrResponse:
+    """Reads an object that is a call, or has the answer as its "response": the format that a
+    grammar enforces if the template does not support tools."""
+
+    def __init__(self, tools: Schemas) -> None:
+        self._calls = CallReader(tools, only=True)
+        self._raw = ""
+        self._returned = 0  # characters of the response
+        self._calling = False
+
+    def push(self, text: str) -> Sequence[Piece]:
+        if self._calling:
+            return self._calls.push(text)
+        self._raw += text
+        value = parse_partial(self._raw, "trailing-strings") if self._raw.strip() else {}
+        if isinstance(value, list) or (value and "response" not in value):
+            self._calling = True
+            return self._calls.push(self._raw)
+        new = str(value.get("response", ""))[self._returned :]
+        self._returned += len(new)
+        return [Text(new)] if new else []
+
+    def finish(self) -> Sequence[Piece]:
+        return self._calls.finish()
 
 
 def reader_for(choice: ToolChoice, prompt: str, *, guided: bool, formed: bool) -> Reader:

@@ -21,7 +21,8 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.reasoning import ChannelReader, ResponseReader, ThoughtReader
-from localspec.server.tool_readers import CallOrResponse, CallReader
+from localspec.server.tool_readers import CallReader
+from localspec.server.tools import CallOrResponse
 from tests.conftest import DATA
 
 TYPED: dict[str, Any] = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
