@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.async_stream import AsyncStream
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
 
-Progress = Callable[[int, int], None]
 Result = TypeVar("Result")
 
 
@@ -88,12 +88,7 @@ class AsyncEngine:
         async def opening(answer: AsyncStream) -> None:
             loop, progress = asyncio.get_running_loop(), asked.get("progress")
             if progress is not None:
-                tell: Progress = progress
-
-                def report(done: int, total: int) -> None:
-                    call_soon(loop, tell, done, total)
-
-                asked["progress"] = report
+                asked["progress"] = partial(call_soon, loop, progress)
             with self._state:
                 self._answers.add(answer)
             task = asyncio.current_task()
@@ -138,10 +133,10 @@ class Loading:
 
     def __init__(
         self,
-        opening: Callable[[Callable[[float], None]], Engine],
+        opening: Callable[..., Engine],
         progress: Callable[[float], None] | None,
     ) -> None:
-        """`opening` loads, and is given what to report progress to."""
+        """`opening` loads, and is given `progress` to report to."""
         self._opening, self._progress = opening, progress
         self._engine: AsyncEngine | None = None
 
@@ -165,7 +160,7 @@ class Loading:
             if self._progress is not None:
                 call_soon(loop, self._progress, fraction)
 
-        loaded, thread = start_thread("localspec-load", lambda: self._opening(report))
+        loaded, thread = start_thread("localspec-load", lambda: self._opening(progress=report))
 
         def free() -> None:
             """What was loaded for nobody."""
@@ -198,17 +193,14 @@ def load_async(
     Arguments and errors are those of `localspec.load`; `progress` is called in the event loop. A
     cancelled task is not kept waiting: loading stops at its next report of progress.
     """
-
-    def opening(report: Callable[[float], None]) -> Engine:
-        return load(
-            model,
-            draft=draft,
-            options=options,
-            drafting=drafting,
-            wait=wait,
-            progress=report,
-            offline=offline,
-            **keywords,
-        )
-
+    opening = partial(
+        load,
+        model,
+        draft=draft,
+        options=options,
+        drafting=drafting,
+        wait=wait,
+        offline=offline,
+        **keywords,
+    )
     return Loading(opening, progress)

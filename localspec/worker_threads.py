@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -38,10 +39,7 @@ def start_thread(name: str, task: Callable[[], Result]) -> tuple[Future[Result],
     return done, thread
 
 
-def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> bool:
-    """Schedule a call in an event loop; False if the loop is closed."""
-    try:
+def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:
+    """Schedule a call in an event loop; nothing if the loop is closed."""
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)
-    except RuntimeError:
-        return False
-    return True

@@ -50,7 +50,7 @@ class RoleAdapter:
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
         found = [dict(message) for message in messages]
-        if not self._works:
+        if self._wants_parts is None:
             return found  # rendering reports the reason
         for message in found:
             content = message.get("content")
@@ -99,13 +99,12 @@ class RoleAdapter:
         return all(word in text for word in words)
 
     @cached_property
-    def _works(self) -> bool:
+    def _wants_parts(self) -> bool | None:
+        """Whether contents must be lists of parts; None if the template shows no message."""
         parts = {"role": "user", "content": [{"type": "text", "text": _OTHER}]}
-        return self._shows(_USER, words=[_OTHER]) or self._shows(parts, words=[_OTHER])
-
-    @cached_property
-    def _wants_parts(self) -> bool:
-        return not self._shows(_USER, words=[_OTHER])
+        if self._shows(_USER, words=[_OTHER]):
+            return False
+        return True if self._shows(parts, words=[_OTHER]) else None
 
     def _in_parts(self, messages: Messages) -> Messages:
         if not self._wants_parts:

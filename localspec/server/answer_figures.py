@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from localspec import Engine, GenerationStats
@@ -49,25 +49,22 @@ def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
     }
 
 
-def chat_logprobs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
-    """`logprobs.content` of a chat completion."""
-    return _list_logprobs(logprobs, engine, "logprob", lambda value: max(value, _LEAST))
-
-
-def sampled_probs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
-    """llama.cpp's `completion_probabilities` with `post_sampling_probs`."""
-    return _list_logprobs(logprobs, engine, "prob", math.exp)
-
-
-def _list_logprobs(
-    logprobs: Iterable[TokenLogprob], engine: Engine, name: str, value: Callable[[float], float]
+def chat_logprobs(
+    logprobs: Iterable[TokenLogprob], engine: Engine, *, sampled: bool = False
 ) -> list[dict[str, Any]]:
-    vocabulary = engine.model.vocabulary
+    """`logprobs.content` of a chat completion, or with `sampled` llama.cpp's
+    `completion_probabilities` with `post_sampling_probs`."""
+    vocabulary, name = engine.model.vocabulary, "prob" if sampled else "logprob"
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         data = vocabulary.piece(token, special=True)
-        text = data.decode("utf-8", "replace")
-        return {"id": token, "token": text, "bytes": list(data), name: value(logprob)}
+        value = math.exp(logprob) if sampled else max(logprob, _LEAST)
+        return {
+            "id": token,
+            "token": data.decode("utf-8", "replace"),
+            "bytes": [*data],
+            name: value,
+        }
 
     return [
         {**entry(item.token, item.logprob), f"top_{name}s": [entry(*other) for other in item.top]}

@@ -10,15 +10,14 @@ from pydantic import Field
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import chat_logprobs, sampled_probs, text_of_tokens, timings
+from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings
 from localspec.server.answers import Answer, AnswerPart, Answers
-from localspec.server.failures import ApiError
 from localspec.server.infill import infill_prompt
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.openai.completions import Prompts, RawFields
 from localspec.server.reply import Event, Reply
 from localspec.server.service import Service
-from localspec.server.wire import MOST_CHOICES, Record
+from localspec.server.wire import Record
 
 
 class Completion(RawFields):
@@ -35,17 +34,11 @@ class Completion(RawFields):
 
 async def completion(service: Service, wanted: Completion) -> Reply:
     engine = await service.open(wanted.model)
-    each = range(wanted.n or 1)
-    prompts = [one for one in wanted.prompts(wanted.prompt, engine) for _ in each]
-    if not 0 < len(prompts) <= MOST_CHOICES:
-        raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
-    silent, sampled = wanted.limit[1] == 0, bool(wanted.post_sampling_probs)
-    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in prompts]
-    requests = [
-        ask.nth(number).with_options(logprobs=wanted.n_probs or None, as_sampled=sampled)
-        for number, ask in enumerate(found)
-    ]
-    return CompletionReply(await service.begin(engine, *requests), wanted)
+    prompts = wanted.prompts(wanted.prompt, engine)
+    requests = wanted.requests(service, engine, prompts, silent=wanted.limit[1] == 0)
+    logprobs, sampled = wanted.n_probs or None, bool(wanted.post_sampling_probs)
+    asked = [ask.with_options(logprobs=logprobs, as_sampled=sampled) for ask in requests]
+    return CompletionReply(await service.begin(engine, *asked), wanted)
 
 
 class CompletionReply(Reply):
@@ -85,8 +78,7 @@ class CompletionReply(Reply):
         }
 
     def _probabilities(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        form = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
-        return form(logprobs, self.engine)
+        return chat_logprobs(logprobs, self.engine, sampled=bool(self._wanted.post_sampling_probs))
 
     def _end_if_late(self, answer: Answer) -> None:
         most = self._wanted.t_max_predict_ms or 0.0

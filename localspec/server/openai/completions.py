@@ -14,7 +14,7 @@ from localspec.prompting.content import mark_text, plain
 from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
-from localspec.server.answers import Answer, AnswerPart, Answers
+from localspec.server.answers import Answer, AnswerPart, Answers, StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.infill import infill_prompt
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
@@ -52,6 +52,18 @@ class RawFields(AnswerFields):
         several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
         return [self._prompt(one, engine) for one in (given if several else [given])]
 
+    def requests(
+        self, service: Service, engine: Engine, prompts: Sequence[str | Tokens], *, silent: bool
+    ) -> list[StreamRequest]:
+        """The requests for all answers, those to one prompt side by side."""
+        each = range(self.n or 1)
+        if not prompts:
+            raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
+        if len(prompts) * len(each) > MOST_CHOICES:
+            raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
+        found = [self.ask(service, engine, prompt, silent=silent) for prompt in prompts]
+        return [ask.nth(number) for ask in found for number in each]
+
     def _prompt(self, prompt: str | PromptObject | Mixed, engine: Engine) -> str | Tokens:
         if isinstance(prompt, PromptObject):
             if prompt.multimodal_data:
@@ -75,28 +87,19 @@ class CompletionRequest(RawFields):
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     engine = await service.open(wanted.model)
-    prompts, each = wanted.prompts(wanted.prompt, engine), wanted.n or 1
-    if not prompts:
-        raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
-    if len(prompts) * each > MOST_CHOICES:
-        raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
-    silent = bool(wanted.echo) and wanted.limit[1] == 0
+    prompts, limit = wanted.prompts(wanted.prompt, engine), wanted.limit[1]
     whole = prompts
     if wanted.suffix:
         texts = [_text_of(prompt, engine) for prompt in prompts]
-        limit = wanted.limit[1]
         whole = [infill_prompt(engine, text, wanted.suffix, limit=limit) for text in texts]
-    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in whole]
-    requests = [
-        ask.nth(number).with_options(logprobs=wanted.logprobs)
-        for ask in found
-        for number in range(each)
-    ]
-    echoes = [Echo()] * len(requests)
+    silent = bool(wanted.echo) and limit == 0
+    requests = wanted.requests(service, engine, whole, silent=silent)
+    asked = [ask.with_options(logprobs=wanted.logprobs) for ask in requests]
+    echoes = [Echo()] * len(asked)
     if wanted.echo:
         echoed = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
-        echoes = [one for one in echoed for _ in range(each)]
-    return CompletionReply(await service.begin(engine, *requests), wanted, echoes)
+        echoes = [one for one in echoed for _ in range(wanted.n or 1)]
+    return CompletionReply(await service.begin(engine, *asked), wanted, echoes)
 
 
 @dataclass(frozen=True, slots=True)
