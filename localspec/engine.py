@@ -186,13 +186,12 @@ class Engine(AnswerGenerator):
         if self._exact:
             drafting = drafting.exactly()
         answer = Answer.of(self.model, self.prompts, prompt, options, drafting)
-        stats, session = answer.stats, answer.session
+        stats, session, assembler = answer.stats, answer.session, answer.detokenizer
         stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
         work, scheduler = partial(self._answer, answer), self._scheduler
         submit = partial(scheduler.submit, session.context, work, wait=self._wait)
-        assembler, full = answer.detokenizer, answer.when_full
-        return Stream(submit, scheduler.cancel, session, assembler, stats, when_full=full)
+        return Stream(submit, scheduler.cancel, session, assembler, stats, answer.when_full)
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
         """Answer chat messages; options and errors are those of `stream`."""
@@ -272,15 +271,16 @@ class Engine(AnswerGenerator):
         Raises:
             DatastoreError, UsageError: as `localspec.retrieval.learner.learn`.
         """
-        tokenize = partial(self.model.vocabulary.tokenize, special=False, add_bos=False)
+        model, vocabulary = self.model, self.model.vocabulary
+        facts = learner.LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         tokens = {
             convert("name", name, str): [
-                tokenize(convert("text", text, str))
+                vocabulary.tokenize(convert("text", text, str), special=False, add_bos=False)
                 for text in ([known] if isinstance(known, str) else known)
             ]
             for name, known in texts.items()
         }
-        learner.learn(learner.LearnedVocabulary.of(self.model), tokens, patience=patience)
+        learner.learn(facts, tokens, patience=patience)
 
     @property
     def head_source(self) -> str:

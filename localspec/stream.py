@@ -66,7 +66,6 @@ class Stream(Iterator[Chunk]):
         session: Session,
         assembler: Detokenizer,
         stats: GenerationStats,
-        *,
         when_full: str | None = None,
     ) -> None:
         """`submit` starts the task, whose items are steps with their texts, given its `owner` and

@@ -136,8 +136,8 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (216, 10),  # stops of any type are judged in words; costs are measured first
-    "async_engine": (214, 10),  # takes token ids of any sequence; is told after a fork
+    "answering": (272, 10),  # prepares answers, as the engine did; costs are measured first
+    "async_engine": (206, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_477, 91),  # three peers, shapes
     "chat": (930, 58),
@@ -147,7 +147,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "doctor": (259, 12),
     "drafters": (2_603, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
-    "engine": (561, 10),  # what nobody holds is freed
+    "engine": (399, 10),  # what nobody holds is freed
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (149, 10),
@@ -157,7 +157,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "hub": (1_851, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
-    "keywords": (175, 11),  # names of other tools, in answers as well
+    "keywords": (240, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     "llama": (5_853, 246),
@@ -166,20 +166,20 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (986, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_807, 60),  # answers of Solar; generators are measured; lists are written out
+    "prompting": (1_806, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
     "remote": (695, 20),
     "retrieval": (712, 40),
-    "scheduling": (1_458, 22),  # the slots of three rooms; ends of Python, and forks
+    "scheduling": (1_457, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_497, 195),  # infill and near-JSON have files; refuses connections in words
-    "sessions": (581, 17),
+    "server": (5_473, 194),  # infill and near-JSON have files; refuses connections in words
+    "sessions": (587, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
-    "stream": (228, 10),  # no generator, which would keep a stream alive
+    "stream": (227, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),
-    "worker_threads": (47, 10),
+    "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
     "tests": (43_186, None),  # every refusal; chosen outputs, busy spells, failed streams

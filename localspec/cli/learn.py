@@ -93,7 +93,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
         Model(found, ModelOptions(), vocabulary_only=True) as model,
     ):
         vocabulary = model.vocabulary
-        facts = LearnedVocabulary.of(model)
+        facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
             for conversation in conversations():

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +28,6 @@ from localspec.retrieval.segment import (
     write_segment,
 )
 
-if TYPE_CHECKING:
-    from localspec.llama.model import Model
-
 FACTOR = 4
 SMALL = 1 << 15
 """Most tokens of a segment that is merged with any new text."""
@@ -46,10 +42,6 @@ class LearnedVocabulary:
     fingerprint: str
     size: int
     model: str
-
-    @classmethod
-    def of(cls, model: Model) -> LearnedVocabulary:
-        return cls(model.vocabulary.fingerprint(), model.vocabulary.size, model.name)
 
 
 def require() -> None:

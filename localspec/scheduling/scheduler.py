@@ -247,14 +247,8 @@ class Scheduler:
                     self._take(task)
             elif not task.may_wait:
                 self.waiting.remove(task)
-                task.end(
-                    EngineBusy(
-                        "Another generation is running. Wait for it, or cancel it."
-                        if self._slots == 1
-                        else f"{self._slots} answers are being generated, and no more can be at "
-                        "once. Wait for one, or cancel it."
-                    )
-                )
+                why = "No more answers can be generated at once. Wait for one, or cancel it."
+                task.end(EngineBusy(why))
 
     def _ready(self, task: Task) -> bool:
         if task.waits_for is None:

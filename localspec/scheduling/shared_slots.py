@@ -28,7 +28,7 @@ from localspec.sessions.sessions import Sessions
 ROOM = 16  # tokens of an answer that must fit when it begins or begins again
 
 
-class SlotTarget(LlamaTarget):
+class _SlotTarget(LlamaTarget):
     """The target, as used by one of several answers."""
 
     def __init__(self, slot: SharedSlot) -> None:
@@ -74,7 +74,7 @@ class SharedSlot(Slot):
             )
             model = make_model(self.draft_cache)
         super().__init__(cache, Parts(model, head=head))
-        self.target = SlotTarget(self)
+        self.target = _SlotTarget(self)
         self.text: Sequence[int] = ()
         self.keeps = True
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from starlette.responses import Response
 
-from localspec import Engine
 from localspec.server.failures import ApiError
 from localspec.server.model_hosts import ModelHost
 from localspec.server.service import Service
@@ -95,96 +94,71 @@ async def metrics(service: Service) -> Response:
     """Metrics of the first model, or of the requested one, so that counters never decrease."""
     service.require_started()
     host = service.common.models.find(service.request.query_params.get("model"))
-    lines = [*_llama_cpp_metrics(host)]
-    if host.engine is not None:  # None for an embedding model
-        lines += _localspec_metrics(service, host, host.engine)
+    lines: list[str] = []
+    for name, (about, values) in _metrics(service, host).items():
+        kind = "counter" if name.endswith(("_total", "_max")) else "gauge"
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        for labels, value in values if isinstance(values, Sequence) else [({}, values)]:
+            pairs = ",".join(f'{key}="{_escape(str(text))}"' for key, text in labels.items())
+            lines.append(f"{name}{f'{{{pairs}}}' if pairs else ''} {value:.12g}")
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
-Values = Sequence[tuple[Mapping[str, object], float]]
-_Metric = tuple[str, str, float | Values]
+_Values = Sequence[tuple[Mapping[str, object], float]]
 
 
-def _llama_cpp_metrics(host: ModelHost) -> Iterator[str]:
-    totals, gate = host.activity.totals, host.gate
+def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | _Values]]:
+    """Description and value of each metric, or values by labels."""
+    totals, gate, common = host.activity.totals, host.gate, service.common
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
-    positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
-    counters: list[_Metric] = [
-        ("prompt_tokens_total", "Prompt tokens read, without cached ones.", totals.read_tokens),
-        ("prompt_tokens_cached_total", "Prompt tokens that were cached.", totals.cached_tokens),
-        ("prompt_seconds_total", "Seconds of reading prompts.", totals.prompt_seconds),
-        ("tokens_predicted_total", "Tokens generated.", totals.generated_tokens),
-        ("tokens_predicted_seconds_total", "Seconds of generating.", totals.decode_seconds),
-        ("n_decode_total", "Passes of the model.", totals.target_passes),
-        ("n_tokens_max", "Most tokens of a prompt and its answer.", totals.longest),
-        ("spec_decode_num_draft_tokens_total", "Tokens drafted.", totals.drafted),
-        ("spec_decode_num_accepted_tokens_total", "Drafted tokens accepted.", totals.accepted),
-        ("spec_decode_num_drafts_total", "Passes that verified a draft.", totals.drafts),
-        (
-            "spec_decode_num_accepted_tokens_per_pos_total",
-            "Drafted tokens accepted, by position.",
-            positions,
-        ),
-    ]
     prompt_speed = _ratio(totals.read_tokens, totals.prompt_seconds)
-    gauges: list[_Metric] = [
-        ("prompt_tokens_seconds", "Prompt tokens per second.", prompt_speed),
-        (
-            "predicted_tokens_seconds",
-            "Generated tokens per second.",
-            _ratio(later, totals.decode_seconds),
-        ),
-        ("requests_processing", "Answers that are generated.", gate.running),
-        ("requests_deferred", "Answers that wait.", gate.waiting),
-        ("n_busy_slots_per_decode", "Busy slots per pass.", _ratio(totals.steps, totals.rounds)),
-    ]
-    yield from _metrics("llamacpp", "counter", counters)
-    yield from _metrics("llamacpp", "gauge", gauges)
-
-
-def _localspec_metrics(service: Service, host: ModelHost, engine: Engine) -> Iterator[str]:
-    totals, common = host.activity.totals, service.common
+    speed, busy = _ratio(later, totals.decode_seconds), _ratio(totals.steps, totals.rounds)
+    positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
+    finished = [({"finish": name}, count) for name, count in sorted(totals.answers.items())]
     drafters = sorted(totals.by_drafter.items())
+    drafted = [({"drafter": source}, counts.drafted) for source, counts in drafters]
+    curve = host.engine and host.engine.profile.target  # None for an embedding model
+    passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES] if curve else []
 
-    def by_position(name: str) -> Values:
+    def by_position(name: str) -> _Values:
         return [
             ({"drafter": source, "position": position}, count)
             for source, counts in drafters
             for position, count in enumerate(getattr(counts, name))
         ]
 
-    finished = [({"finish": name}, count) for name, count in sorted(totals.answers.items())]
-    drafted = [({"drafter": source}, counts.drafted) for source, counts in drafters]
-    positions = "by drafter and position in the draft, from 0."
-    curve = engine.profile.target
-    passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
-    counters: list[_Metric] = [
-        ("answers_total", "Answers, by how they ended.", finished),
-        ("requests_total", "HTTP requests.", common.requests),
-        ("requests_refused_total", "HTTP requests answered with an error.", common.refused),
-        ("drafted_tokens_total", "Tokens drafted, by drafter.", drafted),
-        ("tested_tokens_total", f"Tokens tested, {positions}", by_position("tested_per_position")),
-        (
-            "accepted_tokens_total",
-            f"Tokens accepted, {positions}",
-            by_position("accepted_per_position"),
-        ),
-    ]
-    gauges: list[_Metric] = [
-        ("pass_seconds", "Seconds per pass over n tokens, T(n).", passes),
-        ("queue_limit", "Answers that may wait.", service.options.max_queue),
-    ]
-    yield from _metrics("localspec", "counter", counters)
-    yield from _metrics("localspec", "gauge", gauges)
-
-
-def _metrics(prefix: str, kind: str, metrics: Iterable[_Metric]) -> Iterator[str]:
-    for name, about, values in metrics:
-        yield f"# HELP {prefix}:{name} {about}"
-        yield f"# TYPE {prefix}:{name} {kind}"
-        for labels, value in values if isinstance(values, Sequence) else [({}, values)]:
-            pairs = ",".join(f'{key}="{_escape(str(text))}"' for key, text in labels.items())
-            yield f"{prefix}:{name}{f'{{{pairs}}}' if pairs else ''} {value:.12g}"
+    tested, accepted = by_position("tested_per_position"), by_position("accepted_per_position")
+    where = "by drafter and position in the draft, from 0."
+    llama_cpp: dict[str, tuple[str, float | _Values]] = {
+        "prompt_tokens_total": ("Prompt tokens read, without cached ones.", totals.read_tokens),
+        "prompt_tokens_cached_total": ("Prompt tokens that were cached.", totals.cached_tokens),
+        "prompt_seconds_total": ("Seconds of reading prompts.", totals.prompt_seconds),
+        "prompt_tokens_seconds": ("Prompt tokens per second.", prompt_speed),
+        "tokens_predicted_total": ("Tokens generated.", totals.generated_tokens),
+        "tokens_predicted_seconds_total": ("Seconds of generating.", totals.decode_seconds),
+        "predicted_tokens_seconds": ("Generated tokens per second.", speed),
+        "n_decode_total": ("Passes of the model.", totals.target_passes),
+        "n_tokens_max": ("Most tokens of a prompt and its answer.", totals.longest),
+        "n_busy_slots_per_decode": ("Busy slots per pass.", busy),
+        "requests_processing": ("Answers that are generated.", gate.running),
+        "requests_deferred": ("Answers that wait.", gate.waiting),
+        "spec_decode_num_drafts_total": ("Passes that verified a draft.", totals.drafts),
+        "spec_decode_num_draft_tokens_total": ("Tokens drafted.", totals.drafted),
+        "spec_decode_num_accepted_tokens_total": ("Drafted tokens accepted.", totals.accepted),
+        "spec_decode_num_accepted_tokens_per_pos_total": ("The same, by position.", positions),
+    }
+    own: dict[str, tuple[str, float | _Values]] = {
+        "answers_total": ("Answers, by how they ended.", finished),
+        "requests_total": ("HTTP requests.", common.requests),
+        "requests_refused_total": ("HTTP requests answered with an error.", common.refused),
+        "drafted_tokens_total": ("Tokens drafted, by drafter.", drafted),
+        "tested_tokens_total": (f"Tokens tested, {where}", tested),
+        "accepted_tokens_total": (f"Tokens accepted, {where}", accepted),
+        "pass_seconds": ("Seconds per pass over n tokens, T(n).", passes),
+        "queue_limit": ("Answers that may wait.", service.options.max_queue),
+    }
+    tables = ("llamacpp", llama_cpp), ("localspec", own)
+    return {f"{room}:{name}": metric for room, table in tables for name, metric in table.items()}
 
 
 def _escape(text: str) -> str:

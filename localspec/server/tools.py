@@ -17,7 +17,7 @@ from localspec.server.failures import ApiError, logger
 from localspec.server.near_json import parse_partial
 from localspec.server.tool_readers import FUNCTIONARY, CallReader, Schemas
 
-MOST_TOOLS = 1024
+_MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _MOST_CALLS = 8
 """Limit of calls in one answer: small models may never stop."""
@@ -52,8 +52,8 @@ def resolve_choice(
     tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool | None
 ) -> ToolChoice:
     """Apply OpenAI's `tool_choice` to the tools; an ApiError if it is invalid."""
-    if len(tools) > MOST_TOOLS:
-        raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
+    if len(tools) > _MOST_TOOLS:
+        raise ApiError(400, f"There are {len(tools)} tools. Offer {_MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
         raise ApiError(400, "Two tools have the same name. Rename one of them.", param="tools")
     mode: Any = "auto" if choice is None else choice

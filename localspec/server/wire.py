@@ -19,8 +19,8 @@ from starlette.requests import ClientDisconnect, Request
 from localspec import Engine, SamplingParams
 from localspec.server.failures import ApiError
 
-MOST_STOPS = 32
-LONGEST_STOP = 500
+_MOST_STOPS = 32
+_LONGEST_STOP = 500
 MOST_CHOICES = 16
 _MOST_BIASED = 10_000
 MOST_VALUES = 200_000
@@ -164,8 +164,8 @@ def schema_of(form: Any, name: str) -> dict[str, Any] | None:
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
-        why = f"Give at most {MOST_STOPS} stop strings of {LONGEST_STOP} characters."
+    if len(stops) > _MOST_STOPS or any(len(text) > _LONGEST_STOP for text in stops):
+        why = f"Give at most {_MOST_STOPS} stop strings of {_LONGEST_STOP} characters."
         raise ApiError(400, why, param="stop")
     return tuple(text for text in stops if text)
 

@@ -95,7 +95,7 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     silent = bool(wanted.echo) and limit == 0
     requests = wanted.requests(service, engine, whole, silent=silent)
     asked = [ask.with_options(logprobs=wanted.logprobs) for ask in requests]
-    echoes = [Echo()] * len(asked)
+    echoes = [_Echo()] * len(asked)
     if wanted.echo:
         echoed = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
         echoes = [one for one in echoed for _ in range(wanted.n or 1)]
@@ -103,7 +103,7 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class _Echo:
     text: str = ""
     logprobs: dict[str, list[Any]] | None = None
 
@@ -116,12 +116,12 @@ def _text_of(prompt: str | Tokens, engine: Engine) -> str:
 
 async def _echo(
     service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
-) -> Echo:
+) -> _Echo:
     """Return the prompt's text, and its log-probabilities unless `alternatives` is None. An
     ApiError if the queue is full, a LocalspecError if there is no room for an answer."""
     text = _text_of(prompt, engine)
     if alternatives is None:
-        return Echo(text)
+        return _Echo(text)
     tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
     logprobs = await service.run_in_slot(
         lambda disconnected: engine.likelihood(tokens, alternatives, stopped=disconnected)
@@ -135,11 +135,13 @@ async def _echo(
         found["token_logprobs"].insert(0, None)
         found["top_logprobs"].insert(0, None)
     found["text_offset"] = TextOffsets(engine).of([*first, *(one.token for one in logprobs)])
-    return Echo(text, found)
+    return _Echo(text, found)
 
 
 class CompletionReply(OpenaiReply):
-    def __init__(self, answers: Answers, wanted: CompletionRequest, echoes: Sequence[Echo]) -> None:
+    def __init__(
+        self, answers: Answers, wanted: CompletionRequest, echoes: Sequence[_Echo]
+    ) -> None:
         super().__init__(answers, wanted, "text_completion", "cmpl")
         self._wanted = wanted
         self._echoes = echoes
