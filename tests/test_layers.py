@@ -139,11 +139,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (272, 10),  # prepares answers, as the engine did; costs are measured first
     "async_engine": (206, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_477, 91),  # three peers, shapes
+    "bench": (2_413, 90),  # three peers, shapes
     "chat": (930, 58),
-    "cli": (5_367, 180),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_345, 179),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_374, 96),  # protocol of caches; values of any type; drafts without a way on
-    "distill": (2_751, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_751, 152),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
     "drafters": (2_603, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_203, 107),
+    "tui": (5_203, 106),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),

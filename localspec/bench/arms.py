@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.decoding.params import SamplingParams
@@ -23,12 +22,6 @@ COLD = "planner, cold"
 DEPTHS = range(1, 9)
 
 
-class Memory(Enum):
-    KEPT = "what it learned before, in this run and in earlier sessions"
-    PER_TURN = "nothing when a turn begins; it learns through the turn, as in a first session"
-    NONE = "nothing, as the first answer on a new machine"
-
-
 KNOWLEDGE = {
     PLANNER: "had answered a prompt of each suite before, and learned on.",
     FIRST: "knew nothing when a turn began, and learned through its suites.",
@@ -37,7 +30,8 @@ KNOWLEDGE = {
 
 
 class LocalspecArm(Arm):
-    """One way of drafting. It does not own `engine`; arms that forget need a separate one."""
+    """One way of drafting. It does not own `engine`; arms that forget need a separate one.
+    `forgets`: before each "turn" or each "answer", what was measured and learned; None never."""
 
     def __init__(
         self,
@@ -45,23 +39,23 @@ class LocalspecArm(Arm):
         name: str,
         drafting: Drafting,
         *,
-        memory: Memory = Memory.KEPT,
+        forgets: Literal["turn", "answer"] | None = None,
     ) -> None:
         self.name, self.practises = name, name == PLANNER
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
-        self._memory = memory
+        self._forgets = forgets
 
     def begin_turn(self) -> None:
-        if self._memory is Memory.PER_TURN:
+        if self._forgets == "turn":
             self._engine.forget()
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
         """Answer one prompt. Raises LocalspecError."""
-        if self._memory is Memory.NONE:
+        if self._forgets == "answer":
             self._engine.forget()
         stream = self._engine.stream(
             prompt.text,
@@ -119,13 +113,13 @@ def localspec_arms(
             # Accepted by matching the target's sample, as in other engines.
             "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
         }
-    forgets = {FIRST: Memory.PER_TURN, COLD: Memory.NONE}
+    forgets: dict[str, Literal["turn", "answer"]] = {FIRST: "turn", COLD: "answer"}
 
     def own(name: str) -> Engine:
         return another() if another is not None and name in forgets else engine
 
     return [
-        LocalspecArm(own(name), name, drafting, memory=forgets.get(name, Memory.KEPT))
+        LocalspecArm(own(name), name, drafting, forgets=forgets.get(name))
         for group, arms in groups.items()
         if group in which
         for name, drafting in arms.items()

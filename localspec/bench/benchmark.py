@@ -17,25 +17,19 @@ from localspec.bench.prompt_texts import render_prompts
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import find_pair, scaled_model, scaled_pair
-from localspec.bench.scaled_gguf import ModelShape
-from localspec.hub import resolution
+from localspec.bench.scale import find_pair, scaled_pair
 
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPair:
-    """The models to open: references as for `localspec.load`, or the name of a scale pair.
-
-    With a `shape`, the target is scaled to it, and its original file drafts if `draft` is "auto".
-    """
+    """The models to open: references as for `localspec.load`, or the name of a scale pair."""
 
     name: str
     target: str | None = None
     draft: str = "auto"
     scale: str | None = None
-    shape: ModelShape | None = None
     offline: bool | None = None
 
 
@@ -51,7 +45,6 @@ class BenchSettings:
     max_tokens: int
     seed: int
     peers: Peers | None = None
-    all_turns: bool = False
 
 
 def benchmark(
@@ -63,7 +56,7 @@ def benchmark(
     notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return the results so far. Raises
-    LocalspecError: a pair that cannot be open_engine."""
+    LocalspecError: a pair that cannot be opened."""
     report = Report(
         machine=this_machine(settings.options.fixed_threads),
         command=command,
@@ -95,12 +88,7 @@ def measure(
 
         engine = open_engine()
         notify(f"{pair.name}: preparing the prompts")
-        prompts = render_prompts(
-            engine,
-            settings.prompts,
-            all_turns=settings.all_turns,
-            max_tokens=settings.max_tokens,
-        )
+        prompts = render_prompts(engine, settings.prompts)
         arms: list[Arm] = [
             *localspec_arms(
                 engine,
@@ -142,11 +130,6 @@ def _prepare_files(pair: BenchPair, notify: Notify) -> tuple[str | None, str]:
         )
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
         return str(target), str(draft) if pair.draft == "auto" else pair.draft
-    if pair.shape is not None:
-        notify(f"{pair.name}: the scale model; a minute or more where it is new")
-        source = resolution.resolve(pair.target, offline=pair.offline)
-        target = scaled_model(source, pair.shape)
-        return str(target), str(source) if pair.draft == "auto" else pair.draft
     return pair.target, pair.draft
 
 

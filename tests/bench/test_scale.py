@@ -75,9 +75,16 @@ def test_full_disk_leaves_nothing(small_pairs: Path) -> None:
     assert not list(small_pairs.iterdir())
 
 
-def test_unknown_quantization(tmp_path: Path, draft_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no quantization 'Q9'. Choose from .*Q4_K_M"):
-        scale_model(draft_path, tmp_path / "big.gguf", ModelShape(192, 3, 512, "Q9"))
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (ModelShape(384, 6, 1024, "Q9"), "no quantization 'Q9'. Choose from .*Q4_K_M"),
+        (ModelShape(384, 6, 1000, "Q8_0"), "multiple of 128"),
+    ],
+)
+def test_impossible_shapes(tmp_path: Path, target_path: Path, shape: ModelShape, why: str) -> None:
+    with pytest.raises(LocalspecError, match=why):
+        scale_model(target_path, tmp_path / "big.gguf", shape)
     assert not list(tmp_path.iterdir())
 
 
@@ -115,6 +122,8 @@ def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
 
 def test_parse_shape() -> None:
     assert ModelShape.parse("128X3x256:q4_0") == ModelShape(128, 3, 256, "Q4_0")
+    with pytest.raises(UsageError, match="'huge' is not a shape"):
+        ModelShape.parse("huge")
 
 
 def test_lack_of_disk_space_is_reported_first(

@@ -16,7 +16,6 @@ from localspec.bench.prompt_texts import prompt_for, render_prompts
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import SETS, SUITES, load_suites
 from localspec.decoding.params import SamplingParams
-from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
 from tests.cli.conftest import plain_model as plain_model
 from tests.support.ggufs import tiny_llama
@@ -136,7 +135,7 @@ TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 )
 OPTIONS = ModelOptions(context=512, threads=1)
-GREEDY, PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
+GREEDY = SamplingParams(temperature=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -177,17 +176,3 @@ def test_text_and_messages_give_equal_prompts(other: Engine, story: BenchPrompt)
 def test_model_without_a_template_reads_the_text(plain_model: Path, story: BenchPrompt) -> None:
     with localspec.load(plain_model, draft=None, options=OPTIONS) as engine:
         assert prompt_for(engine, story) == "Tell me a story about clara."
-
-
-def test_later_turns_contain_the_models_answers(engine: Engine) -> None:
-    said = ("Tell me a story about a fox.", "And then?", "Why?")
-    asked = BenchPrompt("q", "s", said[0], ({"role": "user", "content": said[0]},), said[1:])
-    assert len(render_prompts(engine, [asked])) == 1
-    first, second, third = render_prompts(engine, [asked], all_turns=True, max_tokens=8)
-    assert [p.id for p in (first, second, third)] == ["q", "q, turn 2", "q, turn 3"]
-    assert [m["role"] for m in third.messages] == ["user", "assistant"] * 2 + ["user"]
-    stream = engine.stream(first.text, max_tokens=8, sampling=GREEDY, drafting=PLAIN)
-    list(stream)
-    assert second.messages[1]["content"] == stream.text
-    assert second.text == f"{first.text}{stream.text}<|end|><|user|>And then?<|end|><|assistant|>"
-    assert third.text.startswith(second.text)
