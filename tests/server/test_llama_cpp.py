@@ -14,7 +14,7 @@ import pytest
 from localspec import Engine, SamplingParams
 from tests.server.bodies import CHAT, assistant, function, user
 from tests.server.process import Running, module_server, serving
-from tests.support.retokenised import outfitted
+from tests.support.retokenised import with_template
 
 pytestmark = pytest.mark.nightly
 
@@ -137,7 +137,7 @@ def test_infill_needs_a_model_with_infill_tokens(server: Running) -> None:
 @pytest.fixture(scope="module")
 def coder(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("coder")
-    model = outfitted(folder / "coder.gguf", draft_path, filling=["!", "?", "."])
+    model = with_template(folder / "coder.gguf", draft_path, filling=["!", "?", "."])
     with serving(folder, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as running:
         yield running
 

@@ -14,7 +14,7 @@ import pytest
 from tests.server.bodies import ASK, CHAT, assistant, function, prompt_length, tool_call, user
 from tests.server.process import Reply, Running, serving
 from tests.support.families import FAMILIES
-from tests.support.retokenised import outfitted
+from tests.support.retokenised import with_template
 
 pytestmark = pytest.mark.nightly
 
@@ -597,8 +597,8 @@ def test_thinking_block_ends_with_a_signature(families: Running) -> None:
 
 
 def test_separate_tool_template(tmp_path: Path, draft_path: Path) -> None:
-    plain, with_tools = "{% for m in messages %}{{ m.content }}{% endfor %}", "T{{ tools|length }}"
-    model = outfitted(tmp_path / "two.gguf", draft_path, template=plain, tool_template=with_tools)
+    plain, tools = "{% for m in messages %}{{ m.content }}{% endfor %}", "T{{ tools|length }}"
+    model = with_template(tmp_path / "two.gguf", draft_path, template=plain, tool_template=tools)
     with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as server:
         assert render(server, "two", ASK) == ASK[0]["content"]
         assert render(server, "two", ASK, tools=NOW) == "T1"

@@ -47,7 +47,7 @@ def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
     return _write_bpe(path, source, order, [])
 
 
-def outfitted(
+def with_template(
     path: Path,
     source: Path,
     *,

@@ -17,7 +17,7 @@ from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.session.background_engine import PairReference
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.scripted import Hold, Reply, Script
 
 PATIENCE = 6_000
 """Polls of a condition, each of at least 10 ms, before a test gives up."""
@@ -26,21 +26,23 @@ KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "
 
 
 @dataclass
-class Told:
+class Notice:
+    """A sentence that was shown over the chat."""
+
     text: str
     error: bool
 
 
 @dataclass
 class Chat:
-    """A running chat. `told`: all sentences shown so far; `copied`: all that went to the clipboard;
-    `script`: what the engine does, unless it is a real one."""
+    """A running chat. `notices`: all sentences shown so far; `copied`: all that went to the
+    clipboard; `script`: what the engine does, unless it is a real one."""
 
     app: ChatApp
     pilot: Pilot[None]
-    told: list[Told] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
-    script: Scripted = field(default_factory=Scripted)
+    script: Script = field(default_factory=Script)
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Wait for a condition; on timeout, fail with the screen's text."""
@@ -48,7 +50,7 @@ class Chat:
             if condition():
                 return
             await self.pilot.pause(0.01)
-        raise AssertionError(f"in vain: {what or condition}\n{self.told}\n{self.text}")
+        raise AssertionError(f"in vain: {what or condition}\n{self.notices}\n{self.text}")
 
     async def settle(self) -> None:
         """Process everything that is due."""
@@ -103,34 +105,34 @@ class Chat:
     async def send(self, text: str, *, answered: bool = True) -> None:
         await self.type(text)
         await self.press("enter")
-        await self.until(lambda: self.says(text), f"sent {text!r}")
+        await self.until(lambda: self.has(text), f"sent {text!r}")
         if answered:
-            await self.answered()
+            await self.until_answered()
 
-    async def gets(self, text: str, key: str) -> None:
+    async def press_for(self, text: str, key: str) -> None:
         """Press a key; wait for the resulting message, and for the answer's end."""
         await self.press(key)
-        await self.until(lambda: self.says(text), f"said {text!r}")
-        await self.answered()
+        await self.until(lambda: self.has(text), f"said {text!r}")
+        await self.until_answered()
 
-    async def answered(self) -> None:
+    async def until_answered(self) -> None:
         await self.until(lambda: self.app.chat_session.running is None, "the answer's end")
         await self.pilot.pause()
 
-    async def hears(self, text: str, *, error: bool = True) -> None:
+    async def until_notice(self, text: str, *, error: bool = True) -> None:
         """Wait for a sentence with this prefix."""
 
-        def heard() -> bool:
-            return any(t.text.startswith(text) and t.error is error for t in self.told)
+        def shown() -> bool:
+            return any(t.text.startswith(text) and t.error is error for t in self.notices)
 
-        await self.until(heard, f"told {text!r}")
+        await self.until(shown, f"notice {text!r}")
 
-    async def opened(self) -> None:
+    async def until_opened(self) -> None:
         """Wait for a model, and for the history."""
         await self.until(lambda: self.app.chat_session.opened, "a model")
-        await self.remembered()
+        await self.until_listed()
 
-    async def remembered(self) -> None:
+    async def until_listed(self) -> None:
         """Wait for the history to be open and listed."""
         await self.until(lambda: self.listed() != [], "the history")
 
@@ -149,16 +151,16 @@ class Chat:
         return self.app.chat_session.conversation.path()
 
     @property
-    def said(self) -> list[str]:
+    def texts(self) -> list[str]:
         return [message.content for message in self.path]
 
     @property
     def answer(self) -> Message:
         return next(m for m in reversed(self.path) if m.role == ASSISTANT)
 
-    def says(self, text: str) -> bool:
+    def has(self, text: str) -> bool:
         """Whether a message of the shown branch has that text."""
-        return text in self.said
+        return text in self.texts
 
     def listed(self) -> list[str]:
         return option_texts(self.app.sidebar.query_one(OptionList))
@@ -170,7 +172,7 @@ class Chat:
         return "\n".join(row.text.rstrip() for row in rows)
 
     def errors(self) -> list[str]:
-        return [told.text for told in self.told if told.error]
+        return [notice.text for notice in self.notices if notice.error]
 
 
 def option_texts(options: OptionList) -> list[str]:
@@ -180,7 +182,7 @@ def option_texts(options: OptionList) -> list[str]:
 
 @asynccontextmanager
 async def chat(
-    script: Scripted | None = None,
+    script: Script | None = None,
     *,
     size: tuple[int, int] = (120, 40),
     pair: PairReference | None = None,
@@ -188,17 +190,17 @@ async def chat(
     app: ChatApp | None = None,
     toasts: bool = False,
 ) -> AsyncIterator[Chat]:
-    """Start the chat. `script`: what the engine does; see `Scripted`; `size`: cells of the screen;
+    """Start the chat. `script`: what the engine does; see `Script`; `size`: cells of the screen;
     `pair`: what to open; None goes by the preferences; `ready`: wait until a model is open; `app`:
     instead of one with the scripted engine; `toasts`: show notices over the screen."""
-    script = script or Scripted()
+    script = script or Script()
     app = app or ChatApp(pair, loader=script.load)
-    told: list[Told] = []
+    notices: list[Notice] = []
     copied: list[str] = []
     notify, copy = app.notify, app.copy_to_clipboard
 
     def watch_notice(message: str, **rest: Any) -> None:
-        told.append(Told(message, rest.get("severity") == "error"))
+        notices.append(Notice(message, rest.get("severity") == "error"))
         notify(message, **rest)
 
     def watch_copy(text: str) -> None:
@@ -210,9 +212,9 @@ async def chat(
         patch.object(app, "copy_to_clipboard", watch_copy),
     ):
         async with app.run_test(size=size, notifications=toasts) as pilot:
-            shown = Chat(app, pilot, told, copied, script)
+            shown = Chat(app, pilot, notices, copied, script)
             if ready:
-                await shown.opened()
+                await shown.until_opened()
             yield shown
 
 
@@ -222,7 +224,7 @@ async def answering(
 ) -> AsyncIterator[tuple[Chat, Hold]]:
     """A chat whose first answer waits before its word `at`."""
     hold = Hold()
-    async with chat(Scripted(Says(text, {at: hold})), size=size) as shown:
+    async with chat(Script(Reply(text, {at: hold})), size=size) as shown:
         await shown.send("count", answered=False)
         await shown.until(lambda: hold.reached)
         yield shown, hold

@@ -66,7 +66,7 @@ class Hold:
 
 
 @dataclass
-class Says:
+class Reply:
     """One answer. `holds`: by steps after which the engine waits; 0 is while it reads the prompt;
     `error`: raised after the last step, or instead of the stream (`at_once`)."""
 
@@ -77,7 +77,7 @@ class Says:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     messages: Sequence[Mapping[str, Any]]
     sampling: SamplingParams
     max_tokens: int | None
@@ -95,16 +95,16 @@ def weights(path: Path, size: int) -> SimpleNamespace:
     return SimpleNamespace(name=path.stem, path=path, size=size, kernels=kernels)
 
 
-class Scripted:
+class Script:
     """Replaces `localspec.load`, and is the script of all its engines. `answers`: in order; after
     them "Answer N." with N counting; `asked`: all questions so far; `loaded`: all pairs so far;
     `troubles`: why a model does not load, by reference; `loading`: where loading waits, by
     reference; `closed`: engines that were closed; `thinks`: whether prompts begin a thought, see
     `Engine.stream`."""
 
-    def __init__(self, *answers: Says | str) -> None:
-        self.answers = deque(Says(a) if isinstance(a, str) else a for a in answers)
-        self.asked: list[Asked] = []
+    def __init__(self, *answers: Reply | str) -> None:
+        self.answers = deque(Reply(a) if isinstance(a, str) else a for a in answers)
+        self.asked: list[Request] = []
         self.loaded: list[PairReference] = []
         self.troubles: dict[str | None, BaseException] = {}
         self.loading: dict[str | None, Hold] = {}
@@ -137,7 +137,7 @@ class ScriptedEngine:
     context_length = 512
     profile = SimpleNamespace(stock=1.0)
 
-    def __init__(self, script: Scripted, model: str, draft: str | None) -> None:
+    def __init__(self, script: Script, model: str, draft: str | None) -> None:
         self.model = weights(Path(model), 14_000_000)
         self.draft: SimpleNamespace | None = None
         if draft not in (None, "none"):
@@ -175,8 +175,8 @@ class ScriptedEngine:
         thinks: bool | None = None,
     ) -> Stream:
         script = self._script
-        script.asked.append(Asked(list(messages), sampling, max_tokens, overflow))
-        said = script.answers.popleft() if script.answers else Says(f"Answer {len(script.asked)}.")
+        script.asked.append(Request(list(messages), sampling, max_tokens, overflow))
+        said = script.answers.popleft() if script.answers else Reply(f"Answer {len(script.asked)}.")
         if said.at_once and said.error is not None:
             raise said.error
         self._interrupted.clear()
@@ -203,7 +203,7 @@ class ScriptedEngine:
 
     # Within
 
-    def _wait(self, said: Says, step: int, going_on: Callable[[], object]) -> None:
+    def _wait(self, said: Reply, step: int, going_on: Callable[[], object]) -> None:
         def check() -> None:
             going_on()
             if self._interrupted.is_set():
@@ -214,7 +214,12 @@ class ScriptedEngine:
             said.holds[step].wait(check)
 
     def _steps(
-        self, said: Says, max_tokens: int | None, length: int, assembler: Detokenizer, session: Any
+        self,
+        said: Reply,
+        max_tokens: int | None,
+        length: int,
+        assembler: Detokenizer,
+        session: Any,
     ) -> Generator[tuple[Step, str], None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)

@@ -99,17 +99,17 @@ class Terminal:
         """As `words`, of a part of the screen."""
         return " ".join(" ".join(self.column(first, end)).split())
 
-    def told(self, sentence: str) -> bool:
+    def shows_notice(self, sentence: str) -> bool:
         """Whether a notice with that sentence is shown."""
-        told = "".join(line.rpartition("▌")[2] for line in self.display)
+        notice = "".join(line.rpartition("▌")[2] for line in self.display)
         # It is broken at spaces, and within what has none.
-        return "".join(sentence.split()) in "".join(told.split())
+        return "".join(sentence.split()) in "".join(notice.split())
 
-    def until_told(self, sentence: str) -> None:
+    def until_notice(self, sentence: str) -> None:
         try:
-            self.until(lambda: self.told(sentence))
+            self.until(lambda: self.shows_notice(sentence))
         except AssertionError as error:
-            raise AssertionError(f"not told: {sentence!r}\n{error}") from None
+            raise AssertionError(f"no notice: {sentence!r}\n{error}") from None
 
     @property
     def alternate(self) -> bool:

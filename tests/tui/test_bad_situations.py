@@ -55,7 +55,7 @@ def said(home: Path) -> list[str]:
 
 def test_there_is_no_such_file(tmp_path: Path) -> None:
     with opened("-m", str(tmp_path / "none.gguf"), home=tmp_path) as terminal:
-        terminal.until_told(f"There is no file {tmp_path}/none.gguf. Check the path")
+        terminal.until_notice(f"There is no file {tmp_path}/none.gguf. Check the path")
         terminal.until("no model is open (Ctrl+O)")
         terminal.type("hello\r")
         terminal.until("✗ No model is open. Choose one with Ctrl+O or /model.")
@@ -72,8 +72,8 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
     with opened(home=tmp_path) as terminal:
         terminal.until(EMBEDDED)
         terminal.type(f"/model {path}\r")
-        terminal.until_told("bad.gguf makes llama.cpp crash (SIGABRT)")
-        terminal.until_told("tale-13m-q8_0 stays open.")
+        terminal.until_notice("bad.gguf makes llama.cpp crash (SIGABRT)")
+        terminal.until_notice("tale-13m-q8_0 stays open.")
         terminal.until(EMBEDDED)
         answered(terminal)
 
@@ -88,12 +88,12 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
         with opened(home=tmp_path) as terminal:
             terminal.until(EMBEDDED)
             terminal.type("hello\r")
-            terminal.until_told(
+            terminal.until_notice(
                 "New messages are kept in memory only until that program releases it"
             )
             terminal.until("tok/s")
             other.execute("COMMIT")
-            terminal.until_told("The history is being kept again.")
+            terminal.until_notice("The history is being kept again.")
     assert said(tmp_path) == ["hello"]
 
 
@@ -118,12 +118,12 @@ def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
         terminal.type("Tell me a story about a fox.\r")
         assert terminal.ended() == -6
     with opened(home=tmp_path, columns=140) as terminal:
-        terminal.until_told(LEFT_SUDDENLY)
-        terminal.until_told("The last message of llama.cpp: x.c:1: GGML_ASSERT(eps >= 0.0f)")
+        terminal.until_notice(LEFT_SUDDENLY)
+        terminal.until_notice("The last message of llama.cpp: x.c:1: GGML_ASSERT(eps >= 0.0f)")
         terminal.until(lambda: "Tell me a story" in " ".join(terminal.column(0, 32)))
     with opened(home=tmp_path) as terminal:
         terminal.until(EMBEDDED)
-        assert not terminal.told("ended suddenly")
+        assert not terminal.shows_notice("ended suddenly")
     assert said(tmp_path) == ["Tell me a story about a fox."]
 
 

@@ -12,13 +12,13 @@ from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
 from localspec.tui.session.background_engine import PairReference
 from tests.tui.pilots import Chat, answering, chat
-from tests.tui.scripted import Hold, Scripted
+from tests.tui.scripted import Hold, Script
 
 pytestmark = pytest.mark.nightly
 
 
 @asynccontextmanager
-async def waiting_for_the_model(script: Scripted) -> AsyncIterator[tuple[Chat, Hold]]:
+async def waiting_for_the_model(script: Script) -> AsyncIterator[tuple[Chat, Hold]]:
     """A message was sent while the model is held up loading."""
     loading = script.loading["slow.gguf"] = Hold()
     async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
@@ -34,44 +34,46 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
         shown.app.post_message(events.Key("enter", "\r"))
         shown.burst("next")
         await shown.until(lambda: shown.script.asked)
-        await shown.answered()
+        await shown.until_answered()
         assert shown.script.asked[0].last == "quickly typed"
         assert shown.app.prompt.text == "next"
 
 
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
-    async with waiting_for_the_model(Scripted("At last.")) as (shown, loading):
+    async with waiting_for_the_model(Script("At last.")) as (shown, loading):
         await shown.press("f2")
-        await shown.hears("The answer has not begun. Its figures come with its first tokens.")
+        await shown.until_notice(
+            "The answer has not begun. Its figures come with its first tokens."
+        )
         loading.release()
-        await shown.answered()
-        assert shown.said == ["early", "At last."]
+        await shown.until_answered()
+        assert shown.texts == ["early", "At last."]
         assert "waiting" not in shown.text
 
 
 async def test_an_answer_that_repeats_itself_ends() -> None:
     endless = "It began well. " + "la la di " * 400
-    async with chat(Scripted(endless, endless)) as shown:
+    async with chat(Script(endless, endless)) as shown:
         await shown.send("sing")
         assert shown.answer.content.startswith("It began well. la la di la la")
         assert 512 < len(shown.answer.content.split()) < 700
         assert shown.answer.state == COMPLETE
         await shown.until(lambda: "■ ended: the answer repeated itself." in shown.text)
         await shown.command("/set max_tokens 1000")  # who gives a limit wants that many
-        await shown.gets("sing", "ctrl+r")
+        await shown.press_for("sing", "ctrl+r")
         assert len(shown.answer.content.split()) == 1000
         assert "repeated itself" not in shown.text
 
 
 async def test_stopping_while_a_model_loads_stops_what_waits_for_it() -> None:
-    async with waiting_for_the_model(Scripted()) as (shown, _):
+    async with waiting_for_the_model(Script()) as (shown, _):
         await shown.press("escape")
-        await shown.answered()
+        await shown.until_answered()
         assert shown.script.asked == []
         await shown.command("/model other.gguf")
-        await shown.opened()
+        await shown.until_opened()
         await shown.send("again")
-        assert shown.said == ["early", "again", "Answer 1."]
+        assert shown.texts == ["early", "again", "Answer 1."]
 
 
 async def test_what_was_sent_comes_back_with_the_arrows() -> None:
@@ -98,7 +100,7 @@ async def test_escape_stops_and_keeps_the_partial_answer() -> None:
     async with answering("one two three four five six seven eight", 2) as (shown, _):
         await shown.until(lambda: "one two" in shown.text, "the answer so far")
         await shown.press("escape")
-        await shown.answered()
+        await shown.until_answered()
         assert shown.answer.state == STOPPED
         assert shown.answer.content == "one two three four five "
         assert "■ stopped" in shown.text
@@ -118,7 +120,7 @@ async def test_stop_while_the_prompt_is_read() -> None:
     async with answering("never said", 0) as (shown, _):
         await shown.until(lambda: "reading the prompt: 25%" in shown.text)
         await shown.press("escape")
-        await shown.answered()
+        await shown.until_answered()
         assert shown.answer.content == ""
         assert shown.answer.state == STOPPED
 
@@ -127,12 +129,12 @@ async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
     async with answering("one two three", 1) as (shown, hold):
         await shown.type("and then")
         await shown.press("enter")
-        await shown.hears("An answer is still coming.")
+        await shown.until_notice("An answer is still coming.")
         assert shown.app.prompt.text == "and then"
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
         assert shown.app.prompt.text == "and then"
-        await shown.gets("and then", "enter")
+        await shown.press_for("and then", "enter")
         assert len(shown.script.asked) == 2
 
 
@@ -144,7 +146,7 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
         await shown.until(lambda: "alpha beta" in shown.text)
         await shown.until(lambda: "● " in shown.text, "live figures")
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
         await shown.until(lambda: "zeta eta" in shown.text)
         assert "● " not in shown.text
         assert "7 tokens" in shown.text
@@ -163,7 +165,7 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
     ],
 )
 async def test_reasoning_is_shown_apart_and_not_copied(said: str, thinks: bool | None) -> None:
-    script = Scripted(said)
+    script = Script(said)
     script.thinks = thinks
     async with chat(script) as shown:
         await shown.send("Well?")
@@ -183,29 +185,29 @@ async def at_conversation(shown: Chat) -> None:
 
 
 async def test_regenerate_makes_a_branch_and_the_one_shown_is_shown_next_time() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
+    async with chat(Script("One.", "Two.")) as shown:
         await shown.send("say a number")
-        await shown.gets("Two.", "ctrl+r")
-        assert shown.said == ["say a number", "Two."]
+        await shown.press_for("Two.", "ctrl+r")
+        assert shown.texts == ["say a number", "Two."]
         assert "‹ 2/2 ›" in shown.text
         assert [m["content"] for m in shown.script.asked[1].messages] == ["say a number"]
         await at_conversation(shown)
         await shown.press("left")
-        await shown.until(lambda: shown.says("One."))
+        await shown.until(lambda: shown.has("One."))
         assert "‹ 1/2 ›" in shown.text
         assert "Two." not in shown.text
         await shown.press("right")
-        await shown.until(lambda: shown.says("Two."))
+        await shown.until(lambda: shown.has("Two."))
         await shown.press("left")
-        await shown.until(lambda: shown.says("One."))
+        await shown.until(lambda: shown.has("One."))
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+f", "enter", "enter")
-        await shown.until(lambda: shown.said)
-        assert shown.said == ["say a number", "One."]
+        await shown.until(lambda: shown.texts)
+        assert shown.texts == ["say a number", "One."]
 
 
 async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> None:
-    async with chat(Scripted("One.", "More.", "Another.")) as shown:
+    async with chat(Script("One.", "More.", "Another.")) as shown:
         await shown.send("first")
         await shown.send("second")
         await at_conversation(shown)
@@ -213,16 +215,16 @@ async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> N
         selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "One."
-        await shown.gets("Another.", "r")
+        await shown.press_for("Another.", "r")
         await shown.press("escape")
-        assert shown.said == ["first", "Another."]
+        assert shown.texts == ["first", "Another."]
         await shown.command("/branch previous")
-        await shown.until(lambda: shown.says("More."))
-        assert shown.said == ["first", "One.", "second", "More."]
+        await shown.until(lambda: shown.has("More."))
+        assert shown.texts == ["first", "One.", "second", "More."]
 
 
 async def test_edit_and_resend_as_a_branch() -> None:
-    async with chat(Scripted("Rome.", "Paris.")) as shown:
+    async with chat(Script("Rome.", "Paris.")) as shown:
         await shown.send("capital of Italy")
         await shown.command("/edit")
         assert shown.app.prompt.text == "capital of Italy"
@@ -233,26 +235,26 @@ async def test_edit_and_resend_as_a_branch() -> None:
         await shown.command("/edit")
         await shown.press(*["backspace"] * 5)
         await shown.type("France")
-        await shown.gets("Paris.", "enter")
-        assert shown.said == ["capital of France", "Paris."]
+        await shown.press_for("Paris.", "enter")
+        assert shown.texts == ["capital of France", "Paris."]
         assert [m["content"] for m in shown.script.asked[1].messages] == ["capital of France"]
         assert "editing" not in shown.text
         await shown.command("/branch previous")
-        await shown.until(lambda: shown.says("Rome."))
-        assert shown.said == ["capital of Italy", "Rome."]
+        await shown.until(lambda: shown.has("Rome."))
+        assert shown.texts == ["capital of Italy", "Rome."]
         await shown.command("/branch 2")
-        await shown.until(lambda: shown.says("Paris."))
+        await shown.until(lambda: shown.has("Paris."))
 
 
 async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
     async with chat() as shown:
         await shown.send("hello")
-        await shown.gets("Answer 2.", "ctrl+r")
+        await shown.press_for("Answer 2.", "ctrl+r")
         await shown.command("/branch next")
         assert shown.errors()[-1] == "This is the last of the branches."
         await shown.command("/branch 5")
         assert shown.errors()[-1] == "This is the last of the branches."
         await shown.command("/branch 1")
-        await shown.until(lambda: shown.says("Answer 1."))
+        await shown.until(lambda: shown.has("Answer 1."))
         await shown.command("/branch previous")
         assert shown.errors()[-1] == "This is the first of the branches."

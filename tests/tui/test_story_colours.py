@@ -8,7 +8,7 @@ from textual.widgets import Markdown
 
 from localspec.tui.screens.dialogs import ReadingScreen
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import NEVER, Hold, Says, Scripted
+from tests.tui.scripted import NEVER, Hold, Reply, Script
 
 pytestmark = pytest.mark.nightly
 
@@ -33,7 +33,7 @@ def legend(shown: Chat) -> str:
 
 
 async def test_ctrl_t_goes_through_markdown_tokens_and_rejected() -> None:
-    async with chat(Scripted(TEXT)) as shown:
+    async with chat(Script(TEXT)) as shown:
         await shown.send("letters")
         assert legend(shown) == ""
         await shown.press("ctrl+t")
@@ -51,22 +51,22 @@ async def test_ctrl_t_goes_through_markdown_tokens_and_rejected() -> None:
 
 async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again() -> None:
     hold = Hold()
-    async with chat(Scripted(Says(TEXT, {2: hold})), size=(140, 40)) as shown:
+    async with chat(Script(Reply(TEXT, {2: hold})), size=(140, 40)) as shown:
         await shown.command("/tokens on")
         await shown.send("letters", answered=False)
         await shown.until(lambda: "bravo" in styles(shown) and styles(shown)["bravo"].underline)
         assert shown.app.chat_session.running is not None
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
         await shown.until(lambda: styles(shown)["foxtrot"].bold)
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+b", "ctrl+f", "enter", "enter")
-        await shown.until(lambda: shown.says(TEXT))
+        await shown.until(lambda: shown.has(TEXT))
         await shown.until(lambda: styles(shown)["bravo"].underline)
 
 
 async def test_why_explains_the_last_answer() -> None:
-    async with chat(Scripted(TEXT)) as shown:
+    async with chat(Script(TEXT)) as shown:
         await shown.send("letters")
         for open_it in ("/why", "f2"):
             if open_it == "f2":
@@ -84,7 +84,7 @@ async def test_why_explains_the_last_answer() -> None:
 
 async def test_why_during_an_answer_tells_what_is_known() -> None:
     reading, writing = Hold(), Hold()
-    async with chat(Scripted("One.", Says(TEXT, {0: reading, 2: writing}))) as shown:
+    async with chat(Script("One.", Reply(TEXT, {0: reading, 2: writing}))) as shown:
         await shown.send("first")
         await shown.send("letters", answered=False)
         await shown.until(lambda: reading.reached)
@@ -99,4 +99,4 @@ async def test_why_during_an_answer_tells_what_is_known() -> None:
         assert "**tale** wrote 5 tokens at" in shown.app.screen.query_one(Markdown).source
         await shown.press("escape")
         writing.release()
-        await shown.answered()
+        await shown.until_answered()

@@ -15,7 +15,7 @@ from localspec.paths import history_file
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.history.histories import PATIENCE, locked, store
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import Says, Scripted
+from tests.tui.scripted import Reply, Script
 
 pytestmark = pytest.mark.nightly
 
@@ -25,51 +25,51 @@ FULL = ContextOverflow(
 
 
 async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
-    script = Scripted(Says("one two three", error=NativeError("No room for the batch. Use -c.")))
+    script = Script(Reply("one two three", error=NativeError("No room for the batch. Use -c.")))
     async with chat(script) as shown:
         await shown.send("count")
         assert shown.answer.state == FAILED
         assert shown.answer.content == "one two three"
         assert shown.errors() == ["No room for the batch. Use -c."]
         assert "✗ No room for the batch. Use -c." in shown.text
-        await shown.gets("Answer 2.", "ctrl+r")
+        await shown.press_for("Answer 2.", "ctrl+r")
         assert [m["content"] for m in script.asked[1].messages] == ["count"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])
 async def test_whatever_is_raised_the_chat_goes_on(error: BaseException) -> None:
-    script = Scripted(Says("one two", error=error), Says("", error=error, at_once=True), "Fine.")
+    script = Script(Reply("one two", error=error), Reply("", error=error, at_once=True), "Fine.")
     script.troubles["bad.gguf"] = error
     async with chat(script) as shown:
         await shown.command("/model bad.gguf")
-        await shown.hears("Internal error, ")
+        await shown.until_notice("Internal error, ")
         await shown.send("count")
         assert (shown.answer.state, shown.answer.content) == (FAILED, "one two")
         await shown.send("again")
         await shown.send("and now")
-        assert shown.said[-1] == "Fine."
+        assert shown.texts[-1] == "Fine."
 
 
 async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
-    script = Scripted(Says("", error=NativeError("The template is broken."), at_once=True))
+    script = Script(Reply("", error=NativeError("The template is broken."), at_once=True))
     async with chat(script) as shown:
         await shown.send("hello")
-        assert shown.said == ["hello"]
+        assert shown.texts == ["hello"]
         assert "✗ The template is broken." in shown.text
         await shown.send("again")
-        assert shown.said == ["hello", "again", "Answer 2."]
+        assert shown.texts == ["hello", "again", "Answer 2."]
 
 
 async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
-    script = Scripted("\x1b[2J\x07gone [bold]not markup[/bold] \x9b31m")
+    script = Script("\x1b[2J\x07gone [bold]not markup[/bold] \x9b31m")
     script.notices = ("odd \x1b]0;title\x07 name [b]x[/b]",)
     async with chat(script, toasts=True) as shown:
         await shown.until(lambda: "[b]x[/b]" in shown.text)
         shown.app.post_message(events.Paste("clear \x1b[2J"))
         await shown.until(lambda: shown.app.prompt.text)
         await shown.press("enter")
-        await shown.until(lambda: len(shown.said) == 2)
-        await shown.answered()
+        await shown.until(lambda: len(shown.texts) == 2)
+        await shown.until_answered()
         assert not any(ord(c) < 32 and c != "\n" for c in shown.text)
         assert not any(0x7F <= ord(c) < 0xA0 for c in shown.text)
         assert "[bold]not markup[/bold]" in shown.text
@@ -82,42 +82,42 @@ async def overflow(shown: Chat, answer: str) -> None:
 
 
 async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
-    script = Scripted("One.", Says("", error=FULL, at_once=True), "Two.", "Three.")
+    script = Script("One.", Reply("", error=FULL, at_once=True), "Two.", "Three.")
     async with chat(script) as shown:
         await shown.send("first")
         await shown.send("second")
         await overflow(shown, "Go on without")
-        await shown.until(lambda: shown.says("Two."))
-        await shown.answered()
-        assert shown.said == ["first", "One.", "second", "Two."]
+        await shown.until(lambda: shown.has("Two."))
+        await shown.until_answered()
+        assert shown.texts == ["first", "One.", "second", "Two."]
         assert [asked.overflow for asked in script.asked] == ["error", "error", "drop_oldest"]
         await shown.send("third")
         assert script.asked[3].overflow == "drop_oldest"
 
 
 async def test_a_full_context_offers_to_begin_anew() -> None:
-    async with chat(Scripted("One.", Says("", error=FULL, at_once=True), "Two.")) as shown:
+    async with chat(Script("One.", Reply("", error=FULL, at_once=True), "Two.")) as shown:
         await shown.send("first")
         await shown.send("second")
         await overflow(shown, "Begin a new")
-        await shown.until(lambda: shown.says("Two."))
-        await shown.answered()
-        assert shown.said == ["second", "Two."]
+        await shown.until(lambda: shown.has("Two."))
+        await shown.until_answered()
+        assert shown.texts == ["second", "Two."]
         assert [m["content"] for m in shown.script.asked[2].messages] == ["second"]
         assert shown.script.asked[2].overflow == "error"
 
 
 async def test_a_message_that_no_context_holds_is_told() -> None:
-    full = Says("", error=FULL, at_once=True)
-    async with chat(Scripted(full, "One.", full, full)) as shown:
+    full = Reply("", error=FULL, at_once=True)
+    async with chat(Script(full, "One.", full, full)) as shown:
         await shown.send("endless")
         assert shown.errors() == [str(FULL)]
         await shown.send("short")
-        assert shown.said == ["endless", "short", "One."]
+        assert shown.texts == ["endless", "short", "One."]
         await shown.send("endless again", answered=False)
         await overflow(shown, "Go on without")
         await shown.until(lambda: shown.errors() == [str(FULL)] * 2)
-        await shown.answered()
+        await shown.until_answered()
 
 
 async def test_messages_that_cannot_be_kept_are_told_at_the_end(
@@ -141,9 +141,9 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
     store([conversation])
     async with chat(size=(140, 40)) as shown:
         shown.app.open_conversation(conversation.id, None)
-        await shown.until(lambda: shown.says("before"))
+        await shown.until(lambda: shown.has("before"))
         await shown.send("hello")
-        assert shown.said == ["before", "hello"]
+        assert shown.texts == ["before", "hello"]
         assert "✗ " in shown.text
         assert len(shown.errors()) == 1
         await shown.press("ctrl+r")
@@ -153,5 +153,5 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
         await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
         shown.app.screen.query_one("#temperature", Input).value = "0.5"
         await shown.press("enter", "ctrl+r")
-        await shown.until(lambda: shown.says("Answer 1."))
-        await shown.answered()
+        await shown.until(lambda: shown.has("Answer 1."))
+        await shown.until_answered()

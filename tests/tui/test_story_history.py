@@ -13,7 +13,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.screens.dialogs import QuestionScreen
 from tests.history.histories import conversation_of, store
 from tests.tui.pilots import answering, chat
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.scripted import Hold, Reply, Script
 
 pytestmark = pytest.mark.nightly
 
@@ -49,12 +49,12 @@ async def test_conversations_are_listed_newest_first(stored: list[Conversation])
 async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         shown.app.open_conversation(stored[0].id, None)
-        await shown.until(lambda: shown.says("In a den."))
+        await shown.until(lambda: shown.has("In a den."))
         assert [line.startswith("▌") for line in shown.listed()] == [False, True]
         with closing(History()) as other:
             other.delete([stored[1].id])
         shown.app.open_conversation(stored[1].id, None)
-        await shown.hears("The conversation is no longer in the history.")
+        await shown.until_notice("The conversation is no longer in the history.")
         await shown.until(lambda: len(shown.listed()) == 1)
         store([conversation_of("What do crows eat", "Nearly all.")])
         await shown.press("ctrl+b", "ctrl+b")
@@ -65,7 +65,7 @@ async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> N
 async def test_a_title_is_found_once(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         shown.app.open_conversation(stored[0].id, None)
-        await shown.until(lambda: shown.says("In a den."))
+        await shown.until(lambda: shown.has("In a den."))
         await shown.command("/title No owls")
         await shown.command("/search owls")
         await shown.until(lambda: len(shown.listed()) == 2)
@@ -81,8 +81,8 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         assert "What do owls eat" in shown.listed()[0]
         assert "Mostly voles and mice." in shown.listed()[0]
         await shown.press("enter", "enter")
-        await shown.until(lambda: shown.said, "the conversation")
-        assert shown.said == ["What do owls eat", "Mostly voles and mice."]
+        await shown.until(lambda: shown.texts, "the conversation")
+        assert shown.texts == ["What do owls eat", "Mostly voles and mice."]
         selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "Mostly voles and mice."
@@ -96,30 +96,30 @@ async def test_the_empty_screen_offers_the_last_conversation(stored: list[Conver
         await shown.type("x")
         await shown.until(lambda: "⏎ Send" in shown.text.splitlines()[-1])
         await shown.press("backspace", "enter")
-        await shown.until(lambda: shown.says("Mostly voles and mice."))
+        await shown.until(lambda: shown.has("Mostly voles and mice."))
         await shown.press("enter")  # nothing is written, and nothing more to continue
-        assert shown.said == ["What do owls eat", "Mostly voles and mice."]
+        assert shown.texts == ["What do owls eat", "Mostly voles and mice."]
 
 
 async def test_the_last_conversation_is_continued_from_the_start(
     stored: list[Conversation],
 ) -> None:
-    app = ChatApp(loader=Scripted().load, resume=True)
+    app = ChatApp(loader=Script().load, resume=True)
     async with chat(app=app, size=(80, 24)) as shown:
-        await shown.until(lambda: shown.says("Mostly voles and mice."))
+        await shown.until(lambda: shown.has("Mostly voles and mice."))
         await shown.send("And else?")
-        assert shown.said[0] == "What do owls eat"
+        assert shown.texts[0] == "What do owls eat"
 
 
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
-    async with chat(Scripted("The first heron.", "The second crane."), size=WIDE) as shown:
+    async with chat(Script("The first heron.", "The second crane."), size=WIDE) as shown:
         await shown.send("a bird")
-        await shown.gets("The second crane.", "ctrl+r")
+        await shown.press_for("The second crane.", "ctrl+r")
         await shown.press("ctrl+n")
         await shown.command("/search heron")
         await shown.until(lambda: len(shown.listed()) == 1 and "heron" in shown.listed()[0])
         await shown.press("enter", "enter")
-        await shown.until(lambda: shown.says("The first heron."))
+        await shown.until(lambda: shown.has("The first heron."))
 
 
 async def test_delete_asks_first(stored: list[Conversation]) -> None:
@@ -127,7 +127,7 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
         await shown.command("/search owls")
         await shown.until(lambda: "owls" in shown.listed()[0])
         await shown.press("enter", "enter")
-        await shown.until(lambda: shown.said)
+        await shown.until(lambda: shown.texts)
         for answer in ("escape", "Keep it"):
             await shown.command("/delete")
             if answer == "escape":
@@ -136,10 +136,10 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
                 await shown.press("escape")
             else:
                 await shown.choose(answer)
-            assert shown.said, answer
+            assert shown.texts, answer
         await shown.command("/delete")
         await shown.choose("Delete it")
-        await shown.until(lambda: not shown.said)
+        await shown.until(lambda: not shown.texts)
         assert not shown.errors()
     assert titles() == ["Where do foxes sleep"]
 
@@ -148,11 +148,11 @@ async def test_deleting_the_conversation_that_is_being_answered() -> None:
     async with answering("one two three", 1, size=WIDE) as (shown, _):
         await shown.command("/delete")
         await shown.choose("Delete it")
-        await shown.until(lambda: not shown.said)
-        await shown.answered()
+        await shown.until(lambda: not shown.texts)
+        await shown.until_answered()
         await shown.until(lambda: shown.listed() == ["No conversations yet"])
         await shown.send("anew")
-        assert shown.said == ["anew", "Answer 2."]
+        assert shown.texts == ["anew", "Answer 2."]
     assert titles() == ["anew"]
 
 
@@ -160,37 +160,37 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
     async with answering("one two three four", 2, size=WIDE) as (shown, hold):
         begun = shown.app.chat_session.conversation.id
         await shown.press("ctrl+n")
-        assert shown.said == []
+        assert shown.texts == []
         await shown.type("meanwhile")
         await shown.press("enter")
-        await shown.hears("An answer is still coming.")
+        await shown.until_notice("An answer is still coming.")
         hold.release()
-        await shown.answered()
-        assert shown.said == []
-        await shown.gets("meanwhile", "enter")
+        await shown.until_answered()
+        assert shown.texts == []
+        await shown.press_for("meanwhile", "enter")
         shown.app.open_conversation(begun, None)
-        await shown.until(lambda: shown.says("count"))
-        assert shown.said == ["count", "one two three four"]
+        await shown.until(lambda: shown.has("count"))
+        assert shown.texts == ["count", "one two three four"]
 
 
 async def test_a_title_from_the_model() -> None:
-    script = Scripted("Hello.", '"A Polite Greeting."', Says("no end of words", {1: Hold()}))
+    script = Script("Hello.", '"A Polite Greeting."', Reply("no end of words", {1: Hold()}))
     async with chat(script, size=WIDE) as shown:
         await shown.command("/title")
-        await shown.hears("There is nothing to name yet.")
+        await shown.until_notice("There is nothing to name yet.")
         await shown.send("hello")
         await shown.command("/title")
         await shown.until(lambda: shown.listed()[0].endswith("A Polite Greeting"))
         assert script.asked[1].last.startswith("Give our conversation a title")
-        assert shown.said == ["hello", "Hello."]
+        assert shown.texts == ["hello", "Hello."]
         await shown.command("/title Greetings")
         await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
         assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
         await shown.command("/title")
         await shown.until(lambda: len(script.asked) == 3)
         await shown.send("never mind")  # what is sent goes first
-        assert shown.said[-1] == "Answer 4."
-        await shown.hears("The model found no title.", error=False)
+        assert shown.texts[-1] == "Answer 4."
+        await shown.until_notice("The model found no title.", error=False)
 
 
 async def test_the_list_goes_on_as_one_scrolls() -> None:

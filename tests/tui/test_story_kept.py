@@ -22,7 +22,7 @@ from localspec.tui.session.background_engine import PairReference
 from localspec.tui.session.session_conversation import read
 from tests.sessions.test_session_file import files_of_at_most
 from tests.tui.pilots import chat
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Script
 
 pytestmark = pytest.mark.nightly
 
@@ -62,7 +62,7 @@ async def test_conversations_are_learned_until_they_are_deleted() -> None:
         await shown.until(lambda: learned() == {name}, "learned")
         await shown.command("/delete")
         await shown.choose("Delete it")
-        await shown.until(lambda: not shown.said)
+        await shown.until(lambda: not shown.texts)
         assert learned() == set()
 
 
@@ -72,7 +72,9 @@ async def test_what_cannot_be_learned_is_told() -> None:
     async with chat(app=the_app("none")) as shown:
         await shown.command("/learn on")
         await shown.send("The quick brown fox.")
-        await shown.hears("This conversation was not learned: What was learned cannot be written")
+        await shown.until_notice(
+            "This conversation was not learned: What was learned cannot be written"
+        )
 
 
 async def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
@@ -104,7 +106,7 @@ async def test_answers_are_recorded_until_their_conversation_is_deleted() -> Non
 
 async def test_adapters_stay_with_the_pair_they_came_with() -> None:
     given: list[ModelOptions] = []
-    script = Scripted()
+    script = Script()
 
     def load(*pair: str | None, options: ModelOptions, **more: Any) -> Engine:
         given.append(options)
@@ -119,7 +121,7 @@ async def test_adapters_stay_with_the_pair_they_came_with() -> None:
             await shown.command(line)
             await shown.until(lambda n=number: len(script.loaded) == n, line)  # type: ignore[misc]
             await shown.until(lambda: shown.app.conversation_display.doing is None)
-        notices = [told.text for told in shown.told if told.text.startswith("Without ")]
+        notices = [told.text for told in shown.notices if told.text.startswith("Without ")]
     kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
     assert kept == [(1, 1), (1, 0), (0, 0), (0, 1), (1, 0)]
     assert notices == [
@@ -135,16 +137,16 @@ async def test_leave_and_come_back(tmp_path: Path) -> None:
     path = tmp_path / "fox.session"
     async with chat(app=with_session(path)) as shown:
         await shown.send(LONG)
-        said = shown.said
+        said = shown.texts
         id = shown.app.chat_session.conversation.id
     assert shown.app.trouble is None
     async with chat(app=with_session(path)) as shown:
-        assert shown.said == said
+        assert shown.texts == said
         await shown.send("And then?")
         stats = shown.answer.stats
         assert stats is not None
         assert stats["cached_tokens"] > 150
-        assert len(shown.said) == 4
+        assert len(shown.texts) == 4
     with closing(History()) as history:
         assert [m.role for m in history.load(id).path()] == [USER, ASSISTANT] * 2
         assert history.count() == 1, "it is the same one, not a copy"
@@ -158,7 +160,7 @@ async def test_one_that_run_made_is_taken_into_the_history(
     arguments = ["-q", "-n", "4", "--drafter", "none", "--session", str(path)]
     assert main(["run", *arguments, "Who is there?"]) == 0
     async with chat(app=with_session(path)) as shown:
-        assert shown.said[0] == "Who is there?"
+        assert shown.texts[0] == "Who is there?"
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.until(lambda: "Who is there" in shown.listed()[0])
         assert (

@@ -12,7 +12,7 @@ from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.prompt_input import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Script
 
 pytestmark = pytest.mark.nightly
 
@@ -64,7 +64,7 @@ async def test_the_command_palette_has_the_commands() -> None:
             lambda: options.option_count and "/new" in str(options.get_option_at_index(0).prompt)
         )
         await shown.press("enter")
-        await shown.until(lambda: not shown.said)
+        await shown.until(lambda: not shown.texts)
 
 
 async def test_the_keys_that_apply_where_the_focus_is() -> None:
@@ -98,7 +98,7 @@ async def test_a_key_pressed_twice_in_a_dialog_counts_once() -> None:
             shown.app.post_message(events.Key("enter", "\r"))
         await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
         await shown.send("again")
-        assert len(shown.said) == 4
+        assert len(shown.texts) == 4
 
 
 async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:
@@ -109,7 +109,7 @@ async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:
         assert not isinstance(shown.app.screen, ModalScreen)
         assert shown.app.chat_session.running is not None
         await shown.press("ctrl+c")
-        await shown.answered()
+        await shown.until_answered()
         assert shown.answer.state == "stopped"
         assert shown.app.is_running
 
@@ -122,7 +122,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         assert shown.app.chat_session.running is not None
         assert shown.app.prompt.text == "typed ahead"
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
 
 
 async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
@@ -132,7 +132,7 @@ async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
         assert shown.app.prompt.text == "two ords"
         await shown.press("ctrl+c")
         assert shown.app.prompt.text == ""
-        await shown.hears("Up brings the text back.", error=False)
+        await shown.until_notice("Up brings the text back.", error=False)
         await shown.press("up")
         assert shown.app.prompt.text == "two ords"
         await shown.press("ctrl+c", "ctrl+d")
@@ -145,8 +145,8 @@ async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
         assert shown.app.return_code == 0
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+f", "enter", "enter")
-        await shown.until(lambda: shown.said)
-        assert shown.said == ["count", "one "]
+        await shown.until(lambda: shown.texts)
+        assert shown.texts == ["count", "one "]
         assert shown.answer.state in ("stopped", "interrupted")
 
 
@@ -162,7 +162,7 @@ async def test_every_screen_draws(
     text = (
         "# Title\n\n- a list\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nx = 1\n```\n"
     )
-    async with chat(Scripted(text, text), size=size) as shown:
+    async with chat(Script(text, text), size=size) as shown:
         await shown.send("hello")
         for line in ("/why", "/help", "/set", "/delete", "/theme"):
             await shown.command(line)

@@ -22,7 +22,7 @@ from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.background_engine import PairReference
 from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat, chat, option_texts
-from tests.tui.scripted import Hold, Scripted
+from tests.tui.scripted import Hold, Script
 
 pytestmark = pytest.mark.nightly
 
@@ -112,7 +112,7 @@ async def test_a_message_before_the_first_paint_waits_for_the_model(
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text, "asked")
         begin(shown.app)
-        await shown.answered()
+        await shown.until_answered()
         assert shown.errors() == []
         assert [message.role for message in shown.path] == ["user", "assistant"]
 
@@ -139,7 +139,7 @@ async def test_the_picker_lists_models_and_which_draft_fits() -> None:
 
 
 async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
-    script = Scripted("From the owl.", "From the wren.")
+    script = Script("From the owl.", "From the wren.")
     async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await shown.send("who are you")
         await pick(shown)
@@ -152,7 +152,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
         await shown.until(lambda: shown.app.chat_session.opened.model == "wren")  # type: ignore[union-attr]
         assert script.loaded[-1] == PairReference(WREN.reference, "none")
         assert script.closed == 1
-        assert shown.said == ["who are you", "From the owl."]
+        assert shown.texts == ["who are you", "From the owl."]
         assert "wren, no draft model" in shown.text
         await shown.send("and now")
         assert [m["content"] for m in script.asked[1].messages] == [
@@ -247,7 +247,7 @@ async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> N
 
 
 async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
-    script = Scripted("From the owl.", "Still the owl.")
+    script = Script("From the owl.", "Still the owl.")
     loading = script.loading[WREN.reference] = Hold()
     async with chat(script, pair=PairReference(OWL.reference, "none")) as shown:
         await shown.send("hello")
@@ -261,7 +261,7 @@ async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
         assert script.loaded[-1] == PairReference(OWL.reference, "none")  # opened again
         assert "owl, no draft model" in shown.text
         await shown.send("are you there")
-        assert shown.said == ["hello", "From the owl.", "are you there", "Still the owl."]
+        assert shown.texts == ["hello", "From the owl.", "are you there", "Still the owl."]
 
 
 async def test_the_model_chosen_is_open_next_time() -> None:
@@ -271,6 +271,6 @@ async def test_the_model_chosen_is_open_next_time() -> None:
         await shown.command("/draft none")
         await shown.until(lambda: len(shown.script.loaded) == 3)
         await shown.until(lambda: shown.app.conversation_display.doing is None)
-    again = Scripted()
+    again = Script()
     async with chat(again):
         assert again.loaded == [PairReference(OWL.reference, "none")]

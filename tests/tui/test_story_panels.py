@@ -6,7 +6,7 @@ import pytest
 from textual import events
 
 from tests.tui.pilots import Chat, answering, chat
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Script
 
 pytestmark = pytest.mark.nightly
 
@@ -82,7 +82,7 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
         assert len(shown.text.splitlines()) <= size[1]
         await shown.press("ctrl+g", "ctrl+g", "ctrl+b", "ctrl+b", "f1", "escape", "ctrl+t")
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
         await shown.type("hello")
         await shown.resize(120, 40)
         await shown.until(lambda: "Paragraph 59" in shown.text)
@@ -90,7 +90,7 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
 
 
 async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
+    async with chat(Script("One.", "Two.")) as shown:
         await shown.send("first")
         await shown.send("second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
@@ -112,7 +112,7 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
         await shown.until(lambda: not transcript.following, "scrolled up")
         top = above(shown)
         hold.release()
-        await shown.answered()
+        await shown.until_answered()
         await shown.settle()
         assert above(shown) == top  # nothing moved
         transcript.focus()
@@ -128,7 +128,7 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
 
 async def test_what_is_read_stays_in_view_when_the_width_changes() -> None:
     words = " ".join(f"word{number}" for number in range(1000))
-    async with chat(Scripted(words), size=(80, 24)) as shown:
+    async with chat(Script(words), size=(80, 24)) as shown:
         await shown.send("count")
         await shown.press("pageup", "pageup", "pageup")
         first = above(shown)[0].split()[0]
@@ -138,7 +138,7 @@ async def test_what_is_read_stays_in_view_when_the_width_changes() -> None:
 
 
 async def test_selected_text_is_copied_with_ctrl_c() -> None:
-    async with chat(Scripted("The quick brown fox.")) as shown:
+    async with chat(Script("The quick brown fox.")) as shown:
         await shown.send("who")
         rows = shown.text.splitlines()
         row = next(n for n, row in enumerate(rows) if "quick" in row)

@@ -12,7 +12,7 @@ from textual.widgets import Checkbox, Input, Label, Static, TextArea
 from localspec.tui import preferences
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Script
 
 pytestmark = pytest.mark.nightly
 
@@ -25,7 +25,7 @@ async def test_set_changes_the_answers_to_come() -> None:
     async with chat() as shown:
         await shown.send("before")
         await shown.command("/set temp 0.5")
-        await shown.hears("temperature is 0.5 for the next answers.", error=False)
+        await shown.until_notice("temperature is 0.5 for the next answers.", error=False)
         await shown.command("/set seed=42")
         await shown.command("/set max-tokens 1")
         await shown.send("after")
@@ -94,16 +94,16 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence() -> None:
 async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str, no: str) -> None:
     async with chat() as shown:
         await shown.command(f"/{name}")
-        await shown.hears(no, error=False)
+        await shown.until_notice(no, error=False)
         await shown.command(f"/{name} on")
-        await shown.hears(yes, error=False)
+        await shown.until_notice(yes, error=False)
         assert getattr(shown.app.chat_session, does)
         assert shown.app.chat_session.learns != shown.app.chat_session.records, "only that"
     assert getattr(preferences.load()[0], name), "the next time as well"
     async with chat() as shown:
         assert getattr(shown.app.chat_session, does)
         await shown.command(f"/{name} off")
-        await shown.hears(no, error=False)
+        await shown.until_notice(no, error=False)
         assert not getattr(shown.app.chat_session, does)
     assert not getattr(preferences.load()[0], name)
 
@@ -139,7 +139,7 @@ async def test_the_settings_screen_checks_all_fields_and_keeps_them_if_asked_to(
 
 
 async def test_the_system_prompt_goes_with_the_conversation() -> None:
-    script = Scripted()
+    script = Script()
     async with chat(script, size=(140, 40)) as shown:
         await shown.command("/system Speak like a pirate.")
         await shown.send("hello")
@@ -151,7 +151,7 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
     async with chat(size=(140, 40)) as shown:
         other = next(s for s in shown.app.store.history.list() if s.id != conversation)
         shown.app.open_conversation(other.id, None)
-        await shown.until(lambda: shown.says("hello"))
+        await shown.until(lambda: shown.has("hello"))
         await shown.send("and?")
         assert shown.script.asked[0].messages[0]["content"] == "Speak like a pirate."
 
@@ -185,21 +185,21 @@ async def test_a_long_pasted_text_is_attached() -> None:
         shown.app.post_message(events.Paste("x" * 20_000))
         await shown.until(lambda: "+ pasted text (20,000 characters)" in shown.text)
         await shown.press("enter")
-        await shown.answered()
+        await shown.until_answered()
         assert shown.script.asked[0].last.count("x" * 20_000) == 1
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    async with chat(Scripted("Hi **there**.")) as shown:
+    async with chat(Script("Hi **there**.")) as shown:
         await shown.send("Say hello")
         await shown.command("/export md talk.md")
-        await shown.hears(f"Written to {tmp_path / 'talk.md'}.", error=False)
+        await shown.until_notice(f"Written to {tmp_path / 'talk.md'}.", error=False)
         text = (tmp_path / "talk.md").read_text(encoding="utf-8")
         assert "Say hello" in text
         assert "Hi **there**." in text
         await shown.command("/export json")
-        await shown.hears(f"Written to {tmp_path / 'say-hello.json'}.", error=False)
+        await shown.until_notice(f"Written to {tmp_path / 'say-hello.json'}.", error=False)
         found = json.loads((tmp_path / "say-hello.json").read_text(encoding="utf-8"))
         assert [m["content"] for m in found["messages"]] == ["Say hello", "Hi **there**."]
         await shown.command("/export md missing/folder/talk.md")
@@ -210,10 +210,10 @@ async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.M
 async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
     one = "Run this:\n\n```sh\nls\n```\n"
     two = one + "\nor that:\n\n```python\nprint()\n```\n"
-    async with chat(Scripted("no code", one, two)) as shown:
+    async with chat(Script("no code", one, two)) as shown:
         await shown.send("a")
         await shown.command("/copy code")
-        await shown.hears("There is no code block in this message.")
+        await shown.until_notice("There is no code block in this message.")
         await shown.send("b")
         await shown.command("/copy code")
         await shown.until(lambda: len(shown.copied) == 1)
@@ -233,4 +233,4 @@ async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
         assert "print()" in shown.copied[3]
         assert "no code" in shown.copied[3]
         await shown.command("/copy everything")
-        await shown.hears("/copy takes answer, code, or conversation.")
+        await shown.until_notice("/copy takes answer, code, or conversation.")

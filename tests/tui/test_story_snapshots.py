@@ -24,7 +24,7 @@ from localspec.tui.session.background_engine import PairReference
 from localspec.tui.widgets import sidebar
 from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Script
 
 pytestmark = pytest.mark.nightly
 
@@ -66,7 +66,7 @@ def looks_as_ever(
     compare: Compare, size: tuple[int, int], story: Story, answers: Sequence[str] = ()
 ) -> bool:
     app = ChatApp(
-        PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
+        PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Script(*answers).load
     )
     app.conversation_display.resident = lambda: 1234 << 20
     return compare(app, terminal_size=size, run_before=played(app, story))
@@ -77,7 +77,7 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
 
     async def play(pilot: Pilot[None]) -> None:
         shown = Chat(app, pilot)
-        await shown.opened()
+        await shown.until_opened()
         await story(shown)
         app.prompt.cursor_blink = False
         for field in app.screen.query(Input):

@@ -215,7 +215,7 @@ def test_a_dumb_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_a_sudden_end_leaves_the_terminal_in_order(answering: Terminal, number: int) -> None:
     answering.kill(number)
-    answering.until_told("localspec ended suddenly.")
+    answering.until_notice("localspec ended suddenly.")
     assert not answering.alternate
     assert answering.cursor_shown
     lflag, was = answering.modes[3], answering.before[3]
