@@ -13,12 +13,13 @@ import pytest
 from hypothesis import settings
 
 import localspec
-from localspec import Engine, paths
+from localspec import paths
 from localspec.kernels import library_path
 from localspec.llama.kernels import status
 from tests.support import packages
 from tests.support.greedy import Reference
-from tests.support.sessions import drafting_pair
+from tests.support.homes import move_to
+from tests.support.sessions import module_pair
 
 DATA = Path(__file__).parent / "data"
 NIGHTLY = re.compile(r"^pytestmark = .*mark\.nightly", re.MULTILINE)
@@ -72,6 +73,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, in a home without models and with separate caches."""
+    return move_to(tmp_path, monkeypatch)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _signals_arrive() -> None:
     """Under nohup, SIGHUP would be ignored, and SIGINT in background jobs, also by children."""
@@ -95,11 +102,8 @@ def prompts() -> list[str]:
     return [json.loads(line)["prompt"] for line in lines]
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded pair with room for 1,024 tokens and fixed costs of passes."""
-    with drafting_pair(context=1024) as pair:
-        yield pair
+engine = module_pair(context=1024)
+"""The embedded pair with fixed costs of passes."""
 
 
 @pytest.fixture(scope="session")

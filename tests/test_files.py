@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,7 @@ from localspec.errors import UsageError
 from localspec.files import read_file, replacing, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
 from localspec.text import decoded, gibibytes, gigabytes, harmless, listed, printable
-
-
-def run_program(program: str, path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
-    )
+from tests.cli.process import run_python
 
 
 @pytest.mark.parametrize("content", ["", "ü 🦊\r\n\n", b"\x00\xff\r\n"])
@@ -79,7 +72,7 @@ except OSError as error:
 @pytest.mark.nightly
 def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    assert run_program(FULL, path).stdout == "File too large\n"
+    assert run_python(FULL, path).out == "File too large\n"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -99,7 +92,7 @@ with replacing(path) as partial:
 @pytest.mark.nightly
 def test_crash_before_the_rename(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    assert run_program(KILLED, path).returncode == -signal.SIGKILL
+    assert run_python(KILLED, path).code == -signal.SIGKILL
     assert path.read_text() == "old"
     # What is left can be mistaken for nothing that anyone reads, and is in nobody's way.
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".partial"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from localspec import llm_plugin
 from localspec.llm_plugin import LlmModel
+from tests.cli.process import environment, finished
 
 pytestmark = pytest.mark.nightly
 
@@ -63,18 +63,7 @@ def test_llm_command(tmp_path: Path) -> None:
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: localspec\nVersion: 0\n")
     (installed / "entry_points.txt").write_text(f"[llm]\n{declared[0]} = {declared[1]}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "llm", "-m", "localspec/demo", "Hi", "-o", "max_tokens", "5"],
-        env={
-            **os.environ,
-            "LLM_USER_PATH": str(tmp_path),
-            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)]),
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    variables = {"LLM_USER_PATH": str(tmp_path), "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    options = ("-m", "localspec/demo", "-o", "max_tokens", "5")
+    command = (sys.executable, "-m", "llm", "Hi", *options)
+    assert finished(command=command, env=environment(**variables)).succeeded().strip()

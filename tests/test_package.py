@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 import zipfile
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hatch_build import LIBRARY, PLACE
+from tests.cli.process import finished, run_python
 from tools.wheel import build, twice
 
 pytestmark = pytest.mark.nightly
@@ -38,8 +38,7 @@ print(library.localspec_kernels_built_for().decode())
 @pytest.mark.parametrize("code", ["import localspec", "import localspec.cli.main"])
 def test_importing_loads_nothing_heavy(code: str) -> None:
     show = f"{code}; import sys, json; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    loaded = {name.partition(".")[0] for name in run_python(show).json}
     assert loaded.isdisjoint(HEAVY)
 
 
@@ -81,35 +80,21 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
 
     home = tmp_path / "elsewhere"
     venv.create(home, with_pip=True)
-    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel],
-        check=True,
-        capture_output=True,
-    )
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
-    borrowed = Path(site.stdout.strip()) / "borrowed.pth"
-    borrowed.write_text(sysconfig.get_path("purelib") + "\n")
+    python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
+    install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    finished(*install, command=(python,)).succeeded()
+    site_packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(finished("-c", site_packages, command=(python,)).succeeded().strip())
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    shown = subprocess.run(
-        [python, "-c", EXPORTED], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    library, built_for = shown.stdout.splitlines()
+    exported = finished("-c", EXPORTED, command=(python,), cwd=tmp_path, env=env).succeeded()
+    library, built_for = exported.splitlines()
     assert Path(library).is_relative_to(home)
     assert built_for == f"llama-cpp-python {version('llama-cpp-python')}"
 
-    done = subprocess.run(
-        [python.parent / "localspec", "run", "-m", "demo", "--json", "-n", "8", "Once"],
-        cwd=tmp_path,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    installed = (str(Path(python).with_name("localspec")), "run", "-m", "demo", "--json")
+    run = finished("-n", "8", "Once", command=installed, cwd=tmp_path, env=env)
+    answer = json.loads(run.succeeded())
     assert answer["stats"]["generated_tokens"] == 8
     assert str(home) in answer["model"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal
 
 import pytest
 
-import localspec
-from localspec import Engine, ModelOptions
+from localspec import Engine
 from localspec.bench.arms import LocalspecArm, localspec_arms
 from localspec.bench.runner import WARM_UP_TOKENS, run
 from localspec.bench.samples import Arm, BenchPrompt, Sample
@@ -18,6 +16,7 @@ from localspec.cli.bench import ARMS
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import NativeError
+from tests.support.sessions import module_pair
 
 PROMPTS = [BenchPrompt(f"{s}-{n}", s, "text") for n in range(2) for s in ("story", "copy")]
 """Suites interleaved, as `load_suites` has them."""
@@ -145,11 +144,7 @@ def test_progress() -> None:
 FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The embedded pair on one thread: two on a busy machine wait for each other."""
-    with localspec.load(options=ModelOptions(context=512, threads=1)) as pair:
-        yield pair
+engine = module_pair(context=512, threads=1)  # two threads on a busy machine wait for each other
 
 
 def test_groups_of_arms(engine: Engine) -> None:

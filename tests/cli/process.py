@@ -31,6 +31,11 @@ class Result:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.splitlines()]
 
+    def succeeded(self) -> str:
+        """Standard output of a program that did not fail."""
+        assert self.code == 0, self.err
+        return self.out
+
     def sentence(self) -> str:
         """The only line on standard error."""
         assert self.err.endswith("\n")
@@ -63,6 +68,11 @@ def finished(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: A
         **options,
     )
     return Result(done.returncode, done.stdout or "", done.stderr)
+
+
+def run_python(code: str, *arguments: object, **options: Any) -> Result:
+    """Run a Python program to its end."""
+    return finished(*map(str, arguments), command=(sys.executable, "-c", code), **options)
 
 
 def patched(code: str) -> tuple[str, ...]:

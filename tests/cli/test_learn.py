@@ -11,12 +11,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.history.histories import conversation_of, store
-from tests.support import homes
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return homes.move_to(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def learned_texts(cli: Cli) -> dict[str, int]:

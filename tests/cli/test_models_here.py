@@ -13,14 +13,11 @@ from localspec.pairing.recommendations import store
 from tests.cli.conftest import Cli
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
-from tests.support.homes import move_to
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return move_to(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_list_has_the_embedded_pair_and_local_files(cli: Cli, here: Path) -> None:

@@ -6,8 +6,6 @@ import copy
 import gc
 import json
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,11 +29,12 @@ from localspec import (
     UsageError,
 )
 from localspec.llama import compute_thread
+from tests.cli.process import run_python
 from tests.support import ggufs
 from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.greedy import CLEAR
 from tests.support.patches import fail_with
-from tests.support.sessions import drafting_pair, make_drafts_cheap
+from tests.support.sessions import make_drafts_cheap, module_pair
 from tests.support.together import together
 
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -54,11 +53,7 @@ def no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.fixture(scope="module")
-def small() -> Iterator[Engine]:
-    """A pair with room for 128 tokens."""
-    with drafting_pair(context=128) as pair:
-        yield pair
+small = module_pair(context=128)
 
 
 def test_statistics_add_up(engine: Engine) -> None:
@@ -281,10 +276,8 @@ stream.completion()
 )
 def test_no_answer_outlives_the_compute_thread(last: str) -> None:
     """Neither in a forked process, which lacks that thread, nor at the exit of Python."""
-    ended = subprocess.run(
-        [sys.executable, "-c", BEGUN + last], capture_output=True, timeout=120, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"False\n", b"")
+    ended = run_python(BEGUN + last)
+    assert (ended.code, ended.out, ended.err) == (0, "False\n", "")
 
 
 def test_several_threads_may_read_one_answer(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.support import ggufs, inside
 from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, generate
 from tests.support.greedy import Reference
 from tests.support.patches import fail_with, record_calls
-from tests.support.sessions import drafting_pair, make_drafts_cheap
+from tests.support.sessions import make_drafts_cheap, module_pair
 from tests.support.together import together
 
 AT_ONCE = 8
@@ -27,12 +27,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 WORDS = 'root ::= ("red " | "blue ")+'
 
 
-@pytest.fixture(scope="module")
-def parallel() -> Iterator[Engine]:
-    """The embedded pair for eight answers at once, with fixed costs of passes."""
-    with drafting_pair(context=2048, parallel=AT_ONCE) as pair:
-        assert pair.parallel > 1
-        yield pair
+parallel = module_pair(context=2048, parallel=AT_ONCE)
 
 
 @pytest.fixture(scope="module")

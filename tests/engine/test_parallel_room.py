@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -24,18 +24,14 @@ from tests.engine.test_parallel import LONG, all_free
 from tests.support import inside
 from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.patches import record_calls
-from tests.support.sessions import drafting_pair
+from tests.support.sessions import drafting_pair, module_pair
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
 
 
-@pytest.fixture(scope="module")
-def parallel() -> Iterator[Engine]:
-    """The embedded pair for four answers at once."""
-    with drafting_pair(context=2048, parallel=4, parallel_chunk=64) as pair:
-        assert pair.parallel > 1
-        yield pair
+parallel = module_pair(context=2048, parallel=4, parallel_chunk=64)
+small = module_pair(context=256, batch=128, parallel=4)
 
 
 # The cache.
@@ -55,14 +51,6 @@ def test_common_prefix_of_kept_texts_is_reused(parallel: Engine) -> None:
     again = ask(parallel, LONG + text + ends[0], drafting, 8)
     assert again.completion().text == streams[0].text
     assert again.stats.cached_tokens == 0
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Engine]:
-    """A pair with room for 256 tokens."""
-    with drafting_pair(context=256, batch=128, parallel=4) as pair:
-        assert pair.parallel > 1
-        yield pair
 
 
 def test_least_recently_used_text_is_evicted(small: Engine) -> None:

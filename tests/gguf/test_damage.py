@@ -6,10 +6,8 @@ Each file is a valid model with some changed values.
 from __future__ import annotations
 
 import json
-import os
 import random
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from localspec.gguf.description import require_usable
 from localspec.gguf.file import Array, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.llama.types import TYPES
+from tests.cli.process import environment, finished, run_python
 from tests.gguf.mutations import mutate
 from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
 from tests.support import heads, mtp
@@ -131,9 +130,9 @@ def write_changed(path: Path, change: Change) -> Path:
 
 def status(path: Path) -> int:
     """Exit status of a process that opens the file and decodes a token; 3 for a refusal."""
-    command = [sys.executable, "-m", "localspec.llama.trial", "file", str(path)]
-    environment = os.environ | {"GGML_NO_BACKTRACE": "1"}  # else ggml calls a debugger
-    return subprocess.run(command, capture_output=True, env=environment, check=False).returncode
+    command = (sys.executable, "-m", "localspec.llama.trial", "file", str(path))
+    env = environment(GGML_NO_BACKTRACE="1")  # else ggml calls a debugger
+    return finished(command=command, env=env, errors="replace").code
 
 
 @pytest.mark.nightly
@@ -285,14 +284,7 @@ def test_damaged_files_take_bounded_time_and_memory(tmp_path: Path, draft_path: 
     whole = draft_path.read_bytes()
     for number in range(MUTATIONS):
         (tmp_path / f"{number:03d}.gguf").write_bytes(mutate(whole, rng))
-    done = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(tmp_path), str(MEMORY)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
+    results = json.loads(run_python(_CHILD, tmp_path, MEMORY).succeeded())
     assert len(results) == MUTATIONS
     refused = 0
     for name, message, seconds in results:

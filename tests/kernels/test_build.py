@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import hatch_build
 from hatch_build import LIBRARY, PLACE, KernelsHook, NotBuilt, build, put_in_place
+from tests.cli.process import finished, run_python
 from tools.parts import shared_libraries
 from tools.wheel import copy
 
@@ -47,8 +47,7 @@ def write(root: Path, answer: int) -> None:
 def answer_of(library: Path) -> int:
     """The answer of a library, in another process, as a loaded one stays loaded."""
     code = f"import ctypes; print(ctypes.CDLL({str(library)!r}).answer())"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    return int(output.stdout)
+    return int(run_python(code).succeeded())
 
 
 def test_changed_sources_are_rebuilt(checkout: Path) -> None:
@@ -126,21 +125,14 @@ def test_installation_without_a_compiler(tmp_path: Path) -> None:
     command += ["--no-build-isolation", "--target", str(site), str(copy(tmp_path / "copy"))]
     env = os.environ | {"PATH": str(tmp_path), "LOCALSPEC_BUILD_KERNELS": ""}
     env.pop("CXX", None)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    output = done.stdout + done.stderr
-    assert done.returncode == 0, output
+    done = finished(command=tuple(command), env=env)
+    output = done.out + done.err
+    assert done.code == 0, output
     assert output.count("without its CPU kernels, and runs on llama.cpp's: there is no C++") == 1
     assert "localspec-0.1.0-py3-none-any.whl" in output
     code = "from localspec import kernels as k; print(k.__file__, k.library_path().exists())"
-    listed = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=site,
-        env=env | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert listed.stdout.split() == [str(site / PLACE / "__init__.py"), "False"]
+    listed = run_python(code, cwd=site, env=env | {"PYTHONPATH": str(site)}).succeeded()
+    assert listed.split() == [str(site / PLACE / "__init__.py"), "False"]
 
 
 def test_list_of_parts_has_the_library(tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ Faults are tested in a copy of the package with a damaged library.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +30,7 @@ from localspec.llama.kernels_file import BUFFER, load, supported
 from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.loading.components import cost_identity
+from tests.cli.process import environment, finished, run_python
 
 pytestmark = pytest.mark.nightly
 
@@ -61,20 +60,11 @@ class PackageCopy:
 
     def run(self, *arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
         """The answer and its statistics."""
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "localspec", "run", STORY, "--raw", "--temp", "0"),
-                *("-n", "16", "--json", "-t", "1", *arguments),
-            ],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(self.folder)} | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        report = json.loads(done.stdout)
-        return report["text"], report["stats"]
+        env = environment(PYTHONPATH=str(self.folder)) | variables
+        asked = ("run", STORY, "--raw", "--temp", "0", "-n", "16", "--json", "-t", "1", *arguments)
+        done = finished(*asked, cwd=self.folder, env=env)
+        assert (done.code, done.err) == (0, "")
+        return done.json["text"], done.json["stats"]
 
 
 @pytest.fixture(scope="module")
@@ -300,13 +290,11 @@ with localspec.load(draft=None, options=localspec.ModelOptions(context=256)) as 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages of Linux")
 def test_idle_thread_moves_weights_into_huge_pages(kernels: None) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HUGE_PAGES_PROGRAM], capture_output=True, text=True, check=False
-    )
-    if "cannot collapse" in done.stderr:
-        pytest.skip(done.stderr)
-    assert (done.returncode, done.stderr) == (0, "")
-    usual, huge, same = done.stdout.split()
+    done = run_python(HUGE_PAGES_PROGRAM)
+    if "cannot collapse" in done.err:
+        pytest.skip(done.err)
+    assert (done.code, done.err) == (0, "")
+    usual, huge, same = done.out.split()
     assert int(usual) < 2048
     assert int(huge) > 8192, "of 14 MB"
     assert same == "True"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from localspec import ModelInvalid, ModelOptions
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from tests.cli.process import run_python
 from tests.gguf.raw import write_model
 
 OPTIONS = ModelOptions(context=64)
@@ -73,7 +72,5 @@ def test_native_log_is_captured_before_devices_are_listed() -> None:
     """GPU drivers print then, before a model is opened."""
     list_devices = "from localspec.llama import devices, ggml; devices.devices(); "
     fail = "ggml.libggml.ggml_backend_load(b'/nowhere/libggml-none.so')"
-    done = subprocess.run(
-        [sys.executable, "-c", list_devices + fail], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("", "")
+    done = run_python(list_devices + fail)
+    assert (done.code, done.out, done.err) == (0, "", "")

@@ -18,6 +18,7 @@ from localspec.llama import child_process, crash_test, kernels, library
 from localspec.llama.context import Context
 from localspec.llama.crash_test import require_survivable
 from localspec.llama.model import Model
+from tests.cli.process import run_python
 from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.support.patches import fail_with
 
@@ -81,9 +82,8 @@ def test_amx_is_disabled_in_a_child_process() -> None:
         "assert kernels.disable_amx(list) == bool(ggml.cpu_weight_buffers())\n"
         "assert 'AMX' not in ggml.cpu_weight_buffers()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "output of ggml is suppressed"
+    done = run_python(code)
+    assert (done.code, done.err) == (0, ""), "output of ggml is suppressed"
 
 
 @pytest.fixture(autouse=True)

@@ -23,14 +23,11 @@ from localspec.pairing.recommendations import of_target, store
 from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
-from tests.support.homes import move_to
 
 OPTIONS = Options()
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return move_to(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

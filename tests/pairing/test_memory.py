@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +36,7 @@ from localspec.pairing.memory import (
     most_layers,
     place,
 )
+from tests.cli.process import finished
 from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
 from tests.support import inside
@@ -68,15 +68,8 @@ def files(
 def measure_memory(*wanted: tuple[Path, dict[str, Any]]) -> int:
     """Measure the bytes that a separate process takes to open and use models."""
     told = json.dumps([[str(path), options] for path, options in wanted])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pairing.resident", told],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    command = (sys.executable, "-m", "tests.pairing.resident", told)
+    return int(finished(command=command, cwd=Path(__file__).parents[2]).succeeded())
 
 
 def predict_memory(path: Path, options: dict[str, Any]) -> MemoryNeed:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, SamplingParams
 from localspec.quality.items import SuiteItem
 from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, run_suite, text, wilson
 from localspec.verify.subject import GREEDY, PLAIN, Subject
 from tests.cli.conftest import Cli, cli
+from tests.support.sessions import module_pair
 
 __all__ = ["cli"]
 
@@ -23,10 +22,7 @@ ITEMS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as engine:
-        yield engine
+engine = module_pair(context=512, threads=1, exact=True)
 
 
 def run_items(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from localspec.server.app import ENDPOINTS
+from tests.cli.process import finished
 from tests.server.process import Running, module_server
 
 pytestmark = pytest.mark.nightly
@@ -54,24 +53,16 @@ def test_llm_recipe(plain: Running, tmp_path: Path, more: tuple[str, ...]) -> No
     (models,) = blocks("yaml")
     settings = tmp_path / "extra-openai-models.yaml"
     settings.write_text(models.replace(THERE, plain.address))
-    command = [sys.executable, "-m", "llm", "-m", "localspec", "Invent a dog.", *more]
-    done = subprocess.run(
-        [*command, "-o", "max_tokens", "80"],
-        env={"LLM_USER_PATH": str(tmp_path), "PATH": "", "PYTHONIOENCODING": "utf-8"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    llm = (sys.executable, "-m", "llm", "-m", "localspec", "-o", "max_tokens", "80")
+    env = {"LLM_USER_PATH": str(tmp_path), "PATH": "", "PYTHONIOENCODING": "utf-8"}
+    done = finished("Invent a dog.", *more, command=llm, env=env)
     if "--functions" in more:  # the embedded model calls whatever it can
-        assert "Tool call: weather({})" in done.stderr
-        assert "It rains in Rome." in done.stderr
+        assert "Tool call: weather({})" in done.err
+        assert "It rains in Rome." in done.err
         return
-    assert done.returncode == 0, done.stderr
+    assert len(done.succeeded()) > 10
     if "--schema" in more:
-        assert set(json.loads(done.stdout)) == {"name", "age"}
-    assert len(done.stdout) > 10
+        assert set(done.json) == {"name", "age"}
 
 
 def test_table_lists_all_paths() -> None:

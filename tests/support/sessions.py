@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import pytest
 
 import localspec
 from localspec import Drafting, Engine, SamplingParams
@@ -93,6 +95,18 @@ def drafting_pair(model: Path | None = None, **options: Any) -> Engine:
     engine = localspec.load(model, **{"threads": library.default_threads()} | options)
     make_drafts_cheap(engine)
     return engine
+
+
+def module_pair(**options: Any) -> Any:
+    """A fixture: an open pair for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def pair() -> Iterator[Engine]:
+        with drafting_pair(**options) as opened:
+            assert opened.parallel > 1 or "parallel" not in options
+            yield opened
+
+    return pair
 
 
 SIZES = (1, 2, 4, 8, 16, 32)

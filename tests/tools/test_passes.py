@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from localspec.gguf.reader import read_gguf
+from tests.cli.process import finished
 from tests.support.ggufs import tiny_llama
 from tools.made_moe import EXPERTS, USED, mix
 from tools.passes import Reader, Sample, typical
@@ -38,9 +38,9 @@ def test_mixture_reads_active_experts(tmp_path: Path) -> None:
 
 
 def test_tables() -> None:
-    command = [sys.executable, "-m", "tools.passes", "demo", "--arms", "off,auto", "--loads", "1"]
-    command += ["--sizes", "1,4", "--prompts", "64", "--contexts", "32", "--rounds", "2"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    rows = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| ")]
+    command = (sys.executable, "-m", "tools.passes", "demo", "--arms", "off,auto", "--loads", "1")
+    sizes = ("--sizes", "1,4", "--prompts", "64", "--contexts", "32", "--rounds", "2")
+    tables = finished(*sizes, command=command, cwd=ROOT).succeeded()
+    rows = [line.split("|")[1].strip() for line in tables.splitlines() if line.startswith("| ")]
     assert rows == ["kernels", "off", "auto"] * 2
-    assert "of 24 passes had their cores" in said
+    assert "of 24 passes had their cores" in tables
