@@ -17,6 +17,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, packages
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
@@ -89,10 +90,7 @@ def test_impossible_shapes(tmp_path: Path, target_path: Path, shape: ModelShape,
 
 
 def test_missing_gguf_package(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> object:
-        raise ImportError(name)
-
-    monkeypatch.setattr(scaled_gguf, "import_module", missing)
+    monkeypatch.setattr(scaled_gguf, "import_module", fail_with(ImportError("gguf")))
     with pytest.raises(UsageError, match=r"pip install '.\[bench\]'"):
         scaled_pair("A")
 

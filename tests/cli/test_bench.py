@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localspec.bench.samples import Sample
+from localspec.bench.arms import LocalspecArm
 from tests.bench.samples import read
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
@@ -63,26 +62,12 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
 
 
-def interrupting(after: int) -> Callable[..., Sample]:
-    """Ctrl+C after so many answers, among them those before the first that counts."""
-    from localspec.bench.arms import LocalspecArm
-
-    real, count = LocalspecArm.generate, 0
-
-    def generate(self: LocalspecArm, *arguments: Any, **options: Any) -> Sample:
-        nonlocal count
-        if count == after:
-            raise KeyboardInterrupt
-        count += 1
-        return real(self, *arguments, **options)
-
-    return generate
-
-
 def test_an_interrupt_leaves_a_partial_report(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=5))
+    # Among these answers are those before the first that counts.
+    stops = fail_with(KeyboardInterrupt(), after=5, before=LocalspecArm.generate)
+    monkeypatch.setattr(LocalspecArm, "generate", stops)
     result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
     assert result.code == 130
     assert "the report covers the results so far" in result.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 import threading
@@ -19,6 +18,7 @@ from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
+from tests.support.patches import fail_with
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,8 @@ def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:
 def test_an_error_in_the_middle_of_an_answer_ends_its_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push, calls = Detokenizer.push, itertools.count()
-
-    def failing(self: Detokenizer, token: int) -> bool:
-        if next(calls) == 3:
-            raise NativeError("The fourth token failed. Try again.")
-        return push(self, token)
-
+    error = NativeError("The fourth token failed. Try again.")
+    failing = fail_with(error, after=3, before=Detokenizer.push)
     monkeypatch.setattr(Detokenizer, "push", failing)
     result = cli("run", "--temp", "0", "--drafter", "none", "Tell me a story.")
     assert result.code == 1
@@ -168,10 +163,7 @@ def test_an_error_in_the_middle_of_an_answer_ends_its_line(
 def test_errors_nobody_foresaw(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("localspec.load", broken)
+    monkeypatch.setattr("localspec.load", fail_with(error))
     cli("run", "hi").refused(cause, code=1)
 
     detailed = cli("run", "-v", "hi")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.history.histories import conversation_of, store
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -56,10 +57,7 @@ def test_list_replace_and_forget(cli: Cli, here: Path) -> None:
 def test_file_system_without_locks(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(number, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", fail_with(OSError(number, "no locks")))
     write_files(here, {"a.txt": b"once upon a time"})
     for _ in range(2):
         assert cli("learn", "a.txt").code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -15,19 +14,16 @@ from localspec.llama.grammar import Grammar
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
+from tests.llama.conftest import vocabulary
 from tests.support.retokenised import sentencepiece
 from tests.support.schemas import suite
+
+__all__ = ["vocabulary"]
 
 SCHEMA = (
     '{"type": "object", "properties": {"a long name": {"enum": ["of a fox"]}}, '
     '"required": ["a long name"]}'
 )
-
-
-@pytest.fixture(scope="module")
-def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
-    with Model(draft_path, ModelOptions()) as model:
-        yield model.vocabulary
 
 
 def texts(vocabulary: Vocabulary, tokens: object) -> str:

@@ -9,10 +9,9 @@ from itertools import takewhile
 import pytest
 from hypothesis import given
 
-from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
+from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel, RowsAhead
 from localspec.drafters.parallel import ParallelReader
@@ -20,7 +19,14 @@ from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, MODEL, REPEATS, gap, texts
 from tests.policy.builders import Pair, distribution_of
-from tests.policy.test_policy_lossless import generated, plain_greedy, random_prompt, some_models
+from tests.policy.test_policy_lossless import (
+    for_drafts,
+    for_rules,
+    generated,
+    plain_greedy,
+    random_prompt,
+    some_models,
+)
 from tests.support.toys import (
     GREEDY,
     START,
@@ -76,10 +82,6 @@ def make_one_of(
 
 
 for_kinds = pytest.mark.parametrize("kind", [CompleteReader, SingleRowReader])
-for_rules = pytest.mark.parametrize(
-    "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
-)
-for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
 
 
 @for_kinds

@@ -34,7 +34,7 @@ from tests.support.asking import ask
 from tests.support.ggufs import tiny_llama, tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
-from tests.support.patches import record_calls
+from tests.support.patches import fail_with, record_calls
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 
 COUNT = 32
@@ -264,12 +264,8 @@ def test_invalid_projectors_are_refused(
     mamba = tiny_mamba(tmp_path / "mamba.gguf")
     refused(UsageError, "has a recurrent memory", mmproj_path, model=mamba)
     refused(DraftMismatch, "trained head", mmproj_path, draft=eagle(tmp_path / "head.gguf"))
-    monkeypatch.setattr(projectors, "import_module", _no_library)
+    monkeypatch.setattr(projectors, "import_module", fail_with(FileNotFoundError("mtmd")))
     refused(UsageError, r"no library for images \(mtmd\)", mmproj_path)
-
-
-def _no_library(name: str) -> None:
-    raise FileNotFoundError(f"Shared library with base name 'mtmd' not found ({name})")
 
 
 # Rows that are no token's, in a cache.

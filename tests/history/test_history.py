@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
 from tests.history.histories import as_on_disk, conversation_of, rows
+from tests.support.together import together
 
 
 @pytest.fixture
@@ -224,27 +226,17 @@ def test_find_by_number_and_id(history: History) -> None:
 
 
 def test_concurrent_threads(history: History) -> None:
-    failures: list[BaseException] = []
-
     def talk(number: int) -> None:
-        try:
-            conversation = conversation_of()
-            history.put(conversation)
-            for _ in range(15):
-                message = conversation.add(USER, f"thread {number}")
-                assert history.put(conversation, [message])
-                assert history.load(conversation.id).messages[message.id] == message
-                history.search("thread")
-                history.list()
-        except BaseException as error:
-            failures.append(error)
+        conversation = conversation_of()
+        history.put(conversation)
+        for _ in range(15):
+            message = conversation.add(USER, f"thread {number}")
+            assert history.put(conversation, [message])
+            assert history.load(conversation.id).messages[message.id] == message
+            history.search("thread")
+            history.list()
 
-    threads = [threading.Thread(target=talk, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    assert together([partial(talk, number) for number in range(6)]) == [None] * 6
     assert sorted(each.messages for each in history.list()) == [15] * 6
     assert history.take_notices() == []
 

@@ -25,6 +25,7 @@ from tests.history.histories import (
     write_conversation,
 )
 from tests.sessions.test_session_file import files_of_at_most
+from tests.support.patches import fail_with
 
 # Missing
 
@@ -48,10 +49,7 @@ def test_file_removed_while_open(tmp_path: Path) -> None:
 def test_file_system_without_locks(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lockf(*_: object) -> None:
-        raise OSError(number, "no locks")
-
-    monkeypatch.setattr(fcntl, "lockf", lockf)
+    monkeypatch.setattr(fcntl, "lockf", fail_with(OSError(number, "no locks")))
     for message in ("database is locked", "disk I/O error"):  # SQLite's, for the one and the other
         found = trouble(sqlite3.OperationalError(message), tmp_path / "history.db")
         assert "on a file system without locks" in found.text

@@ -17,6 +17,7 @@ from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
 from tests.hub.conftest import SIZE, complete_files, content, partial_files
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo
+from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
@@ -152,9 +153,7 @@ def test_file_too_large_for_http(hub: Hub, model: bytes, monkeypatch: pytest.Mon
 def test_disk_that_fills_up_keeps_the_part(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = fail_with(OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr("localspec.hub.download.os.fsync", full)
         with pytest.raises(LocalspecError, match="The disk is full"):

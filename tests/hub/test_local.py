@@ -19,6 +19,7 @@ from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
 from tests.hub.conftest import COMMIT, cache_file
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
+from tests.support.patches import fail_with
 
 
 @pytest.fixture(autouse=True)
@@ -306,11 +307,8 @@ def test_descriptions_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tiny_llama(tmp_path / "here" / "m.gguf")
     first = find_models()
 
-    def forbidden(path: Path) -> None:
-        raise AssertionError(f"{path} was read again")
-
     with monkeypatch.context() as patch:
-        patch.setattr(local, "describe", forbidden)
+        patch.setattr(local, "describe", fail_with(AssertionError("read again")))
         assert find_models() == first
         tiny_llama(path, layers=3)
         with pytest.raises(AssertionError, match="read again"):

@@ -11,6 +11,7 @@ import pytest
 from localspec import LocalspecError, ModelNotFound, UsageError, paths
 from localspec.hub.removal import plan
 from tests.hub.conftest import OLDER, Cached
+from tests.support.patches import fail_with
 
 
 def files_below(folder: Path) -> set[str]:
@@ -161,10 +162,7 @@ def test_damaged_cache_is_left_alone(cached: Cached) -> None:
 def test_failed_removal_is_reported(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     cached("user/repo", "m-Q8_0.gguf")
     planned = plan("user/repo")
-
-    def refuse(path: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
+    refuse = fail_with(PermissionError(errno.EACCES, "Permission denied", "user/repo"))
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", refuse)
         with pytest.raises(LocalspecError, match="cannot be removed: permission denied"):

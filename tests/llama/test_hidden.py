@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from gguf.quants import dequantize
 
 from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
@@ -19,10 +16,9 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.conftest import NOISE
 from tests.support import ggufs
-from tests.support.gguf_files import gguf_file
+from tests.support.heads import weights
 
 TOKENS = list(range(300, 340))
-Matrix = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module", params=["embedded", "tiny"])
@@ -41,22 +37,10 @@ def model(path: Path) -> Iterator[Model]:
         yield opened
 
 
-def weights(path: Path, *names: str) -> Matrix:
-    """The first existing tensor: the output matrix may be that of the embeddings."""
-    tensors: dict[str, Any] = {tensor.name: tensor for tensor in gguf_file(path).tensors}
-    found = next(tensors[name] for name in names if name in tensors)
-    matrix: Matrix = dequantize(found.data, found.tensor_type)
-    return matrix
-
-
 @pytest.fixture(scope="module")
-def embeddings(path: Path) -> Matrix:
-    return weights(path, "token_embd.weight")
-
-
-@pytest.fixture(scope="module")
-def output(path: Path) -> Matrix:
-    return weights(path, "output.weight", "token_embd.weight")
+def embeddings(path: Path) -> Rows:
+    """The output matrix as well, in the models used here."""
+    return weights(path)["token_embd.weight"]
 
 
 def a_tree() -> TokenTree:
@@ -73,19 +57,19 @@ def agree(a: Rows, b: Rows, tolerance: float) -> bool:
     return a.shape == b.shape and float(np.abs(a - b).max()) < tolerance
 
 
-def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, output: Matrix) -> None:
+def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, embeddings: Rows) -> None:
     context.request_hidden((model.layers,))
     context.extend(TOKENS[:-3])
     tree = a_tree()
     rows = context.branch(TOKENS[-3:], tree).copy()
     found = context.hidden(1 + len(tree))[model.layers]
-    assert agree(found @ output.T, rows, NOISE)
+    assert agree(found @ embeddings.T, rows, NOISE)
     context.keep(tree, [1, 4, 5])
     again = context.extend([7, 8], 2).copy()
-    assert agree(context.hidden(2)[model.layers] @ output.T, again, NOISE)
+    assert agree(context.hidden(2)[model.layers] @ embeddings.T, again, NOISE)
 
 
-def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings: Matrix) -> None:
+def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings: Rows) -> None:
     context.request_hidden((0, 1, model.layers - 1))
     context.extend(TOKENS[:-3])
     tree = a_tree()
@@ -115,7 +99,7 @@ def test_rows_of_a_node_depend_on_its_path(context: Context, model: Model) -> No
             assert agree(found[layer][node + 1 : node + 2], alone[layer], 0.05 * scale), layer
 
 
-def test_long_prompts_are_read_in_chunks(context: Context, model: Model, output: Matrix) -> None:
+def test_long_prompts_are_read_in_chunks(context: Context, model: Model, embeddings: Rows) -> None:
     """With final states every token is an output, and too many make llama.cpp abort."""
     context.request_hidden((0, model.layers))
     long = (TOKENS * 10)[:300]  # three chunks
@@ -124,7 +108,7 @@ def test_long_prompts_are_read_in_chunks(context: Context, model: Model, output:
     assert seen[-1] == (300, 300)
     assert context.tokens == long
     found = context.hidden(3)
-    assert agree(found[model.layers] @ output.T, rows, NOISE)
+    assert agree(found[model.layers] @ embeddings.T, rows, NOISE)
     context.extend([5, 6, 7], 0)
     assert context.tokens == [*long, 5, 6, 7]
     context.clear()
@@ -134,7 +118,7 @@ def test_long_prompts_are_read_in_chunks(context: Context, model: Model, output:
 
 def test_architecture_without_layer_inputs(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
-    output = weights(path, "output.weight", "token_embd.weight")
+    output = weights(path)["token_embd.weight"]
     with Model(path, ModelOptions()) as model:
         context = Context(model, ModelOptions(context=256))
         with pytest.raises(NativeError, match=r"mamba.gguf \(architecture mamba\)"):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from localspec import ModelOptions, UsageError
 from localspec.llama import openmp
 from localspec.llama.context import Context
-from localspec.llama.model import Model
 from localspec.llama.options import MIN_CHUNK, thread_count
 from localspec.llama.other_processes import OtherProcesses
-
-NOISE = 0.3
-"""As in tests/llama/conftest.py."""
+from tests.llama.conftest import NOISE
 
 
 class SmallChunksWatch:
@@ -34,29 +29,19 @@ class SmallChunksWatch:
         self.passes.append((tokens, context))
 
 
-@pytest.fixture(scope="module")
-def context(draft_path: Path) -> Iterator[Context]:
-    options = ModelOptions(context=512)
-    with Model(draft_path, options) as model, closing(Context(model, options)) as opened:
-        yield opened
-
-
 def test_watched_prompt_is_read_in_chunks(context: Context) -> None:
     tokens = context.filler(MIN_CHUNK * 3 + 20)
     context.clear()
     whole = context.extend(tokens)[-1].copy()
     context.clear()
     context.watch = watch = SmallChunksWatch()
-    try:
-        parts = context.extend(tokens)[-1]
-        assert watch.passes == [(64, 0), (64, 64), (84, 128)], "a short rest joins the last chunk"
-        assert abs(whole - parts).max() < NOISE
-        context.extend([5])
-        assert watch.passes[-1] == (1, len(tokens))
-        rows = context.extend(tokens[: MIN_CHUNK + 1], MIN_CHUNK + 1)
-        assert len(rows) == MIN_CHUNK + 1, "passes with several outputs are not split"
-    finally:
-        context.watch = None
+    parts = context.extend(tokens)[-1]
+    assert watch.passes == [(64, 0), (64, 64), (84, 128)], "a short rest joins the last chunk"
+    assert abs(whole - parts).max() < NOISE
+    context.extend([5])
+    assert watch.passes[-1] == (1, len(tokens))
+    rows = context.extend(tokens[: MIN_CHUNK + 1], MIN_CHUNK + 1)
+    assert len(rows) == MIN_CHUNK + 1, "passes with several outputs are not split"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.hub.local import LocalModel, local_models
+from localspec.hub.local import local_models
 from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
@@ -23,6 +22,7 @@ from localspec.pairing.recommendations import of_target, store
 from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
+from tests.support.patches import fail_with
 
 OPTIONS = Options()
 
@@ -126,11 +126,8 @@ def test_choice_is_cached_until_files_change(
     first = choose(target, ANY_USE)
     assert first.draft is not None
 
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("decided again")
-
     with monkeypatch.context() as patch:
-        patch.setattr(auto, "decide", forbidden)
+        patch.setattr(auto, "decide", fail_with(AssertionError("decided again")))
         assert choose(target, ANY_USE) == first
         with pytest.raises(AssertionError):
             choose(target, PairUse(options=Options(context=64)))
@@ -230,10 +227,7 @@ def test_draft_that_fails_to_open_is_left_out(here: Path, large: Path) -> None:
 
 
 def test_embedded_target_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*_: object, **__: object) -> Iterator[LocalModel]:
-        raise AssertionError("looked around")
-
-    monkeypatch.setattr(auto, "local_models", forbidden)
+    monkeypatch.setattr(auto, "local_models", fail_with(AssertionError("looked around")))
     with localspec.load(options=ModelOptions(context=64, threads=1)) as engine:
         assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
         assert (engine.why_draft, engine.why_no_draft) == (None, None)

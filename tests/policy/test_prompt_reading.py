@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,20 +10,19 @@ from hypothesis import strategies as st
 
 import localspec
 from localspec import Drafting, Engine
-from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Limits
-from localspec.decoding.loop import drive, speculate
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.policy.model_state import BEST, ModelState, repays_prompt
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import TOO_SHORT
-from tests.policy.measuring import MODEL, SHAPES, clockless, curve, profile_of
+from tests.drafters.composed import steps_of
+from tests.policy.measuring import MODEL, SHAPES, curve, profile_of
 from tests.support import inside
 from tests.support.asking import PLAIN, ask
 from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
-from tests.support.toys import GREEDY, SuccessorModel, ToyCache, ToyTarget, session_of
+from tests.support.toys import GREEDY, SuccessorModel, ToyCache, session_of
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 WORDS = 50
@@ -127,17 +125,10 @@ def test_savings_of_an_answer_are_recorded(right: bool) -> None:
     predictions = {token: (token + 1 if right else 0, 0.99) for token in range(words - 1)}
     profile = profile_of(SHAPES["flat"], (0.05,))
     cache = ToyCache(SuccessorModel(predictions, words), capacity=2 * words)
-    limits = Limits(capacity=2 * words, max_draft=7, max_leaves=8)
-    session = session_of([0], size=words, params=GREEDY, count=300)
-    options: dict[str, Any] = {"greedy": True, "trees": False, "cannot": None, "session": session}
-    drafter = compose(Drafting(), Parts(DraftModel(cache, words)), profile, limits, **options)
-    drafter.begin(session.context)
     text = SuccessorModel({token: (token + 1, 0.999) for token in range(words - 1)}, words)
-    target = ToyTarget(text, capacity=2 * words, max_leaves=8)
-    requests = speculate(session, clockless(drafter, profile), GreedyMatch())
-    tokens = sum(len(step.tokens) for step in drive(session, requests, target))
+    steps_of(Drafting(), Parts(DraftModel(cache, words)), profile, text, [0], 300)
     saved = profile.source(MODEL).saved
-    assert profile.usual_length == tokens == 300
+    assert profile.usual_length == 300
     assert saved is not None
     assert 0.6 < saved < 0.9 if right else -0.2 < saved < 0.2
 

@@ -10,6 +10,7 @@ import pytest
 
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
+from tests.support.patches import fail_with
 
 
 def written(data: bytes) -> Path:
@@ -69,9 +70,7 @@ def test_broken_file_is_reported_and_replaced_by_defaults(data: bytes) -> None:
 def test_failed_write_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
     preferences.save(Preferences(theme="nord"))
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = fail_with(OSError(28, "No space left on device"))
     monkeypatch.setattr(Path, "write_bytes", full)
     told = preferences.save(Preferences(theme="gruvbox"))
     assert told is not None

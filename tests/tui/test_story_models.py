@@ -20,6 +20,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.background_engine import PairReference
+from tests.support.patches import fail_with
 from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Script
@@ -223,10 +224,8 @@ async def test_a_download_can_be_stopped(room: Room, key: str) -> None:
 
 
 async def test_a_download_that_fails_says_why(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise LocalspecError("There is no network. Try again later.")
-
-    monkeypatch.setattr(download, "pull", fail)
+    fails = fail_with(LocalspecError("There is no network. Try again later."))
+    monkeypatch.setattr(download, "pull", fails)
     async with chat() as shown:
         await shown.command("/model den/owls:Q8_0")
         await shown.until(lambda: "There is no network." in shown.text)

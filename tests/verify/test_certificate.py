@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from localspec.verify import checks, examination
-from localspec.verify.checks import Outcome
 from tests.cli.conftest import Cli, _own_environment, cli
 from tests.decoding.broken import AlwaysAcceptRule
 from tests.engine.conftest import ModelFiles
 from tests.support.adapters import lora
+from tests.support.patches import fail_with
 from tests.verify.conftest import LITTLE
 
 __all__ = ["_own_environment", "cli"]
@@ -83,10 +83,8 @@ def test_broken_build_fails(
 def test_interrupt_keeps_finished_checks(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupted(*_: object) -> Outcome:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(examination.CHECKS, "sampled", (interrupted, 0.7))
+    interrupted = (fail_with(KeyboardInterrupt()), 0.7)
+    monkeypatch.setitem(examination.CHECKS, "sampled", interrupted)
     result = cli("verify", *pair, "--quick", "--out", str(tmp_path))
     assert result.code == 130
     found = json.loads((tmp_path / "certificate.json").read_text())
@@ -99,9 +97,7 @@ def test_interrupt_keeps_finished_checks(
 def test_error_in_an_answer_is_a_fault(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: object) -> Outcome:
-        raise ValueError("token 5 is not allowed here")
-
+    failing = fail_with(ValueError("token 5 is not allowed here"))
     monkeypatch.setattr(examination, "CHECKS", {"grammar": (failing, 1.0)})
     result = cli("verify", *pair, "--quick")
     assert result.code == 1
