@@ -8,34 +8,29 @@ from collections.abc import Sequence
 import pytest
 
 from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
-from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
+from localspec.decoding.interfaces import PROMPT, Plan, Step
 from localspec.decoding.stats import AccountStatement, GenerationStats
 from localspec.decoding.tree import TokenTree
 from localspec.policy.reasons import CONFIRMING, RESTING
+from tests.decoding.exact import step_of
 
 
 def first() -> Step:
     """The prompt's pass: 0.5 s, one token."""
-    return Step([7], [TARGET], PROMPT, Draft(TokenTree()), [], [], 10, 0.5, 0.4, 0.0)
+    return step_of(PROMPT, seconds=(0.5, 0.4, 0.0), context_length=10)
 
 
 def plain(
     *, seconds: float = 0.1, draft_seconds: float = 0.0, reason: str = "it never pays"
 ) -> Step:
-    plan = Plan(None, reason=reason)
-    draft = Draft(TokenTree())
-    return Step([7], [TARGET], plan, draft, [], [], 11, seconds, seconds, draft_seconds)
+    return step_of(Plan(None, reason=reason), seconds=(seconds, seconds, draft_seconds))
 
 
 def drafted(tokens: Sequence[int], accepted: int, *, by: str = "ngram") -> Step:
     """A chain with `accepted` tokens accepted, and the next one (if any) rejected."""
-    tree = TokenTree.chain(tokens, by)
-    path = list(range(accepted))
-    tests = list(range(min(accepted + 1, len(tree))))
-    got = [*tokens[:accepted], 99]
-    sources = [*[by] * accepted, TARGET]
-    plan = Plan(by, depth=len(tokens))
-    return Step(got, sources, plan, Draft(tree), path, tests, 11, 0.2, 0.15, 0.03)
+    tests = range(min(accepted + 1, len(tokens)))
+    plan, tree = Plan(by, depth=len(tokens)), TokenTree.chain(tokens, by)
+    return step_of(plan, tree, path=range(accepted), tests=tests, seconds=(0.2, 0.15, 0.03))
 
 
 def figures_of(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:

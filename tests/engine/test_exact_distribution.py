@@ -22,13 +22,13 @@ from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.sampling import Sampler
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import gap
 from tests.policy.measuring import Clock
 from tests.support import inside
 from tests.support.sessions import a_session, make_drafts_cheap, steps
-from tests.support.toys import EnumeratingSource, enumerate_outcomes
+from tests.support.toys import EnumeratingSource, enumerate_outcomes, token_tree
 
 pytestmark = pytest.mark.nightly
 
@@ -67,9 +67,8 @@ def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, f
     """The largest change of a pair's probability by a pass over a tree; 0 in most cases."""
     sampler = Sampler(sampling, engine.model.vocabulary.size)
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    firsts, tree = sorted({first for first, _ in expected}), TokenTree()
-    for token in firsts:
-        tree.add(token, ROOT, "test")
+    firsts = sorted({first for first, _ in expected})
+    tree = token_tree(*((token, ROOT) for token in firsts))
     inside.target(engine).reuse(prompt)
     rows = inside.target(engine).forward(PassRequest(prompt, tree)).rows
     p, *follow = [sampler.distribution(row) for row in rows]

@@ -17,6 +17,7 @@ from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
 from tests.llama.conftest import NOISE, distance, fresh, slots
 from tests.support import ggufs
+from tests.support.toys import token_tree
 
 LONGEST = 60
 
@@ -115,9 +116,7 @@ def test_full_cache_raises_without_changes(
 ) -> None:
     full = (tokens * 40)[:508]
     context.extend(full)
-    tree = TokenTree()
-    for token, parent in ((5, ROOT), (6, ROOT), (7, 0), (8, 1), (9, 1)):
-        tree.add(token, parent, "test")
+    tree = token_tree((5, ROOT), (6, ROOT), (7, 0), (8, 1), (9, 1))
     with pytest.raises(NativeError, match=r"512 tokens is full.*--ctx"):
         _ = context.branch([4], tree) if branches else context.extend([1, 2, 3, 4, 5])
     assert context.tokens == full

@@ -10,13 +10,14 @@ import pytest
 
 from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.conftest import NOISE
 from tests.support import ggufs
 from tests.support.heads import weights
+from tests.support.toys import token_tree
 
 TOKENS = list(range(300, 340))
 
@@ -43,14 +44,7 @@ def embeddings(path: Path) -> Rows:
     return weights(path)["token_embd.weight"]
 
 
-def a_tree() -> TokenTree:
-    tree = TokenTree()
-    first = tree.add(400, ROOT, "test")
-    other = tree.add(401, ROOT, "test")
-    tree.add(402, first, "test")
-    tree.add(403, first, "test")
-    tree.add(404, tree.add(405, other, "test"), "test")
-    return tree
+TREE = ((400, ROOT), (401, ROOT), (402, 0), (403, 0), (405, 1), (404, 4))
 
 
 def agree(a: Rows, b: Rows, tolerance: float) -> bool:
@@ -60,7 +54,7 @@ def agree(a: Rows, b: Rows, tolerance: float) -> bool:
 def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, embeddings: Rows) -> None:
     context.request_hidden((model.layers,))
     context.extend(TOKENS[:-3])
-    tree = a_tree()
+    tree = token_tree(*TREE)
     rows = context.branch(TOKENS[-3:], tree).copy()
     found = context.hidden(1 + len(tree))[model.layers]
     assert agree(found @ embeddings.T, rows, NOISE)
@@ -72,7 +66,7 @@ def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, embedd
 def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings: Rows) -> None:
     context.request_hidden((0, 1, model.layers - 1))
     context.extend(TOKENS[:-3])
-    tree = a_tree()
+    tree = token_tree(*TREE)
     context.branch(TOKENS[-3:], tree)
     found = context.hidden(1 + len(tree))
     assert set(found) == {0, 1, model.layers - 1}
@@ -82,7 +76,7 @@ def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings:
 
 
 def test_rows_of_a_node_depend_on_its_path(context: Context, model: Model) -> None:
-    tree = a_tree()
+    tree = token_tree(*TREE)
     layers = tuple(range(model.layers + 1))
     context.request_hidden(layers)
     context.extend(TOKENS[:-1])

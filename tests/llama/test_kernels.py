@@ -21,7 +21,7 @@ import pytest
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.kernels import library_path
 from localspec.llama import child_process, ggml, kernels_file, sequence_state
 from localspec.llama import kernels as decided
@@ -31,6 +31,7 @@ from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.loading.components import cost_identity
 from tests.cli.process import environment, finished, run_python
+from tests.support.toys import token_tree
 
 pytestmark = pytest.mark.nightly
 
@@ -200,9 +201,7 @@ def test_restored_state_is_in_the_order_of_positions(
         with closing(Context(model, options)) as context:
             context.extend([*range(40, 60)])
             for _ in range(4):
-                tree = TokenTree()
-                for token in range(60, 68):
-                    tree.add(token, ROOT, "test")
+                tree = token_tree(*((token, ROOT) for token in range(60, 68)))
                 context.branch([50], tree)
                 context.keep(tree, [7])
             context.extend([*range(70, 90)])

@@ -33,11 +33,13 @@ from localspec.remote.context import RemoteContext
 from localspec.remote.model import RemoteModel
 from tests.support.ggufs import aborting_llama
 from tests.support.patches import fail_with
+from tests.support.toys import token_tree
 
 pytestmark = pytest.mark.nightly
 
 OPTIONS = ModelOptions(context=512, threads=1)
 PROMPT = list(range(40, 60))
+TREE = ((70, ROOT), (71, 0), (72, 0), (73, ROOT))
 MISSING = ServerUnreachable("The RPC server far:1 does not answer: it is off.")
 
 
@@ -70,17 +72,8 @@ def kill(model: RemoteModel) -> None:
     os.kill(pid(model), signal.SIGKILL)
 
 
-def a_tree() -> TokenTree:
-    tree = TokenTree()
-    first = tree.add(70, ROOT, "test")
-    tree.add(71, first, "test")
-    tree.add(72, first, "test")
-    tree.add(73, ROOT, "test")
-    return tree
-
-
 def test_passes_equal_local_ones(here: Context, there: RemoteContext) -> None:
-    tree, chain = a_tree(), TokenTree.chain([80, 81, 82], "test")
+    tree, chain = token_tree(*TREE), TokenTree.chain([80, 81, 82], "test")
     for context in (here, there):
         context.clear()
     assert (there.capacity, there.max_draft) == (here.capacity, here.max_draft)
@@ -166,7 +159,7 @@ def test_missing_server(
         patch.setattr(remote_context, "PATIENCE", 0.3)
         kill(model)
         with pytest.raises(ServerUnreachable):
-            target.forward(PassRequest([*PROMPT, 61, 62], a_tree()))
+            target.forward(PassRequest([*PROMPT, 61, 62], token_tree(*TREE)))
         target.rollback(PROMPT)  # as after any answer
         assert there.tokens == []
         patch.setattr(remote_context, "PATIENCE", 3600.0)

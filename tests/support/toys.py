@@ -149,6 +149,14 @@ def random_case(name: str, least: int = 0) -> tuple[ToyModel, ToyModel, list[int
     return model, draft, [*random.integers(0, SIZE, random.integers(2, 9)).tolist(), START]
 
 
+def token_tree(*nodes: tuple[int, int]) -> TokenTree:
+    """A tree of (token, parent) pairs."""
+    tree = TokenTree()
+    for token, parent in nodes:
+        tree.add(token, parent, "test")
+    return tree
+
+
 class ToyTarget:
     """An `interfaces.Target` over a toy model that checks the protocol.
 
