@@ -66,9 +66,8 @@ def test_read_only_commands_are_found() -> None:
 
 @pytest.mark.parametrize("line", LOOKS)
 def test_read_only_commands_succeed(
-    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    line: str, capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     assert main(shlex.split(line)[1:]) == 0
 
 

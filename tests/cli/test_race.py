@@ -50,11 +50,10 @@ def test_both_lanes_say_what_run_says(cli: Cli) -> None:
     assert lanes["plain"]["seconds"] > 0 < lanes["localspec"]["seconds"]
 
 
-def test_warming_up_is_no_answer(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warming_up_is_no_answer(cli: Cli, home: Path) -> None:
     """Its few tokens once had draft models left out of the answers that are raced."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     cli(*SHORT, STORY)
-    (kept,) = (json.loads(path.read_text()) for path in tmp_path.rglob("measurements/*.json"))
+    (kept,) = (json.loads(path.read_text()) for path in home.rglob("measurements/*.json"))
     assert kept["profile"]["said"] == pytest.approx(16.0 * kept["profile"]["answers"])
 
 

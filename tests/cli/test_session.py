@@ -88,10 +88,7 @@ def test_a_full_disk_is_a_sentence_after_the_answer(cli: Cli, tmp_path: Path) ->
     assert "note: The session cannot be kept in" in result.err
 
 
-def test_prompts_are_kept_by_themselves(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+def test_prompts_are_kept_by_themselves(cli: Cli, home: Path) -> None:
     for cached in (False, True):
         result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
         assert (result["stats"]["cached_tokens"] > 300) == cached

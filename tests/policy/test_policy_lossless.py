@@ -185,6 +185,17 @@ def generated(
     return session.context, steps
 
 
+def check_greedy(make: Callable[[ToyModel], Pair], **options: Any) -> list[list[Step]]:
+    """The steps of answers with several models, which equal plain decoding."""
+    answers = []
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        text, steps = generated(model, make(draft), prompt, **options)
+        assert text == plain_greedy(model, prompt)
+        answers.append(steps)
+    return answers
+
+
 def random_prompt(seed: int) -> list[int]:
     rng = np.random.default_rng([seed, 1])
     return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
@@ -234,21 +245,13 @@ def test_greedy_text_obeys_ends_and_grammars(shape: str, end: int | None) -> Non
 
 
 def test_chain_rule_gets_chains() -> None:
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", most_leaves=1)
-        text, _ = generated(model, pair, prompt, rule=BlockVerification())
-        assert text == plain_greedy(model, prompt)
+    check_greedy(lambda draft: Pair(draft, shape="flat", most_leaves=1), rule=BlockVerification())
 
 
 @for_shapes
 def test_greedy_text_is_the_targets_without_a_draft_model(shape: str) -> None:
-    accepted = 0
-    for seed in range(MODELS):
-        model, prompt = some_models(seed)[0], random_prompt(seed)
-        text, steps = generated(model, Pair(None, shape=shape), prompt)
-        assert text == plain_greedy(model, prompt)
-        accepted += sum(step.accepted for step in steps)
+    answers = check_greedy(lambda _: Pair(None, shape=shape))
+    accepted = sum(step.accepted for steps in answers for step in steps)
     assert accepted > 100 or shape == "ruinous"
 
 

@@ -18,7 +18,9 @@ from localspec.retrieval import learner
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
 from localspec.retrieval.learner import LearnedVocabulary, forget, learn
+from localspec.retrieval.manifest import Manifest
 from localspec.retrieval.segment import Segment, encode, write_segment
+from tests.cli.process import run_python
 from tests.support.patches import fail_with
 from tests.support.toys import examples
 
@@ -30,6 +32,12 @@ known_texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min
 
 def folder() -> Path:
     return manifests.root() / FACTS.fingerprint
+
+
+def manifest() -> Manifest:
+    found = manifests.read(folder())
+    assert found is not None
+    return found
 
 
 def opened() -> Snapshot:
@@ -72,9 +80,7 @@ def test_small_segments_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "SMALL", 4)
     for n in range(40):
         learn(FACTS, {f"text {n}": [[n, n + 1, n + 2]]})
-    manifest = manifests.read(folder())
-    assert manifest is not None
-    counts = [segment.count for segment in manifest.segments]
+    counts = [segment.count for segment in manifest().segments]
     assert sum(counts) == 40 * 4
     assert len(counts) <= 4, "about log4 of 160"
     assert all(holds([n, n + 1, n + 2]) for n in range(40))
@@ -142,7 +148,7 @@ def test_kill_at_any_step_leaves_the_old_or_new_state() -> None:
     stages = set()
     for steps in range(100):
         learn(FACTS, {"a": [[1, 2, 3]], "b": [[7, 8]]})
-        code = subprocess.run([sys.executable, "-c", KILLED, str(steps)], check=False).returncode
+        code = run_python(KILLED, steps).code
         stage = holds([1, 2, 3]), holds([21, 22, 23]), holds([7, 8])
         assert stage in {(True, False, True), (False, True, True), (False, True, False)}
         stages.add(stage)
@@ -152,10 +158,8 @@ def test_kill_at_any_step_leaves_the_old_or_new_state() -> None:
     assert steps > 8
     assert len(stages) == 3
     learn(FACTS, {"c": [[5]]})
-    manifest = manifests.read(folder())
-    assert manifest is not None
     left = {path.name for path in folder().iterdir()} - {".lock", manifests.FILE}
-    assert left == {segment.file for segment in manifest.segments}
+    assert left == {segment.file for segment in manifest().segments}
 
 
 LEARNS = """
@@ -174,12 +178,10 @@ def test_concurrent_processes_lose_nothing() -> None:
     command = [sys.executable, "-c", LEARNS]
     running = [subprocess.Popen([*command, str(first)]) for first in (100, 200)]
     assert [process.wait() for process in running] == [0, 0]
-    manifest = manifests.read(folder())
-    assert manifest is not None
     for first in (100, 200):
         assert not holds([first, 900, first])
         for n in range(first + 1, first + 12):
-            assert f"conversation {n}" in manifest.learned
+            assert f"conversation {n}" in manifest().learned
             assert holds([n, 900, n, 901])
 
 

@@ -158,6 +158,12 @@ class Chat:
     def answer(self) -> Message:
         return next(m for m in reversed(self.path) if m.role == ASSISTANT)
 
+    @property
+    def selected(self) -> str:
+        """The content of the selected message."""
+        message = self.app.transcript.selected
+        return "" if message is None else message.content
+
     def has(self, text: str) -> bool:
         """Whether a message of the shown branch has that text."""
         return text in self.texts

@@ -83,9 +83,7 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.texts, "the conversation")
         assert shown.texts == ["What do owls eat", "Mostly voles and mice."]
-        selected = shown.app.transcript.selected
-        assert selected is not None
-        assert selected.content == "Mostly voles and mice."
+        assert shown.selected == "Mostly voles and mice."
         assert shown.app.prompt.has_focus
 
 

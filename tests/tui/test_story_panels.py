@@ -95,9 +95,7 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
         await shown.send("second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
         await shown.click(offset=(6, row))
-        selected = shown.app.transcript.selected
-        assert selected is not None
-        assert selected.content == "One."
+        assert shown.selected == "One."
         assert "▌ One." in shown.text or "▌One." in shown.text.replace(" ", "")
         await shown.press("c")
         assert shown.copied == ["One."]
