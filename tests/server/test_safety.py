@@ -31,18 +31,12 @@ def send_raw(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> byte
     """Send bytes and return all that is received until the server closes or `timeout` passes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout) as connection:
         connection.sendall(sent)
-        received = b""
-        try:
-            while part := connection.recv(65536):
-                received += part
-        except (TimeoutError, ConnectionResetError):
-            pass
-        return received
+        return read_to_end(connection)
 
 
 def read_to_end(connection: socket.socket) -> bytes:
     received = bytearray()
-    with suppress(ConnectionResetError):
+    with suppress(TimeoutError, ConnectionResetError):
         while part := connection.recv(1 << 20):
             received += part
     return bytes(received)
