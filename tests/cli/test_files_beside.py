@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import localspec
-from localspec import SamplingParams
 from tests.cli.conftest import Cli
 from tests.support.adapters import lora
+from tests.support.asking import GREEDY, user
 from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
 
@@ -44,11 +44,7 @@ def test_images_keep_their_order(cli: Cli, tmp_path: Path) -> None:
     content = [{"type": "image", "image": file.read_bytes()} for file in files]
     content.append({"type": "text", "text": "Tell me a story."})
     with localspec.load(model, draft="none", mmproj=eye) as engine:
-        expected = engine.chat(
-            [{"role": "user", "content": content}],
-            max_tokens=16,
-            sampling=SamplingParams(temperature=0),
-        )
+        expected = engine.chat([user(content)], max_tokens=16, sampling=GREEDY)
     assert shown(*files) == expected.text
     assert shown(*reversed(files)) != expected.text
 

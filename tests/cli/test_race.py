@@ -17,6 +17,7 @@ from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
 from tests.cli.test_interrupts import ENDLESS
+from tests.support.asking import GREEDY, assistant, user
 from tests.tui.terminals import Terminal
 
 pytestmark = pytest.mark.nightly
@@ -63,13 +64,8 @@ def test_further_questions_go_on_with_the_conversation(cli: Cli, engine: Engine)
     first, second = found["questions"]
     assert [each["prompt"] for each in (first, second)] == [STORY, again]
     said = first["lanes"]["plain"]["text"]
-    messages = [
-        {"role": "user", "content": STORY},
-        {"role": "assistant", "content": said},
-        {"role": "user", "content": again},
-    ]
-    greedy = localspec.SamplingParams(temperature=0)
-    alone = engine.chat(messages, max_tokens=16, sampling=greedy)
+    messages = [user(STORY), assistant(said), user(again)]
+    alone = engine.chat(messages, max_tokens=16, sampling=GREEDY)
     assert second["lanes"]["plain"]["text"] == second["lanes"]["localspec"]["text"] == alone.text
     assert found["speed_up_of_all"] > 0
     assert "questions" not in cli(*SHORT, "--json", STORY).json

@@ -31,13 +31,13 @@ from localspec import (
 from localspec.llama import compute_thread
 from tests.cli.process import run_python
 from tests.support import ggufs
-from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
+from tests.support.asking import PLAIN, WAYS, ask, assistant, generate, tokens_of, user
 from tests.support.greedy import CLEAR
 from tests.support.patches import fail_with
 from tests.support.sessions import make_drafts_cheap, module_pair
 from tests.support.together import together
 
-FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
+FOX = [user("Tell me a story about a fox.")]
 
 
 def untyped(value: object) -> Any:
@@ -80,11 +80,7 @@ def test_statistics_add_up(engine: Engine) -> None:
 
 def test_second_chat_turn_decodes_only_new_tokens(engine: Engine) -> None:
     first = ask(engine, FOX, WAYS["model"], 40).completion()
-    turns = [
-        *FOX,
-        {"role": "assistant", "content": first.text},
-        {"role": "user", "content": "More."},
-    ]
+    turns = [*FOX, assistant(first.text), user("More.")]
     second = ask(engine, turns, WAYS["model"], 40).completion()
     # The template's own tokens around the new turn, and the last token of the first answer.
     assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
@@ -347,7 +343,7 @@ def test_prompt_longer_than_the_context(small: Engine) -> None:
     sent = pickle.loads(pickle.dumps(caught.value))  # as a pool of processes does
     assert (str(sent), sent.needed) == (str(caught.value), caught.value.needed)
     with pytest.raises(ContextOverflow):
-        small.chat([{"role": "user", "content": "a fox " * 200}], overflow="drop_oldest")
+        small.chat([user("a fox " * 200)], overflow="drop_oldest")
 
 
 def test_answer_ends_where_the_context_is_full(small: Engine) -> None:
@@ -362,11 +358,9 @@ def test_answer_ends_where_the_context_is_full(small: Engine) -> None:
 def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
     turns = [{"role": "system", "content": "Be kind."}]
     for i in range(8):
-        turns += [
-            {"role": "user", "content": f"Tell me about animal number {i}, please do."},
-            {"role": "assistant", "content": "It is a very nice animal that lives in the wood."},
-        ]
-    turns.append({"role": "user", "content": "And the fox?"})
+        turns.append(user(f"Tell me about animal number {i}, please do."))
+        turns.append(assistant("It is a very nice animal that lives in the wood."))
+    turns.append(user("And the fox?"))
     with pytest.raises(ContextOverflow):
         small.chat(turns, max_tokens=20)
     # Without drafts, which depend on timing, and so decide between tied tokens.

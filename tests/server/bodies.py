@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.server.process import Running
+from tests.support.asking import assistant as assistant
+from tests.support.asking import user as user
 
 CHAT = "/v1/chat/completions"
-
-
-def user(content: Any, **more: Any) -> dict[str, Any]:
-    return {"role": "user", "content": content, **more}
-
-
-def assistant(content: Any, **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **more}
 
 
 def function(name: str, **about: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import pytest
 from localspec.sessions.session_file import SessionFile
 from tests.cli.process import finished
 from tests.server.process import PATIENCE, Running, serving
+from tests.support.asking import assistant, user
 
 pytestmark = pytest.mark.nightly
 
-STORY = [{"role": "user", "content": "Tell me a story about a fox and a bear. " * 20}]
+STORY = [user("Tell me a story about a fox and a bear. " * 20)]
 OPTIONS = ("-c", "1024", "-t", "1", "--temp", "0", "--drafter", "none")
 
 
@@ -35,9 +36,9 @@ def test_session_continues_after_a_restart(tmp_path: Path) -> None:
         first = chat(server, STORY)
         assert first["timings"]["cache_n"] == 0
         stop_server(server)
-    answer = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
+    answer = assistant(first["choices"][0]["message"]["content"])
     assert SessionFile(path).facts["conversation"] == [*STORY, answer], "for run and chat as well"
-    more = [*STORY, answer, {"role": "user", "content": "And then?"}]
+    more = [*STORY, answer, user("And then?")]
     with serving(tmp_path, *options) as server:
         again = chat(server, more)["timings"]
         assert again["cache_n"] >= first["timings"]["prompt_n"] - 1

@@ -16,7 +16,7 @@ from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, inside, retokenised
-from tests.support.asking import PLAIN, WAYS, ask
+from tests.support.asking import PLAIN, WAYS, ask, assistant, user
 from tests.support.greedy import Reference
 from tests.support.sessions import drafting_pair
 
@@ -37,12 +37,9 @@ def caches(engine: Engine) -> list[list[int]]:
 
 def first_turn(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
     """Answer the first turn, which may be saved; returns messages with the second question."""
-    messages = [{"role": "user", "content": STORY}]
+    messages = [user(STORY)]
     first = ask(engine, messages, drafting, 40).completion()
-    messages += [
-        {"role": "assistant", "content": first.text},
-        {"role": "user", "content": "And then?"},
-    ]
+    messages += [assistant(first.text), user("And then?")]
     if save is not None:
         engine.save_session(save, messages)
     return messages

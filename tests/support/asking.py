@@ -27,6 +27,14 @@ WAYS = {
 }
 
 
+def user(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, **more}
+
+
+def assistant(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
 def tokens_of(chunks: Iterable[Chunk]) -> list[int]:
     return [token for chunk in chunks for token in chunk.token_ids]
 
