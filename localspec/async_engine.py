@@ -8,16 +8,13 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from localspec.async_stream import AsyncStream
-from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import Cancelled, UsageError
-from localspec.keywords import AnswerKeywords, LoadKeywords, advised
-from localspec.llama.options import ModelOptions
-from localspec.loading.draft import Reference
+from localspec.keywords import AnswerKeywords, advised
 from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
 
+Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 
@@ -177,30 +175,18 @@ class Loading:
         return engine
 
 
-def load_async(
-    model: Reference | None = None,
-    *,
-    draft: Reference | None = "auto",
-    options: ModelOptions | None = None,
-    drafting: Drafting | None = None,
-    wait: bool = True,
-    progress: Callable[[float], None] | None = None,
-    offline: bool | None = None,
-    **keywords: Unpack[LoadKeywords],
-) -> Loading:
-    """Open a model: `engine = await load_async(…)`, or `async with load_async(…) as engine`.
+def _awaitable(load: Callable[Params, Engine]) -> Callable[Params, Loading]:
+    @wraps(load, assigned=())
+    def load_async(*args: Params.args, **keywords: Params.kwargs) -> Loading:
+        """Open a model: `engine = await load_async(…)`, or `async with load_async(…) as engine`.
 
-    Arguments and errors are those of `localspec.load`; `progress` is called in the event loop. A
-    cancelled task is not kept waiting: loading stops at its next report of progress.
-    """
-    opening = partial(
-        load,
-        model,
-        draft=draft,
-        options=options,
-        drafting=drafting,
-        wait=wait,
-        offline=offline,
-        **keywords,
-    )
-    return Loading(opening, progress)
+        Arguments and errors are those of `localspec.load`; `progress` is called in the event loop.
+        A cancelled task is not kept waiting: loading stops at its next report of progress.
+        """
+        progress: Any = keywords.pop("progress", None)
+        return Loading(partial(load, *args, **keywords), progress)
+
+    return load_async
+
+
+load_async = _awaitable(load)

@@ -171,17 +171,12 @@ def serve(
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_serve(options, offers, defaults, listeners, ready))
+        common = Common(options, defaults, Models(offers, options.max_queue, ready))
+        return asyncio.run(_serve(common, listeners))
 
 
-async def _serve(
-    options: ServerOptions,
-    offers: Sequence[OfferedModel],
-    defaults: SamplingParams,
-    listeners: list[socket.socket],
-    ready: Callable[[OpenModel], None],
-) -> bool:
-    common = Common(options, defaults, Models(offers, options.max_queue, ready))
+async def _serve(common: Common, listeners: list[socket.socket]) -> bool:
+    options = common.options
     config = uvicorn.Config(
         build(common),
         http=protocol_class(options),

@@ -23,7 +23,7 @@ _MOST_STOPS = 32
 _LONGEST_STOP = 500
 MOST_CHOICES = 16
 _MOST_BIASED = 10_000
-MOST_VALUES = 200_000
+_MOST_VALUES = 200_000
 """Values in a body, token ids of a prompt included."""
 _READ = 8
 """Read up to this multiple of the limit: clients that are still sending would miss the refusal."""
@@ -36,7 +36,7 @@ _SAMPLERS = {"penalties": ("penalty_last_n", 0), "top_k": ("top_k", 0), "top_p":
 _SAMPLERS |= {"min_p": ("min_p", 0.0), "temperature": ("temperature", 1.0)}
 """Samplers in order, with the parameter and value that disable each."""
 _LETTERS = dict(zip("ekpmt", _SAMPLERS, strict=True))
-Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+_Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Object = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given == [] else given)]
 """A JSON object; PHP writes an empty one as a list."""
 Bias = Annotated[tuple[int | str, Literal[False] | float], Field(strict=False)]
@@ -73,8 +73,8 @@ class Sampling(Record):
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
     min_p: Probability | None = None
-    presence_penalty: Finite | None = None
-    frequency_penalty: Finite | None = None
+    presence_penalty: _Finite | None = None
+    frequency_penalty: _Finite | None = None
     repeat_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
     # vLLM's and SGLang's; it applies to the whole text.
@@ -212,8 +212,8 @@ def parse_body(body: bytes, record: type[Wire]) -> Wire:
         raise ApiError(400, f"The body {why}") from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body is not a JSON object. Wrap it in { }.")
-    if _count(value) > MOST_VALUES:
-        raise ApiError(400, f"The body has more than {MOST_VALUES:,} values. Send less.")
+    if _count(value) > _MOST_VALUES:
+        raise ApiError(400, f"The body has more than {_MOST_VALUES:,} values. Send less.")
     try:
         return record.model_validate(value)
     except ValidationError as error:
