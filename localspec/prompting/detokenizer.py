@@ -61,9 +61,7 @@ class Detokenizer:
         self._piece = piece
         self._stop, self._ending = tuple(stop), ending
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._held = ""
-        self._released: list[str] = []
-        self._taken = 0
+        self._held = self._released = ""
         self._thinks = thinks
         self._thought, self._closes = "", CLOSES
         self._begun = ""
@@ -73,10 +71,6 @@ class Detokenizer:
             raise UsageError(
                 f"stop-after is not a regular expression: {error}. Correct it."
             ) from None
-
-    @property
-    def text(self) -> str:
-        return "".join(self._released)
 
     def push(self, token: int) -> bool:
         if self.stopped is None and not self._thinks and token in self._ending:
@@ -90,8 +84,8 @@ class Detokenizer:
         self._append(self._decode(b"", final=True), final=True)
 
     def take(self) -> str:
-        text = "".join(self._released[self._taken :])
-        self._taken = len(self._released)
+        """Return the text released since the last call."""
+        text, self._released = self._released, ""
         return text
 
     def _append(self, text: str, *, final: bool) -> bool:
@@ -111,8 +105,7 @@ class Detokenizer:
             held = [held_back(text[begin:], stop) for stop in self._stop if not final]
             end = len(text) - max(held, default=0)
             self._held = text[end:]
-        if end:
-            self._released.append(text[:end])
+        self._released += text[:end]
         return bool(found)
 
     def _end_of_thought(self, text: str) -> int:

@@ -42,9 +42,6 @@ class PrefixCache:
         ]
         self.disk: ConversationFiles | None = None
 
-    def __len__(self) -> int:
-        return len(self._texts)
-
     def keep(self, cache: Context, draft: Context | None) -> None:
         """Keep the text of an answer, in place of any text that it continues."""
         tokens = cache.tokens
