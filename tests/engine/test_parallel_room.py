@@ -57,7 +57,7 @@ def test_least_recently_used_text_is_evicted(small: Engine) -> None:
     sentence = "The fox and the bird and the bear went to the river. "
     for number in range(12):
         assert generate(small, f"{number}. " + sentence * 4, count=20)
-    assert 0 < len(inside.slots(small).kept) < 12
+    assert 0 < len(inside.drafts_of_kept_texts(small)) < 12
     newest = ask(small, "11. " + sentence * 4, count=4)
     newest.completion()
     assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
