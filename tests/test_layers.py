@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
     "answering": (272, 10),  # prepares answers, as the engine did; costs are measured first
-    "async_engine": (206, 10),  # takes token ids of any sequence; is told after a fork
+    "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_413, 90),  # three peers, shapes
     "chat": (930, 58),
@@ -166,16 +166,16 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (986, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_806, 60),  # answers of Solar; generators are measured; lists are written out
+    "prompting": (1_799, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
     "remote": (695, 20),
     "retrieval": (712, 40),
-    "scheduling": (1_457, 22),  # the slots of three rooms; ends of Python, and forks
+    "scheduling": (1_445, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_473, 194),  # infill and near-JSON have files; refuses connections in words
+    "server": (5_465, 192),  # infill and near-JSON have files; refuses connections in words
     "sessions": (587, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),

@@ -50,9 +50,6 @@ class Scheduler:
         ahead: items that new tasks may make before they are read.
     """
 
-    shares = False
-    """Whether tasks share passes, for which each then waits."""
-
     def __init__(
         self,
         slots: int,
@@ -173,7 +170,7 @@ class Scheduler:
     def put(self, task: Task, item: object) -> None:
         """Pass an item to a task's reader, and wait for room for the next; raises Cancelled."""
         task.put(item)
-        waits = self.shares and len(self.tasks) > 1
+        waits = len(self.tasks) > 1  # for the next pass that they share
         goes_on = waits or not (self.waiting or compute_thread.has_waiting_calls())
         if goes_on and task.read and not task.cancelled:
             return

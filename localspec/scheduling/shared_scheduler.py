@@ -27,29 +27,25 @@ class SharedScheduler(Scheduler):
 
     Args:
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
-        cells: capacity of the target's cache, in tokens.
         chunk: most tokens of one prompt beside other prompts, and of prompts beside steps.
         piece: most tokens of prompts in a pass without steps; None for all that fit.
         make_room: frees something unused in a cache; returns whether it could.
     """
 
-    shares = True
-
     def __init__(
         self,
-        slots: int,
         caches: Mapping[Wait, SharedContext],
         *,
-        cells: int,
         chunk: int = CHUNK,
         piece: int | None = None,
         make_room: Callable[[], bool] = lambda: False,
         take: Callable[[Task], None] = lambda task: None,
         release: Callable[[Task], None] = lambda task: None,
     ) -> None:
-        super().__init__(slots, take=take, release=release, interrupt=self._end_pass)
-        self._caches, self._cells, self._make_room = caches, cells, make_room
-        self._longest = caches[Wait.TARGET].batch  # pass of the target
+        target = caches[Wait.TARGET]
+        super().__init__(target.answers, take=take, release=release, interrupt=self._end_pass)
+        self._caches, self._cells, self._make_room = caches, target.cells, make_room
+        self._longest = target.batch  # pass of the target
         self._chunk, self._piece = chunk, min(self._longest, piece or self._longest)
         self._read_draft = False  # whether the draft model read a prompt in the latest pass
         self._read: set[Wait] = set()  # models whose latest pass read prompts

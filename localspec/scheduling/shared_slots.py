@@ -175,9 +175,7 @@ class SharedSlots(Slots):
         if draft is not None:
             caches[Wait.DRAFT] = draft
         self.scheduler = SharedScheduler(
-            target.answers,
             caches,
-            cells=target.cells,
             chunk=chunk,
             piece=piece,
             make_room=self.kept.drop_oldest,

@@ -250,7 +250,8 @@ class Answers:
                     call_soon(self._loop, self._put, answer, chunk)  # after the reports
         finally:
             self._host.activity.end_answer(slot, stream)
-            self._host.record_answer(answer.ask.prompted, stream)
+            if session := self._host.offer.session:
+                session.record_answer(answer.ask.prompted, stream)
 
     def _report_progress(self, answer: Answer, done: int, of: int) -> None:
         for report in answer.progress_reports(done, of):

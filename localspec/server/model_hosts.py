@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import psutil
 
-from localspec import ModelOptions, Stream
+from localspec import ModelOptions
 from localspec.engine import Engine
 from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder, EmbeddingModel
@@ -22,7 +22,7 @@ from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
 from localspec.server.activity import Activity
 from localspec.server.failures import ApiError, logger
-from localspec.server.kept_session import Prompted, ServedSession
+from localspec.server.kept_session import ServedSession
 from localspec.text import printable
 from localspec.worker_threads import run_in_thread
 
@@ -174,10 +174,6 @@ class ModelHost:
         for one in (embedder, opened):
             if one is not None:
                 await asyncio.to_thread(one.close)
-
-    def record_answer(self, prompt: Prompted | None, stream: Stream) -> None:
-        if self.offer.session is not None:
-            self.offer.session.record_answer(prompt, stream)
 
     async def embedder(self) -> Embedder | EmbeddingModel:
         """Return the embedder, created on first use; a NativeError if the model has none."""

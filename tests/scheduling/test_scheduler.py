@@ -27,9 +27,10 @@ PATIENCE = 60.0  # seconds until a test that hangs fails
 class RecordingCache:
     """A cache that records passes; rows hold their token."""
 
-    batch, rows = 512, 64
+    batch, rows, cells = 512, 64, 100
 
-    def __init__(self) -> None:
+    def __init__(self, answers: int = 8) -> None:
+        self.answers = answers
         self.passes: list[list[int]] = []
         self.undone: list[list[int]] = []
         self.fails: Callable[[Sequence[PassPart]], Exception | None] = lambda parts: None
@@ -72,10 +73,10 @@ class Fixture:
     """A scheduler, and tasks that begin at the same time."""
 
     def __init__(self, slots: int = 8, **options: Any) -> None:
-        self.draft, self.target = RecordingCache(), RecordingCache()
+        self.draft, self.target = RecordingCache(), RecordingCache(slots)
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
-        self.scheduler = SharedScheduler(slots, caches, cells=100, take=self._take, **options)
+        self.scheduler = SharedScheduler(caches, take=self._take, **options)
 
     def _take(self, task: Task) -> None:
         task.slot = FakeSlot(len(task.tokens))

@@ -29,8 +29,8 @@ class Fixture:
         self.profile = PairProfile()
         self.costs = SharedCosts(self.profile)
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
-        caches: dict[Wait, Any] = {Wait.TARGET: RecordingCache()}
-        self.scheduler = SharedScheduler(answers, caches, cells=100)
+        caches: dict[Wait, Any] = {Wait.TARGET: RecordingCache(answers)}
+        self.scheduler = SharedScheduler(caches)
         self.tasks = self.scheduler.tasks
         for _ in range(answers):
             self.tasks.append(Task((), lambda task: None, wait=True, wake=lambda: None))
