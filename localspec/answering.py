@@ -20,7 +20,6 @@ from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, decides, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.keywords import AnswerOptions
 from localspec.llama.native_context import CacheFull
@@ -174,7 +173,8 @@ class AnswerGenerator:
             session=answer.session,
             known=known,
         )
-        stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now
+        if isinstance(parts.model, HeterogeneousDraftModel):
+            stats.vocabulary = parts.model.summary  # decided for this answer by now
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
         target.progress = answer.options.progress
@@ -239,12 +239,6 @@ class AnswerGenerator:
         with slot.measuring():
             return self._calibration.run(slot.cache, models, prompt, known, whole=whole)
         return 0.0
-
-
-def vocabulary_of(parts: Parts) -> str | None:
-    """How a draft model with another vocabulary drafts; None for the same vocabulary."""
-    model = parts.model
-    return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
 
 def constraint_of(

@@ -76,7 +76,7 @@ class Stream(Iterator[Chunk]):
         self.prompt: Sequence[int] = tuple(session.context)
         self._submit, self._cancel = submit, cancel
         self._task: Task | None = None
-        self._items: Any = None  # of the task
+        self._items: Iterator[Any] = iter(())  # of the task
         self._cancelled = self._ended = False
         self._reading = threading.RLock()  # by one thread at a time
         self._session = session
@@ -95,9 +95,6 @@ class Stream(Iterator[Chunk]):
             try:
                 if self._task is None:
                     self.begin()
-                if self._items is None:
-                    assert self._task is not None
-                    self._items = self._task.items()
                 step, text = next(self._items)
             except StopIteration:
                 self._finish_reason = self._session.finish
@@ -168,6 +165,7 @@ class Stream(Iterator[Chunk]):
         `Scheduler.submit`; without `on_ready` it is this thread."""
         owner = threading.get_ident() if on_ready is None else owner
         self._task = self._submit(owner=owner, on_item=on_ready)
+        self._items = self._task.items()
         if self._cancelled:
             self._cancel(self._task)
 

@@ -44,7 +44,6 @@ from localspec.server.wire import (
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python itself from 3.11 on
 
-DONE = b"data: [DONE]\n\n"
 _FORMS = "response_format, regex or grammar"
 _REFUSED = {
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), _FORMS),
@@ -264,7 +263,7 @@ async def input_tokens(service: Service, wanted: CountRequest) -> Any:
 class OpenaiReply(Reply):
     """A reply in OpenAI's format. `kind`: its events' object type; `id`: the prefix of its ids."""
 
-    last: ClassVar[bytes] = DONE
+    last: ClassVar[bytes] = b"data: [DONE]\n\n"
 
     def __init__(self, answers: Answers, wanted: AnswerFields, kind: str, id: str) -> None:
         super().__init__(answers, streamed=wanted.stream)
