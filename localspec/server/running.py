@@ -31,35 +31,27 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
     clients that do not read."""
 
     class Connection(H11Protocol):
-        _timeout: asyncio.TimerHandle | None = None
-        _write_timeout: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._start_timeout()
+            self._limits: dict[str, asyncio.TimerHandle] = {}
+            self._limit("head", options.header_timeout)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.cycle is None or self.cycle.response_complete:
-                self._start_timeout()
-            elif self._timeout is not None:
-                self._timeout.cancel()
-                self._timeout = None
+            waits = self.cycle is None or self.cycle.response_complete
+            self._limit("head", options.header_timeout if waits else None)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self._timeout, self._write_timeout):
-                if timer is not None:
-                    timer.cancel()
+            for name in [*self._limits]:
+                self._limit(name, None)
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._write_timeout = self.loop.call_later(options.write_timeout, self.transport.abort)
+            self._limit("write", options.write_timeout)
 
         def resume_writing(self) -> None:
-            if self._write_timeout is not None:
-                self._write_timeout.cancel()
-                self._write_timeout = None
+            self._limit("write", None)
             super().resume_writing()
 
         def timeout_keep_alive_handler(self) -> None:
@@ -68,9 +60,13 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             else:
                 super().timeout_keep_alive_handler()
 
-        def _start_timeout(self) -> None:
-            if self._timeout is None:
-                self._timeout = self.loop.call_later(options.header_timeout, self.transport.abort)
+        def _limit(self, name: str, seconds: float | None) -> None:
+            """Abort after some seconds, counted from the first call; None ends the limit."""
+            if seconds is None:
+                if timer := self._limits.pop(name, None):
+                    timer.cancel()
+            elif name not in self._limits:
+                self._limits[name] = self.loop.call_later(seconds, self.transport.abort)
 
     return Connection
 
