@@ -136,7 +136,7 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (272, 10),  # prepares answers, as the engine did; costs are measured first
+    "answering": (266, 10),  # prepares answers, as the engine did; costs are measured first
     "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_413, 90),  # three peers, shapes
@@ -175,11 +175,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_465, 192),  # infill and near-JSON have files; refuses connections in words
+    "server": (5_460, 191),  # infill and near-JSON have files; refuses connections in words
     "sessions": (587, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
-    "stream": (227, 10),  # no generator, which would keep a stream alive
+    "stream": (225, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
