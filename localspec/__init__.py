@@ -7,10 +7,9 @@ with localspec.load() as engine:
         print(chunk.text, end="", flush=True)
 """
 
-import logging
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in typing, whose import would take a third of this one
 if TYPE_CHECKING:
     from localspec.async_engine import AsyncEngine as AsyncEngine
     from localspec.async_engine import load_async as load_async
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from localspec.stream import Stream as Stream
 
 __version__ = "0.1.0"
-
-logging.getLogger("localspec").addHandler(logging.NullHandler())
 
 # Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
 _NAMES = {

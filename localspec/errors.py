@@ -1,10 +1,15 @@
 """The exceptions of localspec, all derived from LocalspecError.
 
-Each message has a sentence with the cause and one with the next step. Imports nothing, so that
-every module can import it.
+Each message has a sentence with the cause and one with the next step. Imports nothing of
+localspec, so that every module can import it.
 """
 
 from __future__ import annotations
+
+import logging
+
+# Warnings of a library are silent until a program handles them.
+logging.getLogger("localspec").addHandler(logging.NullHandler())
 
 
 class LocalspecError(Exception):

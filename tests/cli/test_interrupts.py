@@ -164,9 +164,9 @@ sys.exit(main(["list"]))
 """
 
 
-@pytest.mark.parametrize("imported", ["typer", "localspec.cli.list", "localspec.hub.local"])
-def test_before_a_command_has_begun(imported: str) -> None:
-    ended = finished(command=(sys.executable, "-c", EARLY.format(imported)))
+@pytest.mark.parametrize("name", ["logging", "typer", "localspec.cli.list", "localspec.hub.local"])
+def test_before_a_command_has_begun(name: str) -> None:
+    ended = finished(command=(sys.executable, "-c", EARLY.format(name)))
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
