@@ -189,7 +189,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
             f"No interval: fewer than {MIN_PROMPTS} prompts, or no scipy "
             "(pip install '.[bench]' in the clone of localspec)."
         )
-    header = ["arm", "× plain", "95 %", "tok/s", "accepted", "per pass", "draft", "verify", "own"]
+    header = ["arm", "× plain", "95%", "tok/s", "accepted", "per pass", "draft", "verify", "own"]
     rows = [_row(cell) for cell in cells]
     if any(cell.calibration_seconds for cell in cells):
         header.append("before, s")
@@ -304,7 +304,7 @@ def table_text(table: Table, width: int) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def prepare(folder: Path, option: str = "--output") -> None:
+def prepare(folder: Path) -> None:
     """Make the folder and test that it is writable, before a long run. Raises LocalspecError: it
     is not."""
     try:
@@ -312,7 +312,7 @@ def prepare(folder: Path, option: str = "--output") -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
     except OSError as error:
-        raise _write_error(folder, error, option) from None
+        raise _write_error(folder, error) from None
 
 
 def write(report: Report, folder: Path) -> None:
@@ -327,9 +327,9 @@ def write(report: Report, folder: Path) -> None:
         raise _write_error(path, error) from None
 
 
-def _write_error(path: Path, error: OSError, option: str = "--output") -> LocalspecError:
+def _write_error(path: Path, error: OSError) -> LocalspecError:
     cause = error.strerror or os.strerror(error.errno or 0)
     return LocalspecError(
         f"The report cannot be written to {path}: {cause}. "
-        f"Make room, or name another folder with {option}."
+        "Make room, or name another folder with --output."
     )

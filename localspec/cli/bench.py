@@ -85,7 +85,7 @@ BENCH = {
         "--ik-python PATH",
         "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
     ),
-    "output": _output("--output FOLDER", "Write report.md and report.json to this folder."),
+    "output": _output("-o --output FOLDER", "Write report.md and report.json to this folder."),
     "json": _output("--json", "Print all samples and figures as JSON instead of tables."),
 }
 

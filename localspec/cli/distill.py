@@ -93,7 +93,7 @@ TRAINING = {
     "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
     "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(_TYPES)}. Default Q8_0."),
     "out": _training(
-        "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it."
+        "-o --output FILE", "Write the draft to this file. Default: where '-d auto' finds it."
     ),
 }
 RECORDED = {

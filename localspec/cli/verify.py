@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Examples:
   localspec verify --quick
-  localspec verify -m model.gguf -d draft.gguf --out proof
+  localspec verify -m model.gguf -d draft.gguf --output proof
   localspec verify --check proof/certificate.json -m model.gguf -d draft.gguf"""
 
 _how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
@@ -36,7 +36,7 @@ EFFORT = {
         "--check FILE",
         "Run nothing: compare a certificate.json with the files, versions and machine here.",
     ),
-    "out": _output("--out FOLDER", "Write certificate.json to this folder."),
+    "output": _output("-o --output FOLDER", "Write certificate.json to this folder."),
 }
 
 
@@ -58,10 +58,10 @@ def verify(context: typer.Context) -> int:
     models = read_models(params)
     if params["check"] is not None:
         return _compare(console, models, params["check"])
-    if params["out"] is not None:
+    if params["output"] is not None:
         from localspec.bench import report
 
-        report.prepare(params["out"], "--out")
+        report.prepare(params["output"])
     with working(console, "Interrupted before anything was verified.") as work:
         from localspec.verify import checks
         from localspec.verify.certificate import rows, write
@@ -79,8 +79,8 @@ def verify(context: typer.Context) -> int:
         # Print first: if the disk is full, the result is not lost.
         console.result(found, "".join(indent(*row) for row in rows(found)))
     finally:
-        if params["out"] is not None:
-            write(certificate, params["out"])
+        if params["output"] is not None:
+            write(certificate, params["output"])
             console.notice(f"The certificate is in {params['out']}.")
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")

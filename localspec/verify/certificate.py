@@ -63,7 +63,7 @@ def write(certificate: Certificate, folder: Path) -> None:
     except OSError as error:
         raise LocalspecError(
             f"The certificate cannot be written into {folder}: {error.strerror or error}. Make "
-            "room, or name another folder with --out."
+            "room, or name another folder with --output."
         ) from None
 
 
@@ -74,20 +74,20 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}. Name the certificate.json that "
-            "'localspec verify --out' wrote."
+            "'localspec verify --output' wrote."
         ) from None
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise UsageError(
             f"{path} is not a certificate of this version. Name the certificate.json that "
-            "'localspec verify --out' wrote."
+            "'localspec verify --output' wrote."
         )
     checksum = found.pop("sha256", None)
     if fingerprint(found) != checksum:
         raise UsageError(
             f"{path} was changed after it was written: its checksum is another one. "
-            "Ask for the file as 'localspec verify --out' wrote it."
+            "Ask for the file as 'localspec verify --output' wrote it."
         )
     return found
 
@@ -151,7 +151,7 @@ def compare(
     except (KeyError, TypeError):
         raise UsageError(
             "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
-            "--out' wrote."
+            "--output' wrote."
         ) from None
 
 

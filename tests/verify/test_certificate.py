@@ -35,7 +35,7 @@ def test_certificate_is_written_and_compared(
 ) -> None:
     out = tmp_path / "proof"
     path = out / "certificate.json"
-    result = cli("verify", *pair, "--quick", "--out", str(out))
+    result = cli("verify", *pair, "--quick", "--output", str(out))
     assert result.code == 0
     assert [line[:8] for line in result.out.splitlines() if line and line[0] != " "] == [
         "passed: ",
@@ -85,7 +85,7 @@ def test_interrupt_keeps_finished_checks(
 ) -> None:
     interrupted = (fail_with(KeyboardInterrupt()), 0.7)
     monkeypatch.setitem(examination.CHECKS, "sampled", interrupted)
-    result = cli("verify", *pair, "--quick", "--out", str(tmp_path))
+    result = cli("verify", *pair, "--quick", "--output", str(tmp_path))
     assert result.code == 130
     found = json.loads((tmp_path / "certificate.json").read_text())
     assert found["verdict"] == "incomplete"
