@@ -133,7 +133,7 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Figures]]], toke
     for suite in found:
         middle = [math.exp(fmean(logs[suite])) for logs in (after_first, whole)]
         print(f"  {suite:16} {middle[0]:.2f}  {middle[1]:.2f}")
-    print(f"  {'all (95 %)':16} {mean_text(after_first)}  {mean_text(whole)}")
+    print(f"  {'all (95%)':16} {mean_text(after_first)}  {mean_text(whole)}")
     lowest = [math.exp(min(map(min, logs.values()))) for logs in (after_first, whole)]
     print(f"  {'lowest':16} {lowest[0]:.2f}  {lowest[1]:.2f}")
     all_rows = [row for rows in found.values() for row in rows]

@@ -18,7 +18,7 @@ from localspec.bench.samples import Sample
 MIN_PROMPTS = 6
 """Fewest prompts for which an interval is shown."""
 METHOD = (
-    "95 %: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
+    "95%: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
     f"prompt and turn, from {MIN_PROMPTS} prompts on"
 )
 
@@ -50,7 +50,7 @@ def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Samp
 
 
 def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | None:
-    """The 95 % interval of exp(mean of the suites' mean logs); None below MIN_PROMPTS, or without
+    """The 95% interval of exp(mean of the suites' mean logs); None below MIN_PROMPTS, or without
     scipy.
 
     Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). If a suite

@@ -42,7 +42,7 @@ def seconds(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"
+    return f"{part / whole:.0%}" if whole else "–"
 
 
 def named(source: str) -> str:

@@ -84,4 +84,4 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")
+    return f"{part} of {whole}" + (f" ({part / whole:.0%})" if whole else "")

@@ -126,7 +126,7 @@ class DownloadDisplay:
         which = f" ({now.number} of {now.of})" if now.of > 1 else ""
         doing = "checking " if now.doing == "check" else ""
         percent = 100 * now.done // max(now.total, 1)
-        text = f"{doing}{now.file.rpartition('/')[2]}{which}: {percent} % of {gigabytes(now.total)}"
+        text = f"{doing}{now.file.rpartition('/')[2]}{which}: {percent}% of {gigabytes(now.total)}"
         if self._console.shows_progress:
             if time - self._began > 1.0 and now.done > self._before:
                 from localspec.chat.words import seconds

@@ -45,7 +45,7 @@ class HeterogeneousDraftModel(DraftModel):
     def summary(self) -> str:
         shared = math.floor(100 * self.mapped.mapping.shared)
         way = "through text" if self.mapped.by_text else "on the shared ones"
-        return f"different vocabulary: {shared} % of tokens shared, drafting {way}"
+        return f"different vocabulary: {shared}% of tokens shared, drafting {way}"
 
     def draws(self, *, greedy: bool) -> bool:
         cache = self.mapped

@@ -133,7 +133,7 @@ def run_suite(
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927); [0, 1] without answers."""
+    """The 95% interval of a share (Wilson 1927); [0, 1] without answers."""
     if not total:
         return 0.0, 1.0
     z, share = 1.96, right / total

@@ -153,7 +153,7 @@ def test_report_round_trip() -> None:
 def test_markdown_tables() -> None:
     lines = markdown(a_report()).splitlines()
     header = (
-        "| arm | × plain | 95 % | tok/s | accepted | per pass | draft | verify | own | before, s |"
+        "| arm | × plain | 95% | tok/s | accepted | per pass | draft | verify | own | before, s |"
     )
     assert lines.count(header) == 2
     for row in (
@@ -165,7 +165,7 @@ def test_markdown_tables() -> None:
     ):
         assert row in lines
     assert any(line.startswith("No interval: fewer than 6 prompts") for line in lines)
-    assert any(line.startswith("95 %: Student's t") for line in lines)
+    assert any(line.startswith("95%: Student's t") for line in lines)
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
     # Every table is rectangular.

@@ -104,13 +104,13 @@ def test_explanation() -> None:
     assert told == [
         "**big** wrote 121 tokens at 60.0 tokens per second. That is **1.50× without drafts**, "
         "which would have taken 1.0 s longer.",
-        "The n-gram index guessed 20 tokens, of which 11 were right (55 %); the draft model "
-        "(small) guessed 80 tokens, of which 50 were right (62 %). Each pass of the model gave "
+        "The n-gram index guessed 20 tokens, of which 11 were right (55%); the draft model "
+        "(small) guessed 80 tokens, of which 50 were right (62%). Each pass of the model gave "
         "1.98 tokens, where it gives 1 without drafts.",
         "5 of 61 passes had no draft:",
         "- 3 ×: too short\n- 2 ×: nothing likely",
-        "The first token came after 40 ms (30 prompt tokens). The others took 2.0 s: 85 % in the "
-        "model, 10 % in the draft model, 5 % in localspec.",
+        "The first token came after 40 ms (30 prompt tokens). The others took 2.0 s: 85% in the "
+        "model, 10% in the draft model, 5% in localspec.",
         "Drafts do not change the output (lossless).",
         "By the way.",
     ]

@@ -24,12 +24,12 @@ def test_table_lists_the_figures() -> None:
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [
         "drafted        200 tokens, of these 185 tested",
-        "accepted       128 of 185 (69 %)",
-        "  position 1   80 of 100 (80 %)",
-        "  position 2   48 of 80 (60 %)",
-        "  position 3   0 of 5 (0 %)",
-        "  model        125 of 180 (69 %)",
-        "  ngram        3 of 5 (60 %)",
+        "accepted       128 of 185 (69%)",
+        "  position 1   80 of 100 (80%)",
+        "  position 2   48 of 80 (60%)",
+        "  position 3   0 of 5 (0%)",
+        "  model        125 of 180 (69%)",
+        "  ngram        3 of 5 (60%)",
     ]
     assert "not drafted    3 passes: the answer ends with the next token" in lines
 

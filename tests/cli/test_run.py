@@ -123,7 +123,7 @@ def test_draft_with_another_vocabulary_is_used_and_said_to_be_so(
     cli: Cli, tmp_path: Path, draft_path: Path
 ) -> None:
     draft = str(sentencepiece(tmp_path / "spm.gguf", draft_path))
-    said = "different vocabulary: 99 % of tokens shared, drafting through text"
+    said = "different vocabulary: 99% of tokens shared, drafting through text"
     options = ("-n", "24", "--temp", "0", "--drafter", "model", "--cross-vocabulary", "text")
     result = cli("run", "-d", draft, *options, "--stats", STORY)
     assert f"localspec: note: The draft model has a {said}." in result.err

@@ -185,7 +185,7 @@ def test_choice_of_a_method(way: str, spelled: str, shared: int, taken: str, dra
     model = draft_model(way, spelled)
     assert model.credit == f"model:{taken}"
     how = "through text" if taken == "text" else "on the shared ones"
-    assert model.summary == f"different vocabulary: {shared} % of tokens shared, drafting {how}"
+    assert model.summary == f"different vocabulary: {shared}% of tokens shared, drafting {how}"
     for greedy in (True, False):
         assert model.draws(greedy=greedy) is draws
         assert model.mapped.chosen is (greedy or not draws)

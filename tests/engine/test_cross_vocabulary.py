@@ -80,7 +80,7 @@ def test_greedy_output_equals_plain_decoding(
 
 def test_permuted_vocabulary(drafts: dict[str, Path], engine: Engine, prompts: list[str]) -> None:
     """All its tokens are shared; only rounding can differ."""
-    shared = "different vocabulary: 100 % of tokens shared, drafting on the shared ones"
+    shared = "different vocabulary: 100% of tokens shared, drafting on the shared ones"
     with opened(drafts["permuted"]) as crossed:
         figures = []
         for pair, summary in ((engine, None), (crossed, shared)):

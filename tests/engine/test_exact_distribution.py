@@ -1,7 +1,7 @@
 """With real models and caches, two sampled tokens have exactly the target's distribution.
 
 Every outcome of every draw and coin is enumerated, one answer after the other from the same caches,
-and weighted with its probability. This detects any bias; a sample of thousands detects one of 1 %
+and weighted with its probability. This detects any bias; a sample of thousands detects one of 1%
 most of the time. So models are small, and few tokens may follow. Toy models with other settings are
 in tests/decoding. Random numbers of real answers are independent if no position is used twice:
 `EnumeratingSource` checks that, and `test_random_source` the rest.

@@ -36,7 +36,7 @@ def test_pull_prints_the_path(cli: Cli, model: bytes, cache: Path) -> None:
         "localspec: note: user/repo:Q4_K_M is here, 300.0 kB (300.0 kB downloaded).",
         "localspec: note: Run it with 'localspec run -m user/repo:Q4_K_M'.",
     ]
-    assert "localspec: note: m-Q4_K_M.gguf: 0 % of 300.0 kB" in result.err
+    assert "localspec: note: m-Q4_K_M.gguf: 0% of 300.0 kB" in result.err
     assert cli("pull", "-q", "user/repo").err == ""
 
 

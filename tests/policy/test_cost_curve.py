@@ -74,7 +74,7 @@ def ratio(curve: CostCurve, n: int) -> float:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_live_passes_correct_a_poor_calibration(seed: int) -> None:
-    """Errors of up to 30 % at each size fall below 5 % after 100 passes of each."""
+    """Errors of up to 30% at each size fall below 5% after 100 passes of each."""
     machine = Machine(TILES, seed)
     rng = np.random.default_rng(seed + 50)
     curve = curve_of({n: t * float(rng.uniform(0.7, 1.3)) for n, t in TILES.items()})

@@ -121,7 +121,7 @@ def test_adversarial_text_costs_at_most_the_fund(shape: str, text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_loss_of_one_answer_is_limited(text: str) -> None:
-    """To three plain passes and 3 %, plus overruns and reading by the draft model."""
+    """To three plain passes and 3%, plus overruns and reading by the draft model."""
     for at, machine, run in runs(text, ["flat", "tiles", "ruinous"]):
         more = [
             sum(machine.draft_curve(size) - machine.draft_curve(1) for size in read)

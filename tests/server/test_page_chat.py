@@ -199,7 +199,7 @@ def test_answer_line_opens_details(page: Page) -> None:
     expect(plain).not_to_be_visible()
     summary.press("Enter")
     expect(plain).to_be_visible()
-    for words in ("3.1 tokens per pass", "52 of 80 tokens (65 %)", "the budget is spent"):
+    for words in ("3.1 tokens per pass", "52 of 80 tokens (65%)", "the budget is spent"):
         expect(page.locator("article.assistant .line")).to_contain_text(words)
 
 
@@ -529,7 +529,7 @@ def test_fits_a_narrow_screen(open_page: Open, scheme: str) -> None:
         expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
-    page.set_viewport_size({"width": 320, "height": 256})  # 1280 at 400 %
+    page.set_viewport_size({"width": 320, "height": 256})  # 1280 at 400%
     assert page.evaluate("log.clientHeight") > 128
     assert page.evaluate("document.scrollingElement.scrollWidth") == 320
     page.emulate_media(media="print", color_scheme=scheme)
