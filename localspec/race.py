@@ -280,7 +280,7 @@ def _proof(outcome: RaceOutcome) -> str:
     proof, differs = outcome.proof, not outcome.equal
     if proof is None:
         unexplained = outcome.alike and differs and outcome.greedy
-        return "rounding can do that; localspec verify checks it" if unexplained else ""
+        return "rounding can do that; 'localspec verify' checks it" if unexplained else ""
     if proof.wrong is not None:
         return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
     return "not by drafts: without them each token is the same, bit for bit" if differs else ""

@@ -99,7 +99,7 @@ def too_small(figures: Figures) -> str | None:
         return None
     return (
         f"this model is too small for drafts to help: a pass takes {1000 * pass_seconds:.1f} ms. "
-        f"To see a gain, type: {SEE_A_GAIN}"
+        f"To see a gain, type '{SEE_A_GAIN}'"
     )
 
 

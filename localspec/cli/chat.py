@@ -54,10 +54,10 @@ def chat(context: typer.Context) -> int:
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
-            "localspec chat needs a terminal. Use localspec run for one answer to piped text."
+            "'localspec chat' needs a terminal. Use 'localspec run' to answer piped text."
         )
     if os.environ.get("TERM") == "dumb":
-        raise UsageError("This terminal (TERM=dumb) cannot show a chat. Use localspec run.")
+        raise UsageError("This terminal (TERM=dumb) cannot show a chat. Use 'localspec run'.")
     # Garbage collection while importing would take an eighth of the time to the first paint; the
     # chat enables it then.
     gc.disable()

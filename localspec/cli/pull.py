@@ -66,9 +66,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
                 for one in references
             ]
     except KeyboardInterrupt:
-        raise Cancelled(
-            f"Interrupted. 'localspec pull {reference}' continues a partial download."
-        ) from None
+        raise Cancelled(f"Interrupted. '{console.command}' continues it.") from None
     _print_models(console, pulled)
     return 0
 

@@ -225,9 +225,9 @@ def _warning_rows(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
     found = [] if candidate.verdict is None else candidate.verdict.warnings
     warnings = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:
-        why = "No gain expected; '-d auto' takes it only if localspec doctor measures one"
+        why = "No gain expected; '-d auto' takes it only if 'localspec doctor' measures one"
         if candidate.forecast.measured:
-            why = "localspec doctor measured no gain, so '-d auto' does not take it"
+            why = "'localspec doctor' measured no gain, so '-d auto' does not take it"
         warnings.insert(0, ("speed", why))
     return [
         (candidate.model.name if number == 0 else "", rule, evidence)

@@ -108,8 +108,8 @@ def forget(names: list[str]) -> list[TargetEntry]:
     for name in names:
         if name not in entries:
             raise UsageError(
-                f"Nothing was recorded under the name '{name}'. localspec distill --list shows all "
-                "names."
+                f"Nothing was recorded under the name '{name}'. 'localspec distill --list' shows "
+                "the names."
             )
     removed = [entries[name] for name in dict.fromkeys(names)]
     for entry in removed:

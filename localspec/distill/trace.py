@@ -117,7 +117,7 @@ class Trace:
             if header not in (None, self.header):
                 raise TraceError(
                     f"{path} has the answers of another model ({self.header.target}). Remove it "
-                    "with localspec distill --forget, or name another recording."
+                    "with 'localspec distill --forget', or name another recording."
                 )
             self._read_rows()
         except BaseException:
@@ -216,7 +216,7 @@ class Trace:
             if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
                 raise _write_error(self.path, str(error)) from None
             raise TraceError(
-                f"{self.path} is not a recording of localspec distill, or is damaged or of an "
+                f"{self.path} is not a recording of 'localspec distill', or is damaged or of an "
                 "older version. Remove it, and record again."
             ) from None
 

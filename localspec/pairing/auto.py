@@ -168,9 +168,9 @@ def decide(
 
 def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
     evidence = (
-        f"localspec doctor measured {forecast.speed_up:.2f}×"
+        f"'localspec doctor' measured {forecast.speed_up:.2f}×"
         if forecast.measured
-        else f"expected {forecast.speed_up:.1f}×; run localspec doctor to measure it"
+        else f"expected {forecast.speed_up:.1f}×; run 'localspec doctor' to measure it"
     )
     return f"using {candidate.model.name} as draft model ({evidence})"
 
@@ -198,7 +198,7 @@ def _draft_to_get(name: str) -> str | None:
     """How to get the catalogue's draft for a model, found by the stem of its file."""
     matches = [entry for entry in catalog.load().entries if name.casefold().startswith(entry.name)]
     drafts = max(matches, key=lambda entry: len(entry.name)).drafts if matches else []
-    return f"get one with: localspec pull {drafts[0]}" if drafts else None
+    return f"get one with 'localspec pull {drafts[0]}'" if drafts else None
 
 
 def _facts(

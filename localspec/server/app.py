@@ -75,7 +75,7 @@ NOT_OFFERED = {
     "/api/push": "Models are not sent away here.",
     "/api/create": "Models are not made here.",
     "/api/copy": "Models are not copied here.",
-    "/api/delete": "Models are not removed here. Type localspec rm NAME.",
+    "/api/delete": "Models are not removed here. Type 'localspec rm NAME'.",
 }
 
 

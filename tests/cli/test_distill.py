@@ -46,7 +46,7 @@ def test_recorded_shown_and_forgotten(cli: Cli, home: Path, tmp_path: Path) -> N
     assert shown["folder"] in listed
     refused = cli("distill", "--forget", shown["name"], "--forget", "other")
     assert refused.sentence() == (
-        "Nothing was recorded under the name 'other'. localspec distill --list shows all names."
+        "Nothing was recorded under the name 'other'. 'localspec distill --list' shows the names."
     )
     assert cli("distill", "--forget", shown["name"]).code == 0
     assert not Path(shown["folder"]).exists()

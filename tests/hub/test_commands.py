@@ -122,7 +122,7 @@ def test_interrupted_pull_resumes(
     hub: Hub, model: bytes, cache: Path, number: signal.Signals
 ) -> None:
     hub.faults = [Fault(cut=200_000, stall=True)]
-    with running("pull", "user/repo") as process:
+    with running("pull", "user/repo", "--draft", "auto") as process:
         while sum(path.stat().st_size for path in partial_files(cache)) < 200_000:
             assert process.poll() is None
             time.sleep(0.01)
@@ -133,7 +133,7 @@ def test_interrupted_pull_resumes(
     else:
         assert (process.returncode, out) == (130, "")
         assert err.splitlines()[-1] == (
-            "localspec: Interrupted. 'localspec pull user/repo' continues a partial download."
+            "localspec: Interrupted. 'localspec pull user/repo --draft auto' continues it."
         )
     assert complete_files(cache) == []
     done = finished("pull", "user/repo", "--json").json["model"]

@@ -202,7 +202,7 @@ def test_load_opens_and_reports_the_choice(large: Path) -> None:
     options = ModelOptions(context=256, threads=1)
     with localspec.load(large, options=options) as engine:
         assert engine.draft is not None
-        assert "run localspec doctor to measure it" in (engine.why_draft or "")
+        assert "run 'localspec doctor' to measure it" in (engine.why_draft or "")
         assert engine.why_no_draft is None
     store(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5, options)
     with localspec.load(large, options=options) as engine:
@@ -235,7 +235,7 @@ def test_embedded_target_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_draft_to_download_is_named(here: Path) -> None:
     for name, get in (
-        ("Qwen3-8B-Q4_K_M", "get one with: localspec pull qwen3-0.6b"),
+        ("Qwen3-8B-Q4_K_M", "get one with 'localspec pull qwen3-0.6b'"),
         ("my-own-model", "name one with --draft"),
     ):
         target = model(here / f"{name}.gguf")

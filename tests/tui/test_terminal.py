@@ -201,7 +201,7 @@ def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
 
 def test_without_a_terminal(tmp_path: Path) -> None:
     finished("chat", env=environment(LOCALSPEC_HOME=str(tmp_path))).refused(
-        "localspec chat needs a terminal. Use localspec run for one answer to piped text."
+        "'localspec chat' needs a terminal. Use 'localspec run' to answer piped text."
     )
 
 
