@@ -61,8 +61,8 @@ def find(
 
 def name_of(reference: Reference, path: Path) -> str:
     """The reference as typed, or the file's stem if that was a path or None."""
-    typed = parse(reference)
-    return path.stem if typed is None or isinstance(typed, Path) else str(reference)
+    by_file = reference is None or isinstance(parse(reference), Path)
+    return path.stem if by_file else str(reference)
 
 
 def identify(reference: Reference) -> Path | Repository | None:

@@ -60,7 +60,7 @@ def test_show_embedded_model(cli: Cli) -> None:
     result = cli("show", "demo")
     assert (result.code, result.err) == (0, "")
     for words in (
-        "model           tale-13m-q8_0",
+        "model           demo",
         "architecture    llama",
         "parameters      12.9 M",
         "quantization    Q8_0",

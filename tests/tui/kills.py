@@ -39,9 +39,7 @@ class Seen:
         if said is None:
             return
         below = lines[said + 1 :]
-        head = next(
-            (n for n, line in enumerate(below) if re.match(r"tale-13m-q8_0\s+\d\d:\d\d$", line)), -1
-        )
+        head = next((n for n, line in enumerate(below) if re.match(r"demo\s+\d\d:\d\d$", line)), -1)
         self.sent = self.sent or "sending …" not in below
         if head < 0:
             return

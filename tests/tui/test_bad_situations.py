@@ -61,7 +61,7 @@ def test_there_is_no_such_file(tmp_path: Path) -> None:
         terminal.until("✗ No model is open. Choose one with Ctrl+O or /model.")
         # Another one can be opened, and answers what was asked.
         terminal.type("/model demo\r")
-        terminal.until(EMBEDDED)
+        terminal.until("demo + tale-3m-q8_0")
         terminal.type("/regenerate\r")
         terminal.until("tok/s")
     assert said(tmp_path) == ["hello"]
