@@ -72,6 +72,7 @@ def test_help_fits_80_columns_and_cuts_no_name(
         if param.param_type_name == "option":
             seen = param.opts[-1] in words
             assert seen == (option == "--help-all" or param not in hides), param.name
+            assert ("--output" in param.opts) == param.help.startswith("Write "), param.name
 
 
 def test_run_help_shows_common_options(cli: Cli) -> None:
