@@ -127,7 +127,7 @@ def verdict(found: Findings) -> str:
         return f"This pair cannot be used: {found.failed[0].evidence}."
     if found.measurements is None:
         return "This pair can be used. Its speed was not measured."
-    if not found.measurements.steady:
+    if not found.measurements.steady or found.gain != found.measurements.speed_up:
         return "The machine was busy, so nothing is saved. Run it again on an idle machine."
     return _advice(found) or (
         "This pair can be used, but there was no time to measure its speed. Leave out --quick, or "

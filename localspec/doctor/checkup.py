@@ -39,7 +39,7 @@ _CONTEXT = 64
 extrapolated."""
 DISTURBED = 3.0
 """If a pass over n tokens takes this many times n single passes, or this many times as long as
-earlier ones, another process is busy."""
+earlier ones, another process is busy; as if a token of an answer takes this many plain ones."""
 LEAST_TOKENS = 8
 """Least tokens per answer, even when its share of the time is used up."""
 LOOKUPS = ("ngram", "retrieval", "lookahead")
@@ -112,8 +112,11 @@ class PairMeasurements:
 
     @property
     def trusted(self) -> float | None:
-        """The speed-up; None if another process disturbed the measurement."""
-        return self.speed_up if self.steady else None
+        """The speed-up; None if another process disturbed the passes or the answers."""
+        answers = [each for kind in self.kinds for each in (kind.plain, kind.planned)]
+        pace = min((s / n for n, s in (kind.plain for kind in self.kinds) if n), default=0.0)
+        even = all(s <= DISTURBED * pace * n for n, s in answers)
+        return self.speed_up if self.steady and even else None
 
 
 def measure_pair(

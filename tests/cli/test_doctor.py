@@ -176,7 +176,7 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     recommendations.store(target, draft, found.trusted, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path == draft
-        assert "doctor measured 1.60×" in (engine.why_draft or "")
+        assert "doctor' measured 1.60×" in (engine.why_draft or "")
     recommendations.store(target, draft, 0.9, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path != draft
@@ -190,6 +190,9 @@ def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 
 def test_figures_of_a_busy_machine_are_not_kept() -> None:
     assert _calibration(steady=False).trusted is _calibration(kinds=()).trusted is None
+    steady = _calibration().kinds[0]
+    for slow in ([20.0, 7.0], [20.0, 1.0]), ([20.0, 2.0], [20.0, 7.0]):
+        assert _calibration(kinds=(steady, TextKind("code", 0, 0, *slow))).trusted is None
 
 
 def _gpu(free: int) -> Device:
