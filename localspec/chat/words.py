@@ -11,7 +11,7 @@ from localspec.drafters.options import TURNED_OFF
 from localspec.policy.reasons import RESTING
 
 NAMES = {
-    "ngram": "the n-gram index",
+    "ngram": "the n-gram drafter",
     "model": "the draft model",
     "cascade": "the cascade",
     "eagle": "the trained head",

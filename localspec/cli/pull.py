@@ -80,8 +80,8 @@ def _catalogue_draft(reference: str, console: Console) -> str | None:
         if entry is not None:
             lacks = f"has no draft for {entry.name}, so none"
         console.notice(
-            f"The catalogue {lacks} is fetched. Name one with --draft, or rely on the n-gram, "
-            "which needs none."
+            f"The catalogue {lacks} is fetched. Name one with --draft, or rely on the n-gram "
+            "drafter, which needs none."
         )
         return None
     return entry.drafts[0]

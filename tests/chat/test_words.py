@@ -104,7 +104,7 @@ def test_explanation() -> None:
     assert told == [
         "**big** wrote 121 tokens at 60.0 tokens per second. That is **1.50× without drafts**, "
         "which would have taken 1.0 s longer.",
-        "The n-gram index guessed 20 tokens, of which 11 were right (55%); the draft model "
+        "The n-gram drafter guessed 20 tokens, of which 11 were right (55%); the draft model "
         "(small) guessed 80 tokens, of which 50 were right (62%). Each pass of the model gave "
         "1.98 tokens, where it gives 1 without drafts.",
         "5 of 61 passes had no draft:",
