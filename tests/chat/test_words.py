@@ -90,8 +90,8 @@ def test_drafting_off() -> None:
     )
     assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small for drafts to help")
     assert words.off(small) == (
-        "This model is too small for drafts to help: a pass takes 0.8 ms. To see a gain, type: "
-        "localspec race --scale A."
+        "This model is too small for drafts to help: a pass takes 0.8 ms. To see a gain, type "
+        "'localspec race --scale A'."
     )
 
 

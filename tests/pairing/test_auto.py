@@ -98,7 +98,7 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
     assert decide_draft(target).draft == good
     choice = decide_draft(target, {other: 2.5})
     assert choice.draft == other
-    assert "doctor measured 2.50×" in choice.why
+    assert "doctor' measured 2.50×" in choice.why
     choice = decide_draft(target, {good: 0.9, other: 0.8})
     assert choice.draft is None
     assert "good.gguf fits best, and was measured not to make it faster" in choice.why
@@ -207,7 +207,7 @@ def test_load_opens_and_reports_the_choice(large: Path) -> None:
     store(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5, options)
     with localspec.load(large, options=options) as engine:
         assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
-        assert "doctor measured 1.50×" in (engine.why_draft or "")
+        assert "doctor' measured 1.50×" in (engine.why_draft or "")
         assert engine.why_no_draft is None
 
 
