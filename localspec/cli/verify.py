@@ -81,7 +81,7 @@ def verify(context: typer.Context) -> int:
     finally:
         if params["output"] is not None:
             write(certificate, params["output"])
-            console.notice(f"The certificate is in {params['out']}.")
+            console.notice(f"The certificate is in {params['output']}.")
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")
     return 0 if certificate.verdict == "passed" else 1
