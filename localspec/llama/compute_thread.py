@@ -20,17 +20,23 @@ _PAUSE = 0.1  # seconds without work after which the thread is idle
 
 
 def is_current() -> bool:
-    return _thread is not None and threading.get_ident() == _thread.ident
+    return threading.get_ident() == _ident
 
 
 def has_waiting_calls() -> bool:
     """Whether calls are queued after the running one."""
-    return _thread is not None and not _thread.calls.empty()
+    return not _calls.empty()
 
 
 def post(function: Callable[[], object]) -> None:
     """Queue a function that raises nothing, without waiting. Finalizers may call this."""
-    _running_thread().calls.put(function)
+    global _ident
+    with _start_lock:
+        if _ident is None:
+            thread = threading.Thread(target=_work, name="localspec-compute", daemon=True)
+            thread.start()
+            _ident = thread.ident
+    _calls.put(function)
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
@@ -59,7 +65,7 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
 
 def settle(seconds: float) -> None:
     """Wait until what is queued is done, or so long."""
-    if _thread is not None:
+    if _ident is not None:
         done = threading.Event()
         post(done.set)
         done.wait(seconds)
@@ -73,55 +79,42 @@ def when_idle(step: Callable[[], object]) -> None:
     post(_no_step)  # the thread may be waiting
 
 
-class _ComputeThread:
-    def __init__(self) -> None:
-        self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        thread = threading.Thread(target=self._work, name="localspec-compute", daemon=True)
-        thread.start()
-        self.ident = thread.ident
-
-    def _work(self) -> None:
-        while True:
-            function = self._next()
-            try:
-                function()
-            except Exception:
-                threading.excepthook(
-                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-                )
-            del function  # otherwise its objects would live until the next call
-
-    def _next(self) -> Callable[[], object]:
+def _work() -> None:
+    while True:
+        function = _next()
         try:
-            return self.calls.get(timeout=_PAUSE)
-        except Empty:
-            while self.calls.empty() and _idle_step():
-                pass
-            return self.calls.get()
+            function()
+        except Exception:
+            threading.excepthook(
+                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            )
+        del function  # otherwise its objects would live until the next call
+
+
+def _next() -> Callable[[], object]:
+    try:
+        return _calls.get(timeout=_PAUSE)
+    except Empty:
+        while _calls.empty() and _idle_step():
+            pass
+        return _calls.get()
 
 
 def _no_step() -> bool:
     return False
 
 
+_calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+_ident: int | None = None
 _idle_step: Callable[[], object] = _no_step
-
-_thread: _ComputeThread | None = None
 _start_lock = threading.RLock()
 
 
-def _reset_after_fork() -> None:
-    global _thread, _start_lock
-    _thread, _start_lock = None, threading.RLock()  # another thread may have held it
+def _reset_after_fork() -> None:  # threads do not survive it
+    global _calls, _ident, _start_lock
+    # Another thread may have held the lock.
+    _calls, _ident, _start_lock = SimpleQueue(), None, threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-def _running_thread() -> _ComputeThread:
-    global _thread
-    with _start_lock:
-        if _thread is None:
-            _thread = _ComputeThread()
-        return _thread

@@ -59,14 +59,16 @@ class KernelsUnusable(Exception):
 
 
 def load(path: Path) -> Any:
-    """Load the library; OSError if that fails, or it is another library."""
-    native = ctypes.CDLL(str(path))
+    """Load the library; KernelsUnusable if that fails, or it is another library."""
     try:
+        native = ctypes.CDLL(str(path))
         for name, (result, *arguments) in _FUNCTIONS.items():
             function = getattr(native, f"localspec_kernels_{name}")
             function.restype, function.argtypes = result, arguments
-    except AttributeError as error:
-        raise OSError(f"{path.name} lacks a function: {error}") from None
+    except (OSError, AttributeError) as error:
+        raise KernelsUnusable(
+            f"their library cannot be loaded ({error}): reinstall localspec"
+        ) from None
     return native
 
 

@@ -77,19 +77,6 @@ def first_error() -> str:
 def on_abort(report: Callable[[NativeError], object]) -> None:
     """Call `report` before llama.cpp aborts the process, in the thread that failed first. A process
     has one callback, the latest."""
-    on_abort_message(lambda message: report(abort_error(message)))
-
-
-def abort_error(message: str) -> NativeError:
-    """The error for an abort with this message."""
-    return NativeError(
-        f"llama.cpp gave up: {message}. The file of the model may be damaged: download it again, "
-        "or choose another model."
-    )
-
-
-def on_abort_message(report: Callable[[str], object]) -> None:
-    """As `on_abort`, with llama.cpp's message and its source file."""
     global _abort
     first = threading.Lock()
 
@@ -99,7 +86,12 @@ def on_abort_message(report: Callable[[str], object]) -> None:
             pass
         where, _, what = message.decode("utf-8", "replace").strip().partition(": ")
         source = f" ({PurePath(where).name})" if what else ""
-        report(f"{what or where}{source}")
+        report(
+            NativeError(
+                f"llama.cpp gave up: {what or where}{source}. The file of the model may be "
+                "damaged: download it again, or choose another model."
+            )
+        )
 
     callback = ggml.AbortCallback(abort)
     ggml.set_abort_callback(callback)

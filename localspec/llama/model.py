@@ -159,7 +159,6 @@ class Model:
         )
 
     def apply_adapters(self, context: Any) -> None:
-        """Apply the adapters to passes of a llama_context of this model."""
         count = len(self._adapter_handles)
         if not count:
             return
@@ -180,11 +179,8 @@ class Model:
 
     def _read_metadata(self) -> dict[str, str]:
         def text(get: Callable[..., int], index: int) -> str:
-            buffer = ctypes.create_string_buffer(256)
-            n = get(self.handle, index, buffer, len(buffer))
-            if n >= len(buffer):
-                buffer = ctypes.create_string_buffer(n + 1)
-                get(self.handle, index, buffer, len(buffer))
+            buffer = ctypes.create_string_buffer(get(self.handle, index, None, 0) + 1)
+            get(self.handle, index, buffer, len(buffer))
             return buffer.value.decode("utf-8", "replace")
 
         key, value = (

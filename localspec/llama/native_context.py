@@ -36,37 +36,6 @@ class CacheFull(NativeError):
     """Too few cells are left for a pass; the cache is unchanged."""
 
 
-def context_params(
-    model: Model,
-    options: ModelOptions,
-    flag: ctypes.Array[ctypes.c_char],
-    *,
-    sequences: int = 1,
-    rows: int = 1,
-) -> Any:
-    """llama_context_params for a model.
-
-    `flag`: a string that outlives the context; passes abort while its length is 1. `sequences`:
-    number of sequence ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
-    """
-    threads = options.fixed_threads or library.default_threads()
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = options.context_for(model.trained_context)
-    params.n_batch = params.n_ubatch = options.batch
-    params.n_seq_max = 1 if model.recurrent else sequences
-    params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
-    params.n_outputs_max = rows
-    params.n_threads = params.n_threads_batch = threads
-    params.flash_attn_type = _FLASH[options.flash_attention]
-    params.type_k, params.type_v = (TYPE_NUMBERS[name.upper()] for name in kv_types(options, model))
-    params.kv_unified = True
-    params.swa_full = True  # a sliding window could not be rolled back
-    params.no_perf = True
-    params.abort_callback = _is_set
-    params.abort_callback_data = ctypes.addressof(flag)
-    return params
-
-
 def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
     """Element types of keys and values. With two different types, the rounding of llama.cpp's CPU
     attention does not depend on the size of a pass, which exact answers need without localspec's
@@ -81,7 +50,8 @@ class NativeContext:
     ModelInvalid if the model has no KV cache, unless `needs_memory` is false.
 
     Args:
-        sequences, rows: see `context_params`.
+        rows: most rows of logits of a pass.
+        sequences: number of sequence ids; a recurrent memory has one.
         batch: most tokens of a pass; None takes the options'.
         flag: two characters that outlive the context, set by `cancel`; None makes them.
         fields: further fields of llama_context_params.
@@ -111,8 +81,22 @@ class NativeContext:
         self.chosen: ChosenOutputs | None = None
         self._most_views = 2 * rows
         self._views: dict[tuple[int, int], Rows] = {}
-        params = context_params(model, options, self._flag, sequences=sequences, rows=rows)
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = options.context_for(model.trained_context)
         params.n_batch = params.n_ubatch = batch or options.batch
+        params.n_seq_max = 1 if model.recurrent else sequences
+        params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
+        params.n_outputs_max = rows
+        params.n_threads = options.fixed_threads or library.default_threads()
+        params.n_threads_batch = params.n_threads
+        params.flash_attn_type = _FLASH[options.flash_attention]
+        keys, values = kv_types(options, model)
+        params.type_k, params.type_v = TYPE_NUMBERS[keys.upper()], TYPE_NUMBERS[values.upper()]
+        params.kv_unified = True
+        params.swa_full = True  # a sliding window could not be rolled back
+        params.no_perf = True
+        params.abort_callback = _is_set
+        params.abort_callback_data = ctypes.addressof(self._flag)
         for name, value in fields.items():
             setattr(params, name, value)
         library.clear_errors()

@@ -22,7 +22,7 @@ class OtherProcesses:
         own: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._work, self._own, self._clock = work or _Cores(), own, clock
+        self._work, self._own, self._clock = work or _busy_seconds, own, clock
         self._before = clock(), self._work(), own()
         self._found: float | None = None
 
@@ -38,20 +38,12 @@ class OtherProcesses:
         return self._found
 
 
-class _Cores:
-    """Reads psutil's counters of the cores that this process may use."""
-
-    def __init__(self) -> None:
-        self._numbers: list[int] | None = None
-        with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
-            self._numbers = psutil.Process().cpu_affinity()
-
-    def __call__(self) -> float | None:
-        try:
-            cores = psutil.cpu_times(percpu=True)
-        except (psutil.Error, OSError, RuntimeError, ValueError):
-            return None
-        if self._numbers is not None:
-            cores = [cores[n] for n in self._numbers if n < len(cores)]
-        fields = ("user", "system", "irq", "softirq", "steal")  # guests count as user
-        return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields)
+def _busy_seconds() -> float | None:
+    try:
+        cores = psutil.cpu_times(percpu=True)
+    except (psutil.Error, OSError, RuntimeError, ValueError):
+        return None
+    with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
+        cores = [cores[n] for n in psutil.Process().cpu_affinity() if n < len(cores)]
+    fields = ("user", "system", "irq", "softirq", "steal")  # guests count as user
+    return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields)

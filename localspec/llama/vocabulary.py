@@ -77,7 +77,8 @@ class Vocabulary:
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
         """Token ids of a text; lone surrogates become question marks. `special`: read `<|…|>` and
         the like as control tokens. `add_bos`: add BOS and other tokens by the metadata."""
-        return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
+        data = text.encode("utf-8", "replace")
+        return self.tokenize_bytes(data, special=special, add_bos=add_bos)
 
     @cached_property
     def special_tokens(self) -> dict[str, SpecialToken]:
@@ -98,11 +99,10 @@ class Vocabulary:
         found.pop("", None)
         return found
 
-    def tokenize_bytes(self, data: bytes) -> list[int]:
-        """Token ids of UTF-8 text, without control tokens."""
-        return self._tokenize(data, special=False, add_bos=False)
-
-    def _tokenize(self, data: bytes, special: bool, add_bos: bool) -> list[int]:
+    def tokenize_bytes(
+        self, data: bytes, *, special: bool = False, add_bos: bool = False
+    ) -> list[int]:
+        """As `tokenize`, for UTF-8 text."""
         capacity = len(data) + 8
         while True:
             tokens = (ctypes.c_int32 * capacity)()

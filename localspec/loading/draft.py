@@ -61,17 +61,16 @@ def draft_for(
     offline: bool | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> ChosenDraft:
-    """Which draft to open. Raises as `find_draft`, and UsageError for an adapter without a named
-    draft model."""
+    """Which draft to open. Raises as `localspec.hub.resolution.find` and
+    `localspec.self_draft.maker.self_draft`, and UsageError for an adapter without a named draft
+    model."""
     if options.draft_adapters and draft in (None, AUTO, "none"):
         raise UsageError(
             "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
             "out --lora-draft (lora_draft=)."
         )
     automatic, why = draft == AUTO, None
-    # Heads that read hidden states handle text only, and take no adapter.
-    for_text = options.mmproj is None and not options.draft_adapters
-    if for_text and _takes_own_mtp(target, draft, options):
+    if _takes_own_mtp(target, draft, options):
         why = "the layer that the model was trained with to predict ahead drafts"
         return ChosenDraft(target, own_mtp=True, automatic=automatic, why=why)
     if draft in (None, "none"):
@@ -82,11 +81,19 @@ def draft_for(
             return ChosenDraft(automatic=True, why_none=choice.why)
         draft, why = choice.draft, choice.why or None
     assert draft is not None
-    found = find_draft(draft, target, options, offline=offline, progress=progress)
-    found.automatic, found.why = automatic, why
-    if found.path is None:
-        found.why_none = "no draft made from its own file pays"
-    return found
+    request = SelfDraftRequest.parse(draft)
+    if request is None:
+        file = resolution.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT)
+        name = resolution.name_of(draft, file.path)
+        return ChosenDraft(file.path, name, file.notices, automatic=automatic, why=why)
+    from localspec.self_draft.maker import self_draft
+
+    require_usable(target)
+    made = self_draft(target, request, options, lambda: progress is None or progress(0.0))
+    if made.path is None:
+        none = "no draft made from its own file pays"
+        return ChosenDraft(notices=(made.words,), automatic=automatic, why=why, why_none=none)
+    return ChosenDraft(made.path, made.path.stem, (made.words,), automatic=automatic, why=why)
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
@@ -104,30 +111,10 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
 
 def _takes_own_mtp(target: Path, reference: Reference | None, options: ModelOptions) -> bool:
     """Whether the reference means MTP layers in the target's own file."""
+    # Heads that read hidden states handle text only, and take no adapter.
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
     meant = reference in (AUTO, SELF)
     with suppress(OSError, ValueError):  # usually not a file name
         meant = meant or target.samefile(reference)
     return meant and has_mtp(target)
-
-
-def find_draft(
-    reference: Reference,
-    target: Path,
-    options: ModelOptions,
-    *,
-    offline: bool | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> ChosenDraft:
-    """Find the draft of any other `-d`: a file, or a draft made from the target's own. Raises as
-    `localspec.hub.resolution.find` and `localspec.self_draft.maker.self_draft`."""
-    request = SelfDraftRequest.parse(reference)
-    if request is None:
-        found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)
-        return ChosenDraft(found.path, resolution.name_of(reference, found.path), found.notices)
-    from localspec.self_draft.maker import self_draft
-
-    require_usable(target)
-    made = self_draft(target, request, options, lambda: progress is None or progress(0.0))
-    return ChosenDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))

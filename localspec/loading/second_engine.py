@@ -33,9 +33,11 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
     there is no memory for another cache.
     """
     notices: tuple[str, ...] = ()
-    if engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded:
+    if _can_measure_stock(engine, options):
         try:
-            return _load_stock(engine, options)
+            stock = _stock(engine, options)
+            plain = Drafting(drafter="none")
+            return load(engine.model.path, draft=None, options=stock, drafting=plain, offline=True)
         except _NoRoom as error:
             notices = (f"Plain decoding also uses localspec's kernels: {error}",)
     if not options.rpc:  # servers report their memory when the cache is made
@@ -61,28 +63,18 @@ def measure_stock(engine: Engine, options: ModelOptions) -> None:
 
     Does nothing if that is known, without the kernels, or without room.
     """
-    if not engine.model.kernels.in_use or engine.profile.stock is not None:
-        return
-    if options.rpc or engine.model.offloaded:
-        return
-    with suppress(_NoRoom, LocalspecError):
-        stock = _stock(engine, options)
-        engine.profile.stock = time_ratio(engine.model, engine.model.path, stock)
+    if engine.profile.stock is None and _can_measure_stock(engine, options):
+        with suppress(LocalspecError):
+            stock = _stock(engine, options)
+            engine.profile.stock = time_ratio(engine.model, engine.model.path, stock)
 
 
-class _NoRoom(Exception):
-    """There is not enough memory."""
+def _can_measure_stock(engine: Engine, options: ModelOptions) -> bool:
+    return engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded
 
 
-def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
-    """The same model without localspec's kernels and drafts; raises as `_stock`."""
-    return load(
-        engine.model.path,
-        draft=None,
-        options=_stock(engine, options),
-        drafting=Drafting(drafter="none"),
-        offline=True,
-    )
+class _NoRoom(NativeError):
+    pass
 
 
 def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
@@ -90,10 +82,10 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
-    need, free = _need(engine, stock), memory.available()[0]
-    if need is not None and need.total > free:
+    need, free = _need(engine, stock).total, memory.available()[0]
+    if need > free:
         raise _NoRoom(
-            f"a second copy of the weights takes {gibibytes(need.total)}, and {gibibytes(free)} of "
+            f"a second copy of the weights takes {gibibytes(need)}, and {gibibytes(free)} of "
             "memory are free."
         )
     return stock
@@ -114,8 +106,6 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         return  # llama.cpp refuses by itself what a device cannot hold
     # Adapters and projectors are open, and serve both caches.
     need = _need(engine, replace(options, lora=(), mmproj=None, context=engine.context_length))
-    if need is None:
-        return
     wanted, free = need.kv + need.compute, memory.available()[0]
     if wanted > free:
         raise NativeError(
@@ -125,10 +115,6 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         )
 
 
-def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
-    """The target's need of main memory; None if the file cannot be read."""
-    try:
-        file = read_gguf(engine.model.path)
-    except LocalspecError:
-        return None
-    return place(file, options, 0).host
+def _need(engine: Engine, options: ModelOptions) -> MemoryNeed:
+    """The target's need of main memory."""
+    return place(read_gguf(engine.model.path), options, 0).host

@@ -132,7 +132,7 @@ def main(reference: str, width: int, level: int) -> None:
     logger.setLevel(level)
     logger.addHandler(_Relay(child))
     logger.propagate = False
-    library.on_abort_message(lambda words: child.send("last words", words))
+    library.on_abort(lambda error: child.send("last words", str(error)))
     while True:
         try:
             number, name, arguments = pickle.load(requests)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.errors import UsageError
 from localspec.llama.adapters import Adapter
 from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
@@ -76,13 +75,9 @@ class RemoteModel(Model):
         return child
 
     def number(self) -> int:
-        free = set(range(MOST_CONTEXTS)) - self._numbers
-        if not free:
-            raise UsageError(
-                f"A model on RPC servers takes {MOST_CONTEXTS} caches. Load it once more."
-            )
-        self._numbers.add(min(free))
-        return min(free)
+        found = min(set(range(MOST_CONTEXTS)) - self._numbers)
+        self._numbers.add(found)
+        return found
 
     def release(self, number: int) -> None:
         self._numbers.discard(number)

@@ -7,8 +7,7 @@ import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from localspec.errors import LocalspecError, ServerUnreachable
-from localspec.llama.library import abort_error
+from localspec.errors import LocalspecError, NativeError, ServerUnreachable
 
 LIMIT = 5.0
 
@@ -24,7 +23,7 @@ _BUSY = (
     "of --rpc."
 )
 _OF_THE_CONNECTION = ("Remote RPC server crashed", "Failed to connect")
-"""Prefixes of llama.cpp's last words after a lost connection (ggml-rpc.cpp)."""
+"""In llama.cpp's last words after a lost connection (ggml-rpc.cpp)."""
 _OTHER = "Give the port of a ggml-rpc-server of the same llama.cpp, or leave it out of --rpc."
 
 
@@ -88,8 +87,8 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
             "The process that had the target ended without a word. Memory may be short here: take "
             "a shorter context with --ctx, or ask again."
         )
-    if words.startswith(_OF_THE_CONNECTION):
+    if any(cause in words for cause in _OF_THE_CONNECTION):
         return ServerUnreachable(
             f"The connection to the RPC servers {names} was lost, and they answer again. Ask again."
         )
-    return abort_error(words)
+    return NativeError(words)

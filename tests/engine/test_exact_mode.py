@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import pytest
 
 import localspec
@@ -17,7 +15,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.native_context import context_params, kv_types
+from localspec.llama.native_context import kv_types
 from localspec.llama.options import MAX_LEAVES, MAX_TREE
 from localspec.loading import batch_invariance
 from localspec.loading.batch_invariance import rows_equal_after_trees
@@ -162,16 +160,14 @@ def test_cache_types_change_only_where_they_round_differently(stock: Engine) -> 
 def test_cache_on_a_device_has_one_type(target_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its attention does not gain by two types, and may not support them."""
 
-    def value_type(**more: Any) -> int:
+    def value_type(**more: Any) -> str:
         options = replace(STOCK, context=64, threads=1, **more)
         with Model(target_path, options) as model:
-            params = context_params(model, options, ctypes.create_string_buffer(2))
-            return int(params.type_v)
+            return kv_types(options, model)[1]
 
-    bf16 = 30
-    assert value_type(gpu_layers=0) == bf16
+    assert value_type(gpu_layers=0) == "bf16"
     monkeypatch.setattr(library, "accelerated", lambda: True)
-    assert value_type(gpu_layers=0) == bf16
-    assert [value_type(gpu_layers=layers) for layers in (-1, 3)] == [llama_cpp.GGML_TYPE_F16] * 2
+    assert value_type(gpu_layers=0) == "bf16"
+    assert [value_type(gpu_layers=layers) for layers in (-1, 3)] == ["f16"] * 2
     # Named types stay.
-    assert value_type(kv_type_k="bf16", kv_type_v="bf16") == bf16
+    assert value_type(kv_type_k="bf16", kv_type_v="bf16") == "bf16"
