@@ -8,7 +8,8 @@ recursion is one terminal; only terminals next to recursive rules take the longe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from itertools import groupby
 from typing import TypeAlias
 
 from localspec.errors import UsageError
@@ -27,31 +28,39 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-"}
 
 
-@dataclass(slots=True)
-class _Item:
-    text: str = ""
-    rule: str | None = None
-    group: list[list[_Item]] | None = None
-    repeated: list[str] = field(default_factory=list)
-
-
+_Match: TypeAlias = re.Match[str]
+_Item: TypeAlias = tuple[str, bool]
+"""Lark's notation of a part, and whether that is regular: without recursive rules."""
 _Alternatives: TypeAlias = list[list[_Item]]
 
 
 def lark_of(gbnf: str) -> str:
     """The grammar in Lark's notation, starting at the rule "root"; a UsageError names a fault."""
-    rules = _rules_of(gbnf)
-    references = {name: set(_references(rule)) for name, rule in rules.items()}
-    for name in sorted(set().union(*references.values()) - rules.keys()):
+    bodies = _rules_in(gbnf)
+    references: dict[str, set[str]] = {name: set() for name, _ in bodies}
+    for name, body in bodies:
+        references[name] |= {found["name"] for found, _ in body if found["name"]}
+    for name in sorted(set().union(*references.values()) - references.keys()):
         raise _invalid(f"the rule '{name}' is missing")
-    if "root" not in rules:
+    if "root" not in references:
         raise _invalid("it has no rule 'root', where it would begin")
-    if len(rules) > MAX_RULES:
+    if len(references) > MAX_RULES:
         raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
     regular: set[str] = set()
-    while found := {n for n in rules.keys() - regular if references[n] <= regular}:
+    while found := {n for n in references.keys() - regular if references[n] <= regular}:
         regular |= found
-    return _Writer(rules, regular).text()
+    parts = {
+        name: (f"{'T' if name in regular else 'r'}{number}", name in regular)
+        for number, name in enumerate(references)
+    }
+    rules: dict[str, _Alternatives] = {name: [] for name in references}
+    terminals: list[str] = []
+    for name, body in bodies:
+        rules[name] += _alternatives(body, parts, terminals)
+    lines = [f"start: {parts['root'][0]}"]
+    for name, (written, is_terminal) in parts.items():
+        lines.append(f"{written}: {_written(rules[name], is_terminal, terminals)}")
+    return "\n".join(lines + terminals) + "\n"
 
 
 def _invalid(why: str) -> UsageError:
@@ -60,19 +69,9 @@ def _invalid(why: str) -> UsageError:
     )
 
 
-def _references(alternatives: _Alternatives) -> list[str]:
-    found = []
-    for item in (item for sequence in alternatives for item in sequence):
-        if item.rule is not None:
-            found.append(item.rule)
-        elif item.group is not None:
-            found += _references(item.group)
-    return found
-
-
-def _rules_of(gbnf: str) -> dict[str, _Alternatives]:
-    rules: dict[str, _Alternatives] = {}
-    groups: list[_Alternatives] = []
+def _rules_in(gbnf: str) -> list[tuple[str, list[tuple[_Match, int]]]]:
+    """Names and tokens of the rules, each token with its line."""
+    rules: list[tuple[str, list[tuple[_Match, int]]]] = []
     at = 0
     while at < len(gbnf):
         found = _TOKEN.match(gbnf, at)
@@ -81,41 +80,68 @@ def _rules_of(gbnf: str) -> dict[str, _Alternatives]:
             shown = "an unclosed " if gbnf[at] in "\"['" else ""
             raise _invalid(f"{shown}{gbnf[at]!r} in line {line}")
         at = found.end()
-        kind = found.lastgroup
-        if kind is None:
-            continue
-        if kind == "rule":
-            if len(groups) > 1:
-                raise _invalid(f"a parenthesis is not closed before line {line}")
-            groups = [rules.setdefault(found["rule"], [])]
-            groups[0].append([])
-        elif not groups:
-            raise _invalid(f"{found[0]!r} in line {line} belongs to no rule")
-        elif found[0] == "(":
+        if found["rule"]:
+            rules.append((found["rule"], []))
+        elif found.lastgroup is not None:
+            if not rules:
+                raise _invalid(f"{found[0]!r} in line {line} belongs to no rule")
+            rules[-1][1].append((found, line))
+    return rules
+
+
+def _alternatives(
+    body: list[tuple[_Match, int]], parts: Mapping[str, _Item], terminals: list[str]
+) -> _Alternatives:
+    """The alternatives of a rule. `parts`: rules by name; terminals of groups are added to
+    `terminals`."""
+    groups: list[_Alternatives] = [[[]]]
+    for found, line in body:
+        sign, sequence = found[0][0], groups[-1][-1]
+        if sign == "(":
             groups.append([[]])
             if len(groups) > MAX_DEPTH:
                 raise UsageError(
                     f"The grammar is nested deeper than {MAX_DEPTH} parentheses. Simplify it."
                 )
-        elif found[0] == ")":
+        elif sign == ")":
             if len(groups) == 1:
                 raise _invalid(f"')' in line {line} closes nothing")
             group = groups.pop()
-            groups[-1][-1].append(_Item(group=group))
-        elif found[0] == "|":
+            regular = all(each for sequence in group for _, each in sequence)
+            groups[-1][-1].append((f"({_written(group, regular, terminals)})", regular))
+        elif sign == "|":
             groups[-1].append([])
-        elif kind in ("sign", "least", "comma", "most") and found[0] != ".":
-            if not groups[-1][-1]:
+        elif sign in "*+?{":
+            if not sequence:
                 raise _invalid(f"{found[0]!r} in line {line} repeats nothing")
-            groups[-1][-1][-1].repeated.append(_repetition(found, line))
+            text, regular = sequence.pop()
+            times = _repetition(found, line)
+            sequence.append(('""' if times == "{0,0}" else f"({text}){times}", regular))
+        elif found["name"]:
+            sequence.append(parts[found["name"]])
         else:
-            groups[-1][-1].append(_item(found, line))
+            sequence.append((_terminal(found, line), True))
     if len(groups) > 1:
-        raise _invalid("a parenthesis is not closed")
-    return rules
+        raise _invalid(f"a parenthesis is not closed by line {body[-1][1]}")
+    return groups[0]
 
 
-def _repetition(found: re.Match[str], line: int) -> str:
+def _written(alternatives: _Alternatives, is_terminal: bool, terminals: list[str]) -> str:
+    """Alternatives as a terminal, or as a rule with `terminals` for its regular parts."""
+    texts = []
+    for sequence in alternatives:
+        written: list[str] = []
+        for regular, items in groupby(sequence, lambda item: item[1]):
+            run = [text for text, _ in items]
+            if regular and not is_terminal:
+                terminals.append(f"X{len(terminals)}: {' '.join(run)}")
+                run = [f"X{len(terminals) - 1}"]
+            written += run
+        texts.append(" ".join(written) or '""')
+    return " | ".join(texts)
+
+
+def _repetition(found: _Match, line: int) -> str:
     if found["sign"]:
         return found["sign"]
     least, most = found["least"] or "0", found["most"]
@@ -126,14 +152,13 @@ def _repetition(found: re.Match[str], line: int) -> str:
     return f"{{{int(least)},{int(most) if most else ''}}}"
 
 
-def _item(found: re.Match[str], line: int) -> _Item:
-    if found["name"]:
-        return _Item(rule=found["name"])
+def _terminal(found: _Match, line: int) -> str:
+    """A literal, a set, or the sign of any character."""
     if found["literal"]:
         text = "".join(_escape(letter) for letter in _letters(found[0][1:-1], line))
-        return _Item(text=f"/{text}/" if text else '""')
+        return f"/{text}/" if text else '""'
     if found[0] in (".", "[^]"):
-        return _Item(text="/(?s:.)/")
+        return "/(?s:.)/"
     negated = found[0].startswith("[^")
     letters = _letters(found[0][1 + negated : -1], line, hyphen=_RANGE)
     shown, at = "", 0
@@ -147,7 +172,7 @@ def _item(found: re.Match[str], line: int) -> _Item:
         at += 1
     if not shown:
         raise _invalid(f"the set [] in line {line} is empty")
-    return _Item(text=f"/[{'^' * negated}{shown}]/")
+    return f"/[{'^' * negated}{shown}]/"
 
 
 _RANGE = "--"
@@ -174,56 +199,3 @@ def _escape(letter: str) -> str:
     if 0xD800 <= ord(letter) < 0xE000:
         raise _invalid(f"\\u{ord(letter):04x} is half a character")
     return f"\\x{{{ord(letter):X}}}"
-
-
-class _Writer:
-    """Writes rules in Lark's notation. `regular`: names of rules without recursion."""
-
-    def __init__(self, rules: dict[str, _Alternatives], regular: set[str]) -> None:
-        self._rules, self._regular = rules, regular
-        self._names = {
-            name: f"{'T' if name in regular else 'r'}{number}" for number, name in enumerate(rules)
-        }
-        self._extra_rules: list[str] = []
-
-    def text(self) -> str:
-        lines = [f"start: {self._names['root']}"]
-        for name, rule in self._rules.items():
-            lines.append(f"{self._names[name]}: {self._alternatives(rule, name in self._regular)}")
-        return "\n".join(lines + self._extra_rules) + "\n"
-
-    def _alternatives(self, alternatives: _Alternatives, terminal: bool) -> str:
-        return " | ".join(self._sequence(sequence, terminal) for sequence in alternatives)
-
-    def _sequence(self, sequence: list[_Item], terminal: bool) -> str:
-        parts: list[str] = []
-        run: list[_Item] = []
-        for item in [*sequence, None]:
-            if item is not None and (terminal or self._is_regular(item)):
-                run.append(item)
-                continue
-            if run:
-                parts.append(self._run(run, terminal))
-                run = []
-            if item is not None:
-                parts.append(self._item(item, terminal=False))
-        return " ".join(parts) or '""'
-
-    def _run(self, run: list[_Item], terminal: bool) -> str:
-        text = " ".join(self._item(item, terminal=True) for item in run)
-        if terminal:
-            return text
-        self._extra_rules.append(f"X{len(self._extra_rules)}: {text}")
-        return f"X{len(self._extra_rules) - 1}"
-
-    def _is_regular(self, item: _Item) -> bool:
-        return all(name in self._regular for name in _references([[item]]))
-
-    def _item(self, item: _Item, *, terminal: bool) -> str:
-        if item.group is not None:
-            text = f"({self._alternatives(item.group, terminal)})"
-        else:
-            text = item.text or self._names[item.rule or ""]
-        for repeated in item.repeated:
-            text = '""' if repeated == "{0,0}" else f"({text}){repeated}"
-        return text
