@@ -27,7 +27,6 @@ from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair
-from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
@@ -123,7 +122,6 @@ def llama_server(
         tokenize=lambda text: prompt_tokens(engine, text),
         threads=args.threads or default_threads(),
         context=args.context,
-        weight_buffers=weight_buffers_work(),
         slots=clients,
     )
 

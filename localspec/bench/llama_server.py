@@ -73,8 +73,8 @@ def server_configurations(names: Sequence[str] | None = None) -> list[ServerConf
 
 class LlamaServer(Arm):
     """A llama-server, started by the first answer or by `start`. `tokenize`: raw text to token ids
-    with BOS; `weight_buffers`: whether the CPU's weight layouts work; `slots`: concurrent answers,
-    each with `context` tokens; `start_timeout`, `answer_timeout`: seconds."""
+    with BOS; `slots`: concurrent answers, each with `context` tokens; `start_timeout`,
+    `answer_timeout`: seconds."""
 
     def __init__(
         self,
@@ -87,7 +87,6 @@ class LlamaServer(Arm):
         threads: int,
         context: int,
         gpu_layers: int = -1,
-        weight_buffers: bool = True,
         slots: int = 1,
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
@@ -101,8 +100,6 @@ class LlamaServer(Arm):
         if gpu_layers >= 0:
             command += ["-ngl", str(gpu_layers)]
             command += ["--spec-draft-ngl", str(gpu_layers)] if configuration.needs_draft else []
-        if not weight_buffers:
-            command.append("--no-repack")
         self.command = shlex.join([binary.name, *command])
         # Turn off saved prompts and web pages, which do not change the time of an answer.
         command += ["--cache-ram", "0", "--no-webui"]

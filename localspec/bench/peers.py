@@ -41,7 +41,6 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot be opened, by name."""
     if peers is None:
         return [], {}
-    from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 
     target, draft = engine.model.path, engine.draft_path
@@ -69,7 +68,6 @@ def open_peers(
                     target,
                     draft,
                     configuration,
-                    weight_buffers=weight_buffers_work(),
                     **common,
                     **layers,
                 )

@@ -71,11 +71,8 @@ class Context(NativeCache):
         return made
 
     def _set_up(self, shared: SharedContext, sequences: Sequences) -> None:
-        self.model = model = shared.model
-        self.capacity = shared.capacity
-        self.tokens = []
-        self.native_seconds = 0.0
-        self.watch = None
+        super().__init__(shared.model)
+        self.capacity, model = shared.capacity, shared.model
         self._native = self.shared = shared
         self.sequences = sequences
         self.common = 0

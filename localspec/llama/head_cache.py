@@ -33,10 +33,7 @@ class HeadCache(NativeCache, ABC):
     """Distance from the first known state to the first token that can be read."""
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
-        self.model = model
-        self.tokens = []
-        self.native_seconds = 0.0
-        self.watch = None
+        super().__init__(model)
         self.siblings: Sequence[HeadCache] = ()
         self._native = NativeContext(
             model, options, rows=MAX_PASS, batch=MAX_PASS, **self._fields(target)

@@ -16,8 +16,8 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,21 @@ class KernelStatus:
 
 
 _lock = threading.Lock()
-_decided: tuple[KernelStatus, bool] | None = None
+_decided: KernelStatus | None = None
 _library: Any = None
 
 
 def status() -> KernelStatus:
-    """Whether this process uses the kernels; decided on the first call."""
-    return _decide()[0]
-
-
-def weight_buffers_work() -> bool:
-    """Whether the CPU backend's weight buffers are safe to use, including localspec's."""
-    return _decide()[1]
+    """Whether this process uses the kernels; decided on the first call, before the first model."""
+    global _decided
+    with _lock:
+        if _decided is None:
+            amx = sys.platform == "linux" and b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
+            # ggml asks for AMX when the kernels are put before its own layouts.
+            with disabled_amx() if amx else nullcontext():
+                _decided = _start()
+            logger.info("kernels: %s", _decided.words)
+        return _decided
 
 
 def status_for(option: str) -> KernelStatus:
@@ -140,21 +143,6 @@ def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
         yield
     finally:
         _library.localspec_kernels_restoring(None, 0)
-
-
-def _decide() -> tuple[KernelStatus, bool]:
-    global _decided
-    with _lock:
-        if _decided is None:
-            found, works = [unused("AMX could not be turned off")], True
-            if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
-                # ggml asks for AMX when the kernels are put before its own layouts.
-                works = disable_amx(lambda: found.append(_start()))
-            else:
-                found.append(_start())
-            _decided = found[-1], works
-            logger.info("kernels: %s", found[-1].words)
-        return _decided
 
 
 def _start() -> KernelStatus:
@@ -250,27 +238,24 @@ _SMALL = 4096
 """Bytes: enough for a signal frame, too few for one with AMX's registers."""
 
 
-def disable_amx(first: Callable[[], object]) -> bool:
-    """Make ggml detect that this process may not use AMX; returns whether that worked.
+@contextmanager
+def disabled_amx() -> Iterator[None]:
+    """Make ggml detect that this process may not use AMX, when it lists its buffers.
 
     gcc before 13 miscompiles ggml's AMX code, which then kills the process. ggml requests AMX from
-    Linux once, when it lists its buffers. Linux refuses while a thread's signal stack is too small
-    for AMX's registers. `first` is called before the buffers are listed.
+    Linux once, when it lists its buffers, here after the block at the latest. Linux refuses while a
+    thread's signal stack is too small for AMX's registers.
     """
-    if not sys.platform.startswith("linux"):
-        return False
     libc = ctypes.CDLL(None)
     memory = ctypes.create_string_buffer(_SMALL)
     small, before = _Stack(ctypes.addressof(memory), 0, _SMALL), _Stack()
-    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):
-        return False
+    libc.sigaltstack(ctypes.byref(small), ctypes.byref(before))
     try:
         with _silence_stderr():
-            first()
-            names = ggml.cpu_weight_buffers()
+            yield
+            ggml.cpu_weight_buffers()
     finally:
         libc.sigaltstack(ctypes.byref(before), None)
-    return bool(names) and "AMX" not in names
 
 
 @contextmanager

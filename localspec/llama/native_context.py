@@ -220,12 +220,14 @@ class NativeCache:
     """A cache of one text, and its passes. `native_seconds`: total time of native passes; `watch`:
     notified of every pass."""
 
-    model: Model
     capacity: int
-    tokens: list[int]
-    native_seconds: float
-    watch: PassWatch | None
     _native: NativeContext
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self.watch: PassWatch | None = None
 
     @property
     def handle(self) -> Any:

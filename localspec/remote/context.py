@@ -13,6 +13,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled, LocalspecError, ServerUnreachable
 from localspec.llama.context import Context
+from localspec.llama.native_context import NativeCache
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import State
 from localspec.remote.model import RemoteModel
@@ -36,11 +37,8 @@ class RemoteContext(Context):
     """
 
     def __init__(self, model: RemoteModel, options: ModelOptions) -> None:
-        # Without `super().__init__`, as there is no native context here.
+        NativeCache.__init__(self, model)  # not Context's, as there is no native context here
         self.model: RemoteModel = model
-        self.tokens = []
-        self.native_seconds = 0.0
-        self.watch = None
         self._options = options
         self._number = model.number()
         self._child: ChildProcess | None = None

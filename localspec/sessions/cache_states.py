@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.sessions.session_file import FORMAT, DamagedSession, Part, SessionFile, write
+from localspec.sessions.session_file import FORMAT, Part, SessionFile
 
 TARGET, DRAFT = "target", "draft"
 _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
@@ -42,20 +40,9 @@ class CacheStates:
     def capacity(self) -> int:
         return self._target.capacity
 
-    def save(self, path: Path, conversation: Any = None) -> None:
-        """Write the caches, and a conversation as JSON values. A damaged session at `path` is
-        renamed. Raises SessionError if writing fails, or would replace another kind of file."""
-        facts, parts = self.collect(conversation)
-        with suppress(FileNotFoundError):
-            try:
-                SessionFile(path)
-            except DamagedSession:
-                with suppress(OSError):
-                    path.replace(path.with_name(f"{path.name}.damaged"))
-        write(path, facts, parts)
-
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
-        """Return the facts and parts to write. Raises SessionError if a state cannot be read."""
+        """The facts and parts to write, with a conversation of JSON values. Raises SessionError if
+        a state cannot be read."""
         parts: dict[str, Part] = {}
         if self._mapped is not None:
             for name, numbers in zip(_ALIGNMENT, self._mapped.alignment(), strict=True):

@@ -5,6 +5,7 @@ common prefix."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from localspec.llama.context import Context
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates, identity
 from localspec.sessions.conversation_files import LEAST, ConversationFiles
-from localspec.sessions.session_file import DamagedSession, SessionFile
+from localspec.sessions.session_file import DamagedSession, SessionFile, write
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,17 @@ class Sessions:
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> int:
-        """Store the caches; returns the number of the target's tokens. Raises SessionError if that
-        fails, or would replace another kind of file."""
-        self._states.save(path, conversation)
+        """Store the caches, and a conversation of JSON values; returns the number of the target's
+        tokens. A damaged session at `path` is renamed. Raises SessionError if that fails, or would
+        replace another kind of file."""
+        facts, parts = self._states.collect(conversation)
+        with suppress(FileNotFoundError):
+            try:
+                SessionFile(path)
+            except DamagedSession:
+                with suppress(OSError):
+                    path.replace(path.with_name(f"{path.name}.damaged"))
+        write(path, facts, parts)
         self._named = SessionFile(path)
         return len(self._states.tokens)
 

@@ -158,9 +158,7 @@ def test_request_and_arguments(
 ) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    arm = servers(
-        "--spec-type", "draft-simple", needs_draft=True, gpu_layers=0, weight_buffers=False
-    )
+    arm = servers("--spec-type", "draft-simple", needs_draft=True, gpu_layers=0)
     _, arguments, request, variables = json.loads(answer(arm).text)
     assert request == {
         "prompt": [1, 16],
@@ -188,7 +186,6 @@ def test_request_and_arguments(
         ("--cache-ram", "0"),
     ):
         assert arguments[arguments.index(flag) + 1] == value
-    assert "--no-repack" in arguments
 
 
 def test_close_ends_the_process(others: list[psutil.Process], servers: Servers) -> None:

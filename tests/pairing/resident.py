@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from localspec.llama import library
+from localspec.llama import kernels, library
 from localspec.llama.context import Context
-from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_TREE, ModelOptions
 from localspec.llama.pictures import PicturePart
@@ -27,7 +26,7 @@ from tests.support.images import png
 
 def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
     library.start()
-    weight_buffers_work()
+    kernels.status()
     np.zeros(1)
     before = psutil.Process().memory_info().rss
     shown = []
