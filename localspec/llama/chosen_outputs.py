@@ -33,7 +33,6 @@ class ChosenOutputs:
         self.read(tokens)
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Add the rows of these tokens."""
         if not self._read.issuperset(tokens):
             self._read.update(tokens)
             self._chosen[np.asarray(tokens) // ROWS] = True

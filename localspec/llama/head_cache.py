@@ -44,7 +44,6 @@ class HeadCache(NativeCache, ABC):
         self._forget()
 
     def _fields(self, target: Any) -> dict[str, Any]:
-        """Fields of the context's parameters."""
         return {"ctx_other": target}
 
     def _forget(self) -> None:

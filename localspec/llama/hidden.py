@@ -34,18 +34,18 @@ def require(model: Model, layers: Iterable[int]) -> None:
     taps = {*layers}
     final, nextn = model.layers in taps, NEXTN in taps
     taps -= {model.layers, NEXTN}
+    what = None
     if nextn and architecture not in NEXTN_GRAPHS:
         what = "states for MTP layers"
     elif taps and architecture not in LAYER_INPUTS:
         what = "hidden states of layers"
     elif final and architecture in NO_FINAL:
         what = "hidden states of the last layer beside logits"
-    else:
-        return
-    raise NativeError(
-        f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). Choose "
-        "a draft model, or leave the head out with --draft none."
-    )
+    if what is not None:
+        raise NativeError(
+            f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). "
+            "Choose a draft model, or leave the head out with --draft none."
+        )
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:

@@ -146,7 +146,6 @@ class NativeContext:
         llama_cpp.llama_set_causal_attn(self.handle, not on)
 
     def length(self, sequence: int) -> int:
-        """Tokens of a sequence."""
         return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
 
     def clear(self) -> None:
@@ -195,7 +194,6 @@ class NativeContext:
 
 
 def failure(status: int, tokens: int) -> Cancelled | NativeError:
-    """The error for the status of a pass."""
     if status == _ABORTED:
         return Cancelled("Stopped on request.")
     return NativeError(
@@ -237,15 +235,12 @@ class NativeCache:
         self._native.close()
 
     def cancel(self) -> None:
-        """As `NativeContext.cancel`."""
         self._native.cancel()
 
     def resume(self) -> None:
-        """Undo `cancel`."""
         self._native.resume()
 
     def set_threads(self, count: int) -> None:
-        """Set the number of threads of later passes."""
         self._native.set_threads(count)
 
     def compute_in_caller(self) -> None:

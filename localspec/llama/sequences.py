@@ -45,7 +45,6 @@ class Sequences:
             self._shared[number] = length
 
     def copy(self, source: int, destination: int, start: int, end: int) -> None:
-        """Share the tokens from position `start` to `end`."""
         first = self.first
         sequence_copy(self._memory, first + source, first + destination, start, end)
 
@@ -80,7 +79,6 @@ class Sequences:
         self._shared = [min(shared, length) for shared in self._shared]
 
     def clear(self) -> None:
-        """Drop everything."""
         if self._exclusive:
             llama_cpp.llama_memory_clear(self._memory, False)
             self._shared = [0] * self.count

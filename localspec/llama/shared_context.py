@@ -61,7 +61,6 @@ class SharedContext(NativeContext):
             raise
 
     def answer_sequences(self, number: int) -> Sequences:
-        """The sequence ids of one answer."""
         first = number * self.leaves if self.answers > 1 else None
         return Sequences(self.memory, self.leaves, first)
 

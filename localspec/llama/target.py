@@ -32,7 +32,6 @@ class LlamaTarget:
         )
 
     def set_pictures(self, pictures: Sequence[Picture]) -> None:
-        """Set the images of later prompts."""
         self._pictures = pictures
 
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:

@@ -118,14 +118,12 @@ class Threads:
                 passes.set_threads(self.count)
 
     def chunk(self, context: int, most: int) -> int:
-        """Tokens of the next chunk of a prompt."""
         if self._measuring or self._whole_prompts:
             return most
         self.apply()
         return min(most, CHUNK)
 
     def record_pass(self, tokens: int, context: int, seconds: float) -> None:
-        """Learn from a pass."""
         # Within a step the count is that before the latest decision.
         if not self._measuring and seconds > 0.0 and self.count == self._applied:
             self._last = self._clock()

@@ -168,7 +168,6 @@ class Vocabulary:
         return digest.hexdigest()[:24]
 
     def token_bytes(self) -> TokenBytes:
-        """All tokens as bytes."""
         attribute = llama_cpp.llama_vocab_get_attr
         not_text = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
         kinds = [attribute(self.handle, token) for token in range(self.size)]

@@ -50,7 +50,6 @@ class Drafts:
 
     @property
     def model(self) -> Any:
-        """The weights, None without a draft."""
         cache: Any = self.heads[0].cache if self.heads else self.cache
         return None if cache is None else cache.model
 

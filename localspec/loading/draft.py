@@ -97,7 +97,6 @@ def draft_for(
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
-    """Choose the draft of `-d auto` for a target."""
     # The search takes a while, and the embedded target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")

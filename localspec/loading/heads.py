@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from localspec.gguf.vocabularies import VocabularyFacts, require_shared
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache, MtpCache
+from localspec.llama.head_cache import HeadCache
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -43,6 +44,7 @@ _USUAL_BLOCK = 16
 _MOST_MEDUSA_HEADS = 32
 _MEDUSA_TYPES = {"F32": "<f4", "F16": "<f2"}
 _Target = Context | SharedContext
+_HeadCache = TypeVar("_HeadCache", bound=HeadCache)
 
 
 def open_head(
@@ -85,7 +87,8 @@ def open_head(
     shape = _block_shape(file) if kind == DFLASH else None
     require_shared(mine.path, path)
     own = VocabularyFacts(file).size
-    if kind != MTP and not _has_output(file) and own != size:
+    own_output = OUTPUT in file.by_name or (kind == DFLASH and EMBEDDINGS in file.by_name)
+    if kind != MTP and not own_output and own != size:  # it uses the target's output matrix
         raise DraftMismatch(
             f"{path.name} is the head of another model: it has a vocabulary of {own} tokens, and "
             f"{mine.path.name} one of {size}. Give the head that was trained for this model."
@@ -95,13 +98,12 @@ def open_head(
     if kind == MTP:
         return open_mtp(model, target, options, opened)
 
-    def head() -> TrainedHead:
-        if shape is None:
-            return EagleHead(EagleCache(model, target.handle, room), layers, size, "eagle")
-        cache = BlockCache(model, target.handle, room, shape)
-        return BlockHead(cache, layers, size, "dspark" if _has_chain(file) else "dflash")
-
-    return _each(options, head, opened)
+    if shape is None:
+        eagles = _each(options, lambda: EagleCache(model, target.handle, room), opened)
+        return [EagleHead(cache, layers, size, "eagle") for cache in eagles]
+    name = "dspark" if _has_chain(file) else "dflash"
+    blocks = _each(options, lambda: BlockCache(model, target.handle, room, shape), opened)
+    return [BlockHead(cache, layers, size, name) for cache in blocks]
 
 
 def open_mtp(
@@ -110,28 +112,14 @@ def open_mtp(
     """Use the MTP layers of a model that was opened with them, the target itself or a file for it;
     otherwise as `open_head`."""
     room, size = options.for_draft(target.capacity), target.model.vocabulary.size
-    return _each(
-        options,
-        lambda: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp"),
-        opened,
-    )
+    caches = _each(options, lambda: MtpCache(model, target.handle, room), opened)
+    return [EagleHead(cache, (NEXTN,), size, "mtp") for cache in caches]
 
 
 def _each(
-    options: ModelOptions, head: Callable[[], TrainedHead], opened: ExitStack
-) -> list[TrainedHead]:
-    heads = []
-    for _ in range(options.parallel):
-        heads.append(head())
-        cache: Any = heads[-1].cache
-        opened.enter_context(closing(cache))
-    return heads
-
-
-def _has_output(file: GGUFFile) -> bool:
-    """Whether a head has an output matrix; else it uses the target's."""
-    tensors = file.by_name
-    return OUTPUT in tensors or (file.architecture == DFLASH and EMBEDDINGS in tensors)
+    options: ModelOptions, make: Callable[[], _HeadCache], opened: ExitStack
+) -> list[_HeadCache]:
+    return [opened.enter_context(closing(make())) for _ in range(options.parallel)]
 
 
 def _has_chain(file: GGUFFile) -> bool:

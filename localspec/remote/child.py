@@ -40,7 +40,6 @@ class Child:
         self._reported: dict[int, list[int]] = {}  # tokens reported to the parent
 
     def send(self, kind: str, *values: object) -> None:
-        """See `localspec.remote.process`."""
         with self._lock:
             pickle.dump((kind, *values), self._answers)
             self._answers.flush()
@@ -50,8 +49,7 @@ class Child:
             return getattr(self, f"_{name}")(*arguments)
         context = self._contexts[number]
         if name == "extend":
-            tokens, outputs, reports = arguments
-            arguments = tokens, outputs, self._progress if reports else None
+            arguments = (*arguments, self._progress)
         value = getattr(context, name)(*arguments)
         if name in ("extend", "branch"):
             self._shared.rows(len(value))[:] = value
@@ -66,14 +64,12 @@ class Child:
         return [device for device in devices.devices() if device.takes_layers]
 
     def _open(
-        self, path: Path, options: ModelOptions, adapters: Sequence[Adapter], reports: bool
+        self, path: Path, options: ModelOptions, adapters: Sequence[Adapter]
     ) -> dict[str, Any]:
-        progress = self._progress if reports else lambda _fraction: None
-
         def loading(fraction: float) -> None:
             if fraction == 0.0:
                 enable_keepalive()
-            progress(fraction)
+            self._progress(fraction)
 
         self._model = Model(path, options, progress=loading, adapters=adapters)
         enable_keepalive()

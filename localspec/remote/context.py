@@ -85,8 +85,7 @@ class RemoteContext(Context):
         outputs: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> Rows:
-        reports = progress is not None
-        return self._pass("extend", list(tokens), outputs, reports, progress=progress)
+        return self._pass("extend", list(tokens), outputs, progress=progress)
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
         return self._pass("branch", list(pending), _bare(tree))
@@ -174,8 +173,7 @@ class RemoteContext(Context):
             if before:
                 self.tokens.clear()
                 try:
-                    reports = progress is not None
-                    self._change(child, "extend", before, 0, reports, progress=progress)
+                    self._change(child, "extend", before, 0, progress=progress)
                 except BaseException:
                     self._child = None
                     self.tokens[:] = before

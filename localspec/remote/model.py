@@ -64,8 +64,7 @@ class RemoteModel(Model):
         child = self._child = ChildProcess(self._servers, self.shared)
         try:
             self._require_room(child.call(None, "connect", self._servers))
-            reports = progress is not None
-            opened = (self.path, self._options, self.adapters, reports)
+            opened = (self.path, self._options, self.adapters)
             facts = child.call(None, "open", *opened, progress=progress)
         except BaseException:
             child.close()

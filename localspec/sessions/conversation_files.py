@@ -52,7 +52,6 @@ class ConversationFiles:
             self._writer.shutdown()
 
     def states(self, target: Context, draft: Context | None) -> CacheStates:
-        """The cache states of one of several texts."""
         return CacheStates(target, draft, None, self._identity)
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
@@ -160,7 +159,6 @@ def folder() -> Path:
 
 
 def _shared(one: Part, other: Part) -> int:
-    """Length of the longest common prefix."""
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
