@@ -14,8 +14,7 @@ from localspec.decoding.sources import DraftContext, DraftPasses
 from localspec.drafters.draft_model import DraftModel
 
 if TYPE_CHECKING:
-    from localspec.llama.block_cache import BlockCache
-    from localspec.llama.eagle_cache import EagleCache
+    from localspec.llama.head_caches import BlockCache, EagleCache
 
 
 class TrainedHead(DraftModel, ABC):

@@ -30,10 +30,8 @@ from localspec.gguf.heads import (
 from localspec.gguf.mtp import require_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, require_shared
-from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
-from localspec.llama.eagle_cache import EagleCache, MtpCache
-from localspec.llama.head_cache import HeadCache
+from localspec.llama.head_caches import BlockCache, BlockShape, EagleCache, HeadCache, MtpCache
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions

@@ -32,7 +32,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
 from localspec.identity import content_identity
 from localspec.llama.context import Context
-from localspec.llama.eagle_cache import EagleCache
+from localspec.llama.head_caches import EagleCache
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills

@@ -15,10 +15,8 @@ from localspec import ModelOptions, NativeError
 from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled
-from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
-from localspec.llama.eagle_cache import EagleCache, MtpCache
-from localspec.llama.head_cache import MAX_PASS
+from localspec.llama.head_caches import MAX_PASS, BlockCache, BlockShape, EagleCache, MtpCache
 from localspec.llama.model import Model
 from tests.support import block_heads, ggufs, heads, mtp
 

@@ -17,7 +17,7 @@ LAYERS = (4, 1, 6)  # inputs of the toy head, in this order
 
 
 class ToyStates(ToyCache):
-    """As `localspec.llama.eagle_cache.EagleCache`, with checks of the given states. `states_read`
+    """As `localspec.llama.head_caches.EagleCache`, with checks of the given states. `states_read`
     counts these."""
 
     watch: object = None
@@ -72,7 +72,7 @@ class ToyStates(ToyCache):
 
 
 class ToyBlocks(ToyStates):
-    """As `localspec.llama.block_cache.BlockCache`, with checks of the given states."""
+    """As `localspec.llama.head_caches.BlockCache`, with checks of the given states."""
 
     most = 8
 
