@@ -9,14 +9,15 @@ the wait until the next one doubles.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from time import perf_counter
+from contextlib import contextmanager, suppress
+from time import perf_counter, process_time
 from typing import Any, Protocol
+
+import psutil
 
 from localspec.llama import library
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.other_processes import OtherProcesses
 
 BUSY = 0.35
 ROOM = 0.3  # share of a core that other processes may use while one of our threads gets it
@@ -29,6 +30,7 @@ WAIT, LAST_WAIT, LASTED = 0.4, 30.0, 5.0
 GAP = 1.0  # seconds without a pass, after which earlier measurements are outdated
 LARGEST = 16  # tokens of a pass; larger ones are rated by seconds per token
 CHUNK = 128  # prompt tokens between changes of the number of threads
+SPAN = 0.25  # least seconds of a figure of the load; systems count in hundredths, Windows in 64ths
 
 
 class ThreadedPasses(Protocol):
@@ -217,3 +219,41 @@ def have_separate_cores(options: ModelOptions) -> bool:
     if options.draft_threads is None or options.fixed_threads is None:
         return False  # "auto" gives the target all cores that are free
     return options.fixed_threads + options.draft_threads <= library.default_threads()
+
+
+class OtherProcesses:
+    """Cores kept busy by other processes, among those that this process may use. Niced processes
+    do not count, as they yield. `work`: total busy seconds of all cores since the start, None if
+    the system does not report it."""
+
+    def __init__(
+        self,
+        work: Callable[[], float | None] | None = None,
+        own: Callable[[], float] = process_time,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._work, self._own, self._clock = work or _busy_seconds, own, clock
+        self._before = clock(), self._work(), own()
+        self._found: float | None = None
+
+    def __call__(self) -> float | None:
+        """The mean since the last call, or over at least SPAN; None if unknown."""
+        at, before, own_before = self._before
+        span = self._clock() - at
+        if span >= SPAN:
+            work, own = self._work(), self._own()
+            self._before, self._found = (at + span, work, own), None
+            if before is not None and work is not None:
+                self._found = max(0.0, (work - before - (own - own_before)) / span)
+        return self._found
+
+
+def _busy_seconds() -> float | None:
+    try:
+        cores = psutil.cpu_times(percpu=True)
+    except (psutil.Error, OSError, RuntimeError, ValueError):
+        return None
+    with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
+        cores = [cores[n] for n in psutil.Process().cpu_affinity() if n < len(cores)]
+    fields = ("user", "system", "irq", "softirq", "steal")  # guests count as user
+    return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields)

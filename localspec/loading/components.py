@@ -60,7 +60,7 @@ def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: boo
     if not options.rpc:
         return Model(path, options, progress=progress, adapters=options.adapters, mtp=mtp)
     from localspec.pairing.memory import require_remote_room
-    from localspec.remote.model import RemoteModel
+    from localspec.remote.target import RemoteModel
 
     library.require_rpc()
     room = partial(require_remote_room, path, options)
@@ -95,8 +95,7 @@ def open_cache(model: Model, options: ModelOptions, *, each: bool = False) -> Ca
 def open_context(model: Model, options: ModelOptions) -> Context:
     if not options.rpc:
         return Context(model, options)
-    from localspec.remote.context import RemoteContext
-    from localspec.remote.model import RemoteModel
+    from localspec.remote.target import RemoteContext, RemoteModel
 
     assert isinstance(model, RemoteModel)
     return RemoteContext(model, replace(options, rpc=()))

@@ -11,7 +11,7 @@ from localspec import ModelOptions, UsageError
 from localspec.llama import openmp
 from localspec.llama.context import Context
 from localspec.llama.options import MIN_CHUNK, thread_count
-from localspec.llama.other_processes import OtherProcesses
+from localspec.llama.threads import OtherProcesses
 from tests.llama.conftest import NOISE
 
 

@@ -27,10 +27,9 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.loading.second_engine import open_embedder
-from localspec.remote import context as remote_context
 from localspec.remote import servers
-from localspec.remote.context import RemoteContext
-from localspec.remote.model import RemoteModel
+from localspec.remote import target as remote_target
+from localspec.remote.target import RemoteContext, RemoteModel
 from tests.support.ggufs import aborting_llama
 from tests.support.patches import fail_with
 from tests.support.toys import token_tree
@@ -156,13 +155,13 @@ def test_missing_server(
     rows = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1].copy()
     with monkeypatch.context() as patch:
         patch.setattr(servers, "require_answering", fail_with(MISSING))
-        patch.setattr(remote_context, "PATIENCE", 0.3)
+        patch.setattr(remote_target, "PATIENCE", 0.3)
         kill(model)
         with pytest.raises(ServerUnreachable):
             target.forward(PassRequest([*PROMPT, 61, 62], token_tree(*TREE)))
         target.rollback(PROMPT)  # as after any answer
         assert there.tokens == []
-        patch.setattr(remote_context, "PATIENCE", 3600.0)
+        patch.setattr(remote_target, "PATIENCE", 3600.0)
         with pytest.raises(ServerUnreachable, match="far:1"):
             there.extend(PROMPT)  # without waiting again
     again = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1]
@@ -177,7 +176,7 @@ def test_waiting_for_a_server_can_be_cancelled(
         raise MISSING
 
     monkeypatch.setattr(servers, "require_answering", away)
-    monkeypatch.setattr(remote_context, "PATIENCE", 3600.0)
+    monkeypatch.setattr(remote_target, "PATIENCE", 3600.0)
     there.extend(PROMPT)
     kill(model)
     with pytest.raises(Cancelled):
@@ -187,7 +186,7 @@ def test_waiting_for_a_server_can_be_cancelled(
 def test_hanging_pass_can_be_cancelled(
     there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_context, "HANGS", 0.1)
+    monkeypatch.setattr(remote_target, "HANGS", 0.1)
     there.extend(PROMPT)
     os.kill(pid(model), signal.SIGSTOP)  # as if a server hung
     timer = threading.Timer(0.1, there.cancel)

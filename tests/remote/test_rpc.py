@@ -25,7 +25,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, Placement
-from localspec.remote import context as remote_context
+from localspec.remote import target as remote_target
 from tests.cli.process import finished
 from tests.server.process import serving
 from tests.support.greedy import Reference, divergence, greedy
@@ -133,7 +133,7 @@ def test_answer_continues_when_a_server_is_back(pair: Engine, servers: TwoServer
 def test_answer_ends_with_an_error_without_a_server(
     pair: Engine, servers: TwoServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_context, "PATIENCE", 0.5)
+    monkeypatch.setattr(remote_target, "PATIENCE", 0.5)
     expected = tell_story(pair).text
     stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
     next(stream)
