@@ -109,17 +109,10 @@ def left_count() -> int | None:
     return int(compute_thread.call(_library.localspec_kernels_left))
 
 
-@contextmanager
-def enabled(*, wanted: bool) -> Iterator[None]:
-    """Let models that this thread opens use the kernels, or not."""
-    if wanted or _library is None:
-        yield
-        return
-    _library.localspec_kernels_take(0)
-    try:
-        yield
-    finally:
-        _library.localspec_kernels_take(1)
+def take(*, wanted: bool) -> None:
+    """Let models that this thread opens from now on use the kernels, or not."""
+    if _library is not None:
+        _library.localspec_kernels_take(wanted)
 
 
 @contextmanager

@@ -67,8 +67,8 @@ class Model:
         params.load_mtp = mtp
         before = kernels.taken_count()
         try:
-            with kernels.enabled(wanted=options.kernels != "off"):
-                self._handle = self._load(params, progress)
+            kernels.take(wanted=options.kernels != "off")
+            self._handle = self._load(params, progress)
             self.kernels = kernels.unused("its weights stay as they are in the file")
             if not vocabulary_only:
                 self.kernels = kernels.status_of_loaded(options.kernels, before)

@@ -42,19 +42,19 @@ class Reference:
         library.start()
         try:
             kernels.status()  # has to be decided before the first model
-            with kernels.enabled(wanted=False):
-                self._llama = llama_cpp.Llama(
-                    str(path),
-                    n_ctx=context,
-                    n_threads=threads,
-                    n_threads_batch=threads,
-                    n_gpu_layers=gpu_layers,
-                    draft_model=None if lookup is None else look_up,
-                    # Prompt lookup stores all rows of logits, for which this allocates memory.
-                    # Without a draft it would only slow down plain decoding.
-                    logits_all=lookup is not None,
-                    verbose=False,
-                )
+            kernels.take(wanted=False)
+            self._llama = llama_cpp.Llama(
+                str(path),
+                n_ctx=context,
+                n_threads=threads,
+                n_threads_batch=threads,
+                n_gpu_layers=gpu_layers,
+                draft_model=None if lookup is None else look_up,
+                # Prompt lookup stores all rows of logits, for which this allocates memory.
+                # Without a draft it would only slow down plain decoding.
+                logits_all=lookup is not None,
+                verbose=False,
+            )
         except (ValueError, OSError, RuntimeError) as error:
             raise NativeError(
                 f"llama-cpp-python cannot open {path}: {error}. Run with -v to see llama.cpp's log."
