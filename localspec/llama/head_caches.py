@@ -235,7 +235,7 @@ class EagleCache(HeadCache):
         # A token is read with the state of the position before it.
         position = first - 1
         known = 0
-        if position >= self._start and self._text:
+        if position >= self._start:
             known = max(0, min(count, len(self._text) - position))
         if known and position + known > self._encoded:
             self.read()
