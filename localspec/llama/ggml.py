@@ -40,14 +40,10 @@ _device_count = function("ggml_backend_dev_count", _Size)
 _device_at = function("ggml_backend_dev_get", _Pointer, _Size)
 _buffer_name = function("ggml_backend_buft_name", _Text, _Pointer)
 _device_memory = function("ggml_backend_dev_memory", None, _Pointer, *[ctypes.POINTER(_Size)] * 2)
-_tensor_name = function("ggml_get_name", _Text, _Pointer)
+tensor_name = function("ggml_get_name", _Text, _Pointer)
 _tensor_size = function("ggml_nbytes", _Size, _Pointer)
 _tensor_get = function("ggml_backend_tensor_get", None, _Pointer, _Pointer, _Size, _Size)
 _tensor_set = function("ggml_backend_tensor_set", None, _Pointer, _Pointer, _Size, _Size)
-
-
-def tensor_name(tensor: int) -> str:
-    return text(_tensor_name(tensor))
 
 
 def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
@@ -104,10 +100,3 @@ def library_of(function: str) -> str | None:
 
 def text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
-
-
-def add_rpc_server(address: str) -> int | None:
-    """The devices of an RPC server, to be registered; None if it does not answer."""
-    add: Any = registry_address_of(registry_by_name(b"RPC"), b"ggml_backend_rpc_add_server")
-    devices: int | None = ctypes.CFUNCTYPE(_Pointer, _Text)(add)(address.encode())
-    return devices

@@ -61,7 +61,7 @@ class WithoutLayers:
         }
 
     def _on_tensor(self, tensor: int, ask: bool, _user_data: object) -> bool:
-        found = _OUT.fullmatch(ggml.tensor_name(tensor))
+        found = _OUT.fullmatch(ggml.text(ggml.tensor_name(tensor)))
         if ask or found is None:
             return found is not None
         layer = int(found[1])

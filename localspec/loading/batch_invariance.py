@@ -64,12 +64,6 @@ def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any
     return max_equal_pass(model, options, identity) is None
 
 
-def limit_to_equal_passes(context: Context, largest: int) -> None:
-    """Limit drafts to passes of `largest` tokens, without trees, which reorder cells."""
-    context.max_leaves = 1
-    context.max_draft = min(context.max_draft, largest - 1)
-
-
 def rows_equal_after_trees(context: Context) -> bool:
     """Whether rows after a kept second branch equal those of single-token passes. The context is
     empty before and after."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
@@ -27,11 +27,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.threads import have_separate_cores, thread_choice
-from localspec.loading.batch_invariance import (
-    batch_invariant,
-    limit_to_equal_passes,
-    max_equal_pass,
-)
+from localspec.loading.batch_invariance import batch_invariant, max_equal_pass
 from localspec.loading.components import (
     Cache,
     Drafts,
@@ -120,8 +116,9 @@ def load(
         projector = open_projector(target_model, options)
         if projector is not None:
             opened.enter_context(closing(projector))
-        if largest is not None:
-            limit_to_equal_passes(cast("Context", target), largest)
+        if largest is not None and isinstance(target, Context):
+            target.max_leaves = 1  # trees reorder cells
+            target.max_draft = min(target.max_draft, largest - 1)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         slots = _slots(target, drafts, options)
         costs = cost_identity([target_model, drafts.model], options)

@@ -52,10 +52,9 @@ class RemoteModel(Model):
         self._require_room = require_room
         self._child: ChildProcess | None = None
         self._numbers: set[int] = set()
-        self._shared: SharedRows | None = None
         super().__init__(path, self._options, vocabulary_only=True, adapters=adapters)
         try:
-            self._shared = SharedRows(self.vocabulary.size)
+            self.shared = SharedRows(self.vocabulary.size)
             self.child(progress)
         except BaseException:
             self.close()
@@ -67,14 +66,8 @@ class RemoteModel(Model):
     def close(self) -> None:
         if self._child is not None:
             self._child.close()
-        if self._shared is not None:
-            self._shared.close()
+            self.shared.close()
         super().close()
-
-    @property
-    def shared(self) -> SharedRows:
-        assert self._shared is not None, "it is open"
-        return self._shared
 
     def child(self, progress: Progress | None = None) -> ChildProcess:
         if self._child is not None and not self._child.lost:
