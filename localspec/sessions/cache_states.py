@@ -28,17 +28,9 @@ class CacheStates:
         mapped: MappedCache | None,
         identity: Mapping[str, Any],
     ) -> None:
-        self._target, self._mapped = target, mapped
+        self.target, self._mapped = target, mapped
         self._caches = {TARGET: target} if draft is None else {TARGET: target, DRAFT: draft}
         self.identity = dict(identity) | {"format": FORMAT}
-
-    @property
-    def tokens(self) -> list[int]:
-        return self._target.tokens
-
-    @property
-    def capacity(self) -> int:
-        return self._target.capacity
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
         """The facts and parts to write, with a conversation of JSON values. Raises SessionError if

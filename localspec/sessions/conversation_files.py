@@ -69,7 +69,7 @@ class ConversationFiles:
 
     def keep(self, states: CacheStates) -> list[str]:
         """Store cache contents, if long enough and not stored yet; returns notices."""
-        tokens = list(states.tokens)
+        tokens = list(states.target.tokens)
         if len(tokens) < LEAST:
             return []
         path = folder() / f"{self._name}-{fingerprint({'tokens': tokens})[:16]}.session"

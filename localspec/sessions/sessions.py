@@ -90,9 +90,9 @@ class Sessions:
         notes = self._recall_named(prompt)
         if self.files is None:
             return notes
-        held = self._states.tokens
+        held = self._states.target.tokens
         here = shared_prefix(held, prompt)
-        best = self.files.best(prompt, here, self._states.capacity)
+        best = self.files.best(prompt, here, self._states.target.capacity)
         if best is not None or len(held) - here >= LEAST:
             notes += self._keep()
         if best is not None:
@@ -115,7 +115,7 @@ class Sessions:
             shared = shared_prefix(tokens, prompt)
             if self._recurrent and shared < len(tokens):
                 return []
-            if shared <= shared_prefix(self._states.tokens, prompt):
+            if shared <= shared_prefix(self._states.target.tokens, prompt):
                 return []
             notes = self._keep()
             why = self._states.restore(file)
