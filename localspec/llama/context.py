@@ -66,7 +66,6 @@ class Context(NativeCache):
         inputs are provided. `make_room`: see `set_state`."""
         made = cls.__new__(cls)
         made._set_up(shared, sequences)
-        made._owns = False
         made._passes, made._chunk, made._make_room = passes, chunk, make_room
         return made
 
@@ -76,7 +75,6 @@ class Context(NativeCache):
         self._native = self.shared = shared
         self.sequences = sequences
         self.common = 0
-        self._owns = True
         self._passes: Passes | None = None
         self._chunk: Callable[[], int] | None = None
         self._make_room: Callable[[], bool] | None = None
@@ -94,10 +92,6 @@ class Context(NativeCache):
         self._layers: tuple[int, ...] = ()  # whose hidden states were requested
         self._states: dict[int, Rows] = {}  # of the last pass
         self._collected: list[dict[int, Rows]] | None = None  # while inputs are collected
-
-    def close(self) -> None:
-        if self._owns:
-            super().close()
 
     def take_notices(self) -> list[str]:
         """Return and clear notices for the user about its passes."""
