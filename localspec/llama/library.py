@@ -129,12 +129,10 @@ def require_rpc() -> None:
 def add_rpc_servers(servers: Sequence[str]) -> None:
     """Register the devices of RPC servers (`host:port`) for later models; a NativeError if one has
     none. llama.cpp aborts over one that does not answer, see `localspec.remote`."""
-    address = ggml.registry_address_of(
-        ggml.registry_by_name(b"RPC"), b"ggml_backend_rpc_add_server"
-    )
-    add = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
+    registry = ggml.registry_by_name(b"RPC")
     for server in servers:
-        found = add(server.encode())
+        add = ggml.registry_address_of(registry, b"ggml_backend_rpc_add_server")
+        found = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(add)(server.encode())
         if not found:
             raise NativeError(f"The RPC server {server} has no devices. Leave it out of --rpc.")
         ggml.register(found)
