@@ -41,12 +41,9 @@ class Sequences:
         """Share the first `length` tokens of number 0 with a sequence."""
         self._open = max(self._open, number + 1)
         if self._shared[number] < length:
-            self.copy(0, number, self._shared[number], length)
+            first = self.first
+            sequence_copy(self._memory, first, first + number, self._shared[number], length)
             self._shared[number] = length
-
-    def copy(self, source: int, destination: int, start: int, end: int) -> None:
-        first = self.first
-        sequence_copy(self._memory, first + source, first + destination, start, end)
 
     def keep(self, winner: int, held: int, kept: int, used: int) -> None:
         """Commit a branch of the tree after `held` tokens: number 0 continues with the sequence
@@ -56,7 +53,7 @@ class Sequences:
             return
         if winner:
             self.remove(0, held)
-            self.copy(winner, 0, held, kept)
+            sequence_copy(self._memory, self.first + winner, self.first, held, kept)
         else:
             self.remove(0, kept)
         for number in range(1, used):
