@@ -83,7 +83,7 @@ class Sessions:
                     path.replace(path.with_name(f"{path.name}.damaged"))
         write(path, facts, parts)
         self._named = SessionFile(path)
-        return len(self._states.tokens)
+        return len(self._states.target.tokens)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Restore the stored prefix of a prompt; returns notices."""
