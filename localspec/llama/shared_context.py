@@ -53,8 +53,12 @@ class SharedContext(NativeContext):
         super().__init__(model, options, rows=self.rows, sequences=ids, flag=flag, n_ctx=tokens)
         # llama.cpp may round the number of cells up.
         self.capacity = min(self.cells // caches, options.context or self.cells // caches)
-        self.filled = Batch(self.batch, self.leaves)
-        self.hidden = HiddenStates(model, self.handle)
+        try:
+            self.filled = Batch(self.batch, self.leaves)
+            self.hidden = HiddenStates(model, self.handle)
+        except BaseException:
+            self.close()
+            raise
 
     def answer_sequences(self, number: int) -> Sequences:
         first = number * self.leaves if self.answers > 1 else None
