@@ -139,7 +139,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (266, 10),  # prepares answers, as the engine did; costs are measured first
     "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_413, 90),  # three peers, shapes
+    "bench": (2_408, 90),  # three peers, shapes
     "chat": (930, 58),
     "cli": (5_343, 179),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_374, 96),  # protocol of caches; values of any type; drafts without a way on
@@ -160,23 +160,23 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
-    "llama": (5_853, 246),
+    "llama": (5_662, 240),
     "llm_plugin": (104, 10),  # tells reasoning from answers
-    "loading": (1_017, 28),  # Medusa heads are read here, where they are used, and not in gguf
+    "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (986, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_147, 73),  # what steps cost is told apart from what busy spells do
     "prompting": (1_799, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
-    "remote": (695, 20),
+    "remote": (664, 20),
     "retrieval": (712, 40),
     "scheduling": (1_445, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     "server": (5_460, 191),  # infill and near-JSON have files; refuses connections in words
-    "sessions": (587, 17),  # chooses the caches that it keeps, as the engine did
+    "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
     "stream": (225, 10),  # no generator, which would keep a stream alive
