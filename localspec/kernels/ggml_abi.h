@@ -5,6 +5,9 @@
 // self-test compare it with the library that is loaded; anything else than this version is refused.
 #pragma once
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,7 +29,6 @@ enum Op : int32_t {
 
 struct Buffer;
 struct BufferType;
-struct Threadpool;
 struct Device;
 
 struct Tensor {
@@ -84,6 +86,19 @@ struct Buffer {
     size_t size;
     int usage;
 };
+
+// The team of one pass. With OpenMP ggml sets `arrived` and `passed` to 0 and does not use them.
+struct Threadpool {
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    void * graph, * plan;
+    std::atomic<int> n_graph;               // the lower 16 bits: number of threads
+    alignas(64) std::atomic<int> arrived;   // n_barrier
+    alignas(64) std::atomic<int> passed;    // n_barrier_passed
+};
+#ifdef __linux__
+static_assert(offsetof(Threadpool, arrived) == 128 && offsetof(Threadpool, passed) == 192, "ggml_threadpool");
+#endif
 
 struct ComputeParams {
     int ith, nth;               // index and number of threads

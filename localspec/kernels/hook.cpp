@@ -11,6 +11,7 @@
 #include <string>
 
 #include "attention_op.h"
+#include "barrier.h"
 #include "buffers.h"
 #include "kernels.h"
 #include "raw_matmul.h"
@@ -155,6 +156,7 @@ const char * start(const char * cpu_path, const char * base_path, const char * i
     if (const char * why = find_functions(cpu_path, base_path, functions)) return why;
     if (!check_abi(functions)) return "ggml is of another version than the kernels were built for";
     in_use = chosen;
+    functions.barrier = replace_barrier(dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), functions.barrier);
     buffer_type = make_buffer_type(functions, *chosen, new Hook());
     start_attention(functions, *chosen->attention);
     auto & types = functions.extra_buffer_types();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "barrier.h"
+
 namespace localspec {
 
 using namespace ggml_abi;
@@ -149,6 +151,7 @@ bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
 }
 
 bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
+    join_barrier(params, op);
     const Tensor * w = op->src[0];
     const Rows all(op);
     const bool routed = op->op == MUL_MAT_ID, floats = is_float(type_);

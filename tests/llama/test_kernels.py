@@ -297,3 +297,46 @@ def test_idle_thread_moves_weights_into_huge_pages(kernels: None) -> None:
     assert int(usual) < 2048
     assert int(huge) > 8192, "of 14 MB"
     assert same == "True"
+
+
+BARRIER_PROGRAM = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+
+from localspec import ModelOptions
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+
+
+def compute(option, threads, rows):
+    options = ModelOptions(context=256, threads=threads, kernels=option)
+    with Model(Path(sys.argv[1]), options) as model:
+        with closing(Context(model, options)) as context:
+            context.compute_in_caller()
+            for _ in range(100):
+                context.clear()
+                rows.append(np.array(context.extend([*range(40, 60)])[-1]))
+
+
+ways = [("auto", 1), ("off", 1), ("auto", 2), ("off", 2), ("auto", 5)]
+rows = [[] for _ in ways]
+for way, found in list(zip(ways, rows))[:2]:
+    compute(*way, found)
+threads = [Thread(target=compute, args=(*way, found)) for way, found in zip(ways, rows)]
+for thread in threads[2:]:
+    thread.start()
+for thread in threads[2:]:
+    thread.join()
+print({(way[0], row.tobytes() == rows[way[0] == "off"][0].tobytes())
+       for way, found in zip(ways, rows) for row in found} == {("auto", True), ("off", True)})
+"""
+
+
+def test_teams_with_and_without_kernels_compute_at_once(kernels: None, target_path: Path) -> None:
+    """Each team of threads waits with one barrier: they come to an end, with the same bits."""
+    done = run_python(BARRIER_PROGRAM, target_path)
+    assert (done.code, done.out, done.err) == (0, "True\n", "")

@@ -1,0 +1,128 @@
+// A graph has several hundred operations, with a barrier after each. GNU OpenMP's makes a system call
+// whenever it opens, and takes four times as long as ours.
+//
+// libggml-cpu calls ggml_barrier through a table of addresses, where ours is put. All threads of a team
+// have to wait with the same barrier: one that runs meanwhile must not change, nor one that computes with
+// stock llama.cpp. So thread 0 marks the team in the first operation on weights of ours, and each thread
+// sees that mark in the next one, with a barrier in between.
+#include "barrier.h"
+
+#ifdef __linux__
+
+#include <link.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstring>
+
+namespace localspec {
+
+using namespace ggml_abi;
+
+namespace {
+
+constexpr int ARRIVALS = 0xffff;    // bits of Threadpool::arrived that count threads; the mark is above
+constexpr int ASLEEP = 1;           // bit of Threadpool::passed: a thread sleeps
+constexpr int PATIENCE = 4000;      // turns, some 100 µs, before a thread sleeps
+
+Barrier ggml_barrier;               // null as long as ggml's is everybody's
+int cores;                          // of this process
+thread_local const Threadpool * joined;     // the team whose mark this thread has seen
+
+int mark_of(const Tensor * op) { return (int) ((uintptr_t) op / sizeof(Tensor) % 0x7ffe + 1) << 16; }
+
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+void futex(std::atomic<int> & word, int operation, int value) {
+    syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+}
+
+void barrier(Threadpool * team) {
+    // Another team may have had this address, and a new one has no mark.
+    if (joined != team || team->arrived.load(std::memory_order_relaxed) == 0) return ggml_barrier(team);
+    const int threads = team->n_graph.load(std::memory_order_relaxed) & ARRIVALS;
+    const int before = team->passed.load(std::memory_order_relaxed) & ~ASLEEP, after = before + 2;
+    if ((team->arrived.fetch_add(1, std::memory_order_acq_rel) & ARRIVALS) == threads - 1) {
+        team->arrived.fetch_sub(threads, std::memory_order_relaxed);
+        if (team->passed.exchange(after, std::memory_order_acq_rel) & ASLEEP) futex(team->passed, FUTEX_WAKE, INT_MAX);
+        return;
+    }
+    const auto waits = [&] { return (team->passed.load(std::memory_order_acquire) & ~ASLEEP) == before; };
+    for (int turn = 0; turn < PATIENCE; turn++) {
+        if (!waits()) return;
+        relax();
+    }
+    while (waits()) {
+        int expected = before;
+        team->passed.compare_exchange_strong(expected, before | ASLEEP, std::memory_order_relaxed);
+        futex(team->passed, FUTEX_WAIT, before | ASLEEP);
+    }
+}
+
+// The place of a function's address in the table through which a library calls it.
+void ** place_of(const link_map * library, const char * function) {
+    const char * names = nullptr;
+    const ElfW(Sym) * symbols = nullptr;
+    const ElfW(Rela) * entries = nullptr;
+    size_t bytes = 0;
+    for (const ElfW(Dyn) * d = library->l_ld; d->d_tag != DT_NULL; d++) {
+        // musl leaves these relative to the library.
+        const ElfW(Addr) at = d->d_un.d_ptr < library->l_addr ? d->d_un.d_ptr + library->l_addr : d->d_un.d_ptr;
+        if (d->d_tag == DT_STRTAB) names = (const char *) at;
+        if (d->d_tag == DT_SYMTAB) symbols = (const ElfW(Sym) *) at;
+        if (d->d_tag == DT_JMPREL) entries = (const ElfW(Rela) *) at;
+        if (d->d_tag == DT_PLTRELSZ) bytes = d->d_un.d_val;
+    }
+    if (!names || !symbols || !entries) return nullptr;
+    for (size_t i = 0; i < bytes / sizeof(ElfW(Rela)); i++)
+        if (!strcmp(names + symbols[ELF64_R_SYM(entries[i].r_info)].st_name, function))
+            return (void **) (library->l_addr + entries[i].r_offset);
+    return nullptr;
+}
+
+}  // namespace
+
+Barrier replace_barrier(void * cpu, Barrier theirs) {
+    const link_map * library = (const link_map *) cpu;      // as dlopen returns it
+    void ** place = place_of(library, "ggml_barrier");
+    if (!place || !place_of(library, "GOMP_barrier")) return theirs;
+    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE), start = (uintptr_t) place & ~(page - 1);
+    if (mprotect((void *) start, page, PROT_READ | PROT_WRITE)) return theirs;
+    cpu_set_t set;
+    cores = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
+    ggml_barrier = theirs;
+    *place = (void *) barrier;
+    return barrier;
+}
+
+void join_barrier(const ComputeParams * params, const Tensor * op) {
+    // More threads than cores must not turn: OpenMP's sleep.
+    if (!ggml_barrier || params->nth > cores) return;
+    Threadpool * team = params->threadpool;
+    const int found = team->arrived.load(std::memory_order_acquire), mark = mark_of(op);
+    joined = found != 0 && (found & ~ARRIVALS) != mark ? team : nullptr;
+    if (found == 0 && params->ith == 0) team->arrived.store(mark, std::memory_order_release);
+}
+
+}  // namespace localspec
+
+#else
+
+namespace localspec {
+
+Barrier replace_barrier(void *, Barrier theirs) { return theirs; }
+void join_barrier(const ggml_abi::ComputeParams *, const ggml_abi::Tensor *) {}
+
+}  // namespace localspec
+
+#endif
