@@ -48,7 +48,7 @@ LAYERS = (
 )
 """From the bottom up; rooms that stand side by side do not rest on one another."""
 INSIDE_TUI = (
-    ("rendering", "session"),
+    ("rendering", "session", "key_parser"),
     ("widgets", "preferences"),
     ("screens",),
     ("control",),
@@ -151,7 +151,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (149, 10),
-    "gguf": (1_877, 90),  # missing parts, told from hub; value types, from bench and distill
+    "gguf": (1_875, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_770, 63),
     "hub": (1_851, 77),  # what the client chokes on is told
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_203, 106),
+    "tui": (5_201, 106),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),

@@ -101,7 +101,6 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
                     read[CONVERSATION + conversation.id] = iter(contents)
         texts = {name: _tokenize(vocabulary, source, work) for name, source in read.items()}
         work.report("sorting")
-    tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
     note = skipped.sentence()
     if note:
@@ -110,16 +109,15 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
         raise UsageError("There is no text in it. Give files or folders with UTF-8 text.")
     console.progress(f"sorting {tokens:,} tokens", at_once=True)
     manifest = learn_texts(facts, texts)
-    done = time.perf_counter()
+    seconds = time.perf_counter() - began
     console.done(
         {
             "texts": count,
             "tokens": tokens,
-            "tokenizing_seconds": round(tokenized - began, 3),
-            "sorting_seconds": round(done - tokenized, 3),
+            "seconds": round(seconds, 3),
             "datastore_tokens": manifest.tokens,
         },
-        f"Learned {tokens:,} tokens (texts: {count:,}) in {done - began:.1f} s. "
+        f"Learned {tokens:,} tokens (texts: {count:,}) in {seconds:.1f} s. "
         f"Models with the vocabulary of {manifest.model} now draft from them.",
     )
     return 0

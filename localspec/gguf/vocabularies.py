@@ -65,10 +65,8 @@ class VocabularyFacts:
         assert self.tokens is not None
         return self.tokens.bytes_of(token) or f"[EMPTY_{token}]".encode()
 
-    def text(self, token: int | None) -> str:
-        """A token for messages, escaped; "none" for None."""
-        if token is None:
-            return "none"
+    def text(self, token: int) -> str:
+        """A token for messages, escaped."""
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:

@@ -1,21 +1,18 @@
-"""Setup of the terminal, its input and the log for the app, and detection of crashes."""
+"""Setup of the terminal and the log for the app, and detection of crashes."""
 
 from __future__ import annotations
 
 import io
 import logging
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from textual._xterm_parser import XTermParser
-from textual.message import Message
-
 from localspec import paths
 from localspec.history.process import is_alive, this_process
+from localspec.tui.key_parser import KeyParser
 from localspec.watchdog import Watchdog
 
 _RESTORE = (
@@ -76,7 +73,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     with suppress(ImportError):  # Windows
         from textual.drivers import linux_driver
 
-        linux_driver.XTermParser = PasteParser  # type: ignore[attr-defined]
+        linux_driver.XTermParser = KeyParser  # type: ignore[attr-defined]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
@@ -151,35 +148,3 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
         os.dup2(drawn_on.fileno(), 2)
         with suppress(OSError):
             drawn_on.close()
-
-
-_BEGIN, _END = "\x1b[200~", "\x1b[201~"
-_CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_INCOMPLETE_KEY = re.compile(r"\x1b(\[[0-?]*|O)\Z")
-
-
-class PasteParser(XTermParser):
-    """A parser that fixes two faults of Textual's: after an escape in pasted text it reads the rest
-    as keys, Enter and Ctrl+Q included; and over a slow line it reads the rest of a key as text."""
-
-    _pasting = False
-    _kept = ""
-    """The end of the last chunk that may belong to the end marker, or to a key."""
-
-    def feed(self, data: str) -> Iterable[Message]:
-        if not data:  # the end of all input
-            return super().feed(data)
-        data, self._kept, parts = self._kept + data, "", []
-        while data:
-            pasted = self._pasting
-            text, found, data = data.partition(_END if pasted else _BEGIN)
-            if pasted and not found:
-                start = text.rfind("\x1b")
-                if start >= 0 and _END.startswith(text[start:]):
-                    text, self._kept = text[:start], text[start:]
-            parts += [_CONTROL.sub("", text) if pasted else text, found]
-            self._pasting = pasted != bool(found)
-        clean = "".join(parts)
-        if not self._pasting and (incomplete := _INCOMPLETE_KEY.search(clean)):
-            clean, self._kept = clean[: incomplete.start()], incomplete.group()
-        return super().feed(clean) if clean else ()

@@ -14,7 +14,7 @@ from time import sleep
 import pytest
 from textual import constants
 
-from localspec.tui.terminal import PasteParser
+from localspec.tui.key_parser import KeyParser
 from tests.cli.process import environment, finished, patched
 from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 
@@ -182,7 +182,7 @@ def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
 
 def test_keys_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.0)
-    parser, keys = PasteParser(), []
+    parser, keys = KeyParser(), []
     for piece in ("a\x1b[", "A\x1b[1;2", "D\x1bO", "P\x1b[20", "0~x\x1b[2", "01~\x1b", "b"):
         keys += [*parser.feed(piece), *parser.tick()]
     assert [getattr(each, "key", "paste") for each in keys] == (

@@ -87,10 +87,7 @@ class ConversationDisplay:
         shown = []
         for message in conversation.path():
             siblings = conversation.siblings(message.id)
-            place = (1, 1)
-            if len(siblings) > 1:
-                place = (siblings.index(message) + 1, len(siblings))
-            shown.append((message, place))
+            shown.append((message, (siblings.index(message) + 1, len(siblings))))
         self._host.transcript.show(shown)
         self._host.sidebar.mark(conversation.id)
         for message, _ in shown:

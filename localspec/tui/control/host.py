@@ -143,8 +143,8 @@ class Host(App[None]):
         self, conversation: Conversation, message: str | None = None, *, close_overlays: bool = True
     ) -> None:
         """Show a conversation, and a message in it. `close_overlays`: also focus the input."""
-        hidden = message is not None and message not in {m.id for m in conversation.path()}
-        if message is not None and hidden and message in conversation.messages:
+        hidden = conversation.messages.keys() - {shown.id for shown in conversation.path()}
+        if message in hidden:
             conversation.select(message)
         self.composer.end_edit()
         self.chat_session.begin(conversation)

@@ -49,7 +49,7 @@ def token_lines(
         while proposal is not None and proposal.at <= until:
             marked.append(harmless(text[at : proposal.at]), style)
             at = max(at, proposal.at)
-            marked.append(_rejected_text(proposal), palette.rejected)
+            marked.append(harmless(proposal.text).replace("\n", "↵"), palette.rejected)
             proposal = next(proposals, None)
         marked.append(harmless(text[at:until]), style)
         at = max(at, until)
@@ -74,10 +74,6 @@ def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: i
         if not width or whole <= width:
             line.append(f" {shape}", palette.faint)
     return line
-
-
-def _rejected_text(proposal: Rejected) -> str:
-    return harmless(proposal.text).replace("\n", "↵")
 
 
 @dataclass(frozen=True, slots=True)
