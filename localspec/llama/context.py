@@ -11,14 +11,12 @@ from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import NativeError, UsageError
-from localspec.llama import sequence_state
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull, NativeCache
 from localspec.llama.options import MAX_SNAPSHOT_DRAFT, MAX_TREE, MIN_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
-from localspec.llama.sequence_state import SavedStates, State
-from localspec.llama.sequences import Sequences
+from localspec.llama.sequences import SavedStates, Sequences, State, copy_state, restore_state
 from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
@@ -278,7 +276,7 @@ class Context(NativeCache):
     def state(self) -> State:
         """The cache's content as bytes; a NativeError if llama.cpp does not provide it."""
         self.discard_branches()
-        return sequence_state.copy_state(self._native.handle, self.sequences.first)
+        return copy_state(self._native.handle, self.sequences.first)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
         """Replace the content by these tokens and their state. If it does not fit, the cache is
@@ -286,9 +284,7 @@ class Context(NativeCache):
         others, cannot free any."""
         self.clear()
         fits = len(tokens) <= self.capacity
-        while not (
-            fits and sequence_state.restore_state(self._native.handle, state, self.sequences.first)
-        ):
+        while not (fits and restore_state(self._native.handle, state, self.sequences.first)):
             self.clear()
             if self._make_room is None:
                 raise NativeError("llama.cpp does not take the memory of another session.")

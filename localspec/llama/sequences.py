@@ -1,4 +1,4 @@
-"""Sequence ids over one unified KV cache.
+"""Sequence ids over one unified KV cache, and their states as bytes.
 
 A token may belong to several sequences and attends to earlier tokens of these. Each branch of a
 tree is a sequence that shares the cells up to its branching point.
@@ -10,6 +10,11 @@ import ctypes
 from typing import Any
 
 import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import NativeError
+from localspec.llama import kernels
 
 
 def locked_function(name: str, result: Any, *arguments: Any) -> Any:
@@ -81,3 +86,99 @@ class Sequences:
             self._shared = [0] * self.count
         else:
             self.cut(0)
+
+
+State = npt.NDArray[np.uint8]
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
+
+INTERVAL = 8
+"""Tokens between saved states; going back rereads at most this many."""
+MAX_SAVED = 8
+"""Most saved states. Copying one may take as long as a pass, and some megabytes."""
+
+# The recurrent part of a memory only: attention can be cut back without a state.
+_PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+
+
+def copy_state(context: Any, sequence: int) -> State:
+    """A copy of a sequence's memory; a NativeError or MemoryError if there is none."""
+    size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
+    state = np.empty(size, np.uint8)
+    got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
+    if not size or got != size:
+        raise NativeError("llama.cpp does not give out the memory of this model.")
+    return state
+
+
+def restore_state(context: Any, state: State, sequence: int) -> bool:
+    """Restore a state from `copy_state`; if it does not fit, return False and leave the sequence
+    empty."""
+    with kernels.restoring(positions(state)):
+        read = llama_cpp.llama_state_seq_set_data(
+            context, state.ctypes.data_as(_BYTES), state.size, sequence
+        )
+    return int(read) == state.size
+
+
+class SavedStates:
+    """Past states of a llama_context's recurrent memory, by number of tokens."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._states: list[tuple[int, Any]] = []
+        self._due = True
+
+    def due(self, length: int) -> bool:
+        """Whether a state is worth saving: the first after a cut, then one per INTERVAL tokens."""
+        if not self._states:
+            return True
+        last = self._states[-1][0]
+        return length > last and (self._due or length - last >= INTERVAL)
+
+    def save(self, length: int) -> None:
+        size = llama_cpp.llama_state_seq_get_size_ext(self._context, 0, _PARTIAL)
+        state = (ctypes.c_uint8 * size)()
+        copied = llama_cpp.llama_state_seq_get_data_ext(self._context, state, size, 0, _PARTIAL)
+        if copied == size:
+            del self._states[: len(self._states) + 1 - MAX_SAVED]
+            self._states.append((length, state))
+            self._due = False
+
+    def cut(self, length: int) -> None:
+        """Forget states of more than `length` tokens, and all but the latest two."""
+        self._states = [state for state in self._states if state[0] <= length][-2:]
+        self._due = True
+
+    def forget(self) -> None:
+        self._states.clear()
+
+    def restore(self, length: int) -> int | None:
+        """Restore the latest state of at most `length` tokens; its token count, None if missing."""
+        self.cut(length)
+        if not self._states:
+            return None
+        held, state = self._states[-1]
+        read = llama_cpp.llama_state_seq_set_data_ext(self._context, state, len(state), 0, _PARTIAL)
+        return held if read else None
+
+
+def positions(state: State) -> npt.NDArray[np.int32] | None:
+    """Positions of a state's cells, int32 [cells], in its order; None if it has no such cells.
+
+    Layout (llama-context.cpp `state_seq_get_data`, llama-kv-cache.cpp `state_write`): a magic
+    number, the sequence, the count of streams (one, as caches are unified) and of cells; for each
+    cell its position, the count of its sequences, an extension for positions of several dimensions,
+    and the sequences; keys and values. A window's cache, which has the same cells, comes second.
+    """
+    numbers = state[: state.size // 4 * 4].view(np.int32)
+    if numbers.size < 4 or numbers[2] != 1:
+        return None
+    sequence, cells = int(numbers[1]), int(numbers[3])
+    for width in (3, 6):
+        table = numbers[4 : 4 + width * cells]
+        if 0 < width * cells == table.size:
+            table = table.reshape(cells, width)
+            if (table[:, 1] == 1).all() and (table[:, -1] == sequence).all():
+                found: npt.NDArray[np.int32] = table[:, 0].copy()
+                return found
+    return None

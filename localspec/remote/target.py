@@ -20,7 +20,7 @@ from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
 from localspec.llama.native_context import NativeCache
 from localspec.llama.options import ModelOptions
-from localspec.llama.sequence_state import State
+from localspec.llama.sequences import State
 from localspec.remote import servers
 from localspec.remote.process import MOST_CONTEXTS, ChildProcess, SharedRows
 

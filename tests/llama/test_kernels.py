@@ -23,7 +23,7 @@ from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.kernels import library_path
-from localspec.llama import child_process, ggml, kernels_file, sequence_state
+from localspec.llama import child_process, ggml, kernels_file, sequences
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
 from localspec.llama.kernels_file import BUFFER, load, supported
@@ -212,7 +212,7 @@ def test_restored_state_is_in_the_order_of_positions(
             plain = row(fresh)
         assert np.array_equal(after_trees, plain)
         assert np.array_equal(restored(), plain)
-        monkeypatch.setattr(sequence_state, "positions", lambda _: None)
+        monkeypatch.setattr(sequences, "positions", lambda _: None)
         assert not np.array_equal(restored(), plain), "here the order of cells makes a difference"
 
 
