@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
-    "llama": (5_662, 240),
+    "llama": (5_653, 240),
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (986, 56),  # forecasts know experts and instruction sets
