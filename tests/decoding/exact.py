@@ -168,6 +168,7 @@ def run(
     cache: ToyCache | None = None,
 ) -> list[Step]:
     """All steps of an answer. Caches are compared with the text after each."""
+    source.begin(session.context)
     steps, rule = [], rule or GreedyMatch()
     drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
     for step in drive(session, speculate(session, drafter, rule), target):

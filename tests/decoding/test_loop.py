@@ -144,7 +144,6 @@ def test_trees_have_at_most_the_leaves_of_the_target(
     """`ToyTarget` counts them. A draft model's tree has a branch at every node of its main path."""
     session = session_of([0, 1, 2, 0, 2, 0, START], count=20)
     source = make(OTHER)
-    source.begin(session.context)
     target = ToyTarget(LIVELY, max_leaves=max_leaves)
     steps = run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
     assert any(len(step.tree) for step in steps)
@@ -248,7 +247,6 @@ def test_drafting_with_the_target_itself_accepts_every_token(
     """p and q are the same numbers, so every coin has probability 1."""
     session = session_of([0, 2, START], count=22, params=params)
     target, source = ToyTarget(LIVELY), DRAFTERS[name](LIVELY)
-    source.begin(session.context)
     steps = run(session, target, source, Plan(source.name, depth=3, width=width), rule)
     assert [len(step.tokens) for step in steps] == [1, 4, 4, 4, 4, 4, 1]
     assert [step.accepted for step in steps] == [0, 3, 3, 3, 3, 3, 0]

@@ -19,8 +19,6 @@ from localspec.decoding.acceptance import (
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
-from localspec.decoding.session import Session
-from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Cascade
 from tests.decoding.exact import CYCLE, LIVELY, OTHER, run
@@ -50,18 +48,6 @@ def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModel:
     return as_source(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
-def generate(
-    session: Session,
-    target: ToyModel,
-    source: Source,
-    plan: Plan,
-    rule: AcceptanceRule | None = None,
-    cache: ToyCache | None = None,
-) -> None:
-    source.begin(session.context)
-    run(session, ToyTarget(target), source, plan, rule, cache)
-
-
 # Decoding.
 
 
@@ -69,7 +55,7 @@ def test_accepted_tokens_are_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
     source = DraftModel(cache, 3)
-    generate(session, CYCLE, source, Plan("model", depth=3))
+    run(session, ToyTarget(CYCLE), source, Plan("model", depth=3))
     text = session.context
     # The last drafted token and the target's token after it were never read.
     assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(text) - 2)]
@@ -91,7 +77,7 @@ def test_no_verified_token_is_decoded_twice(
         cache = ToyCache(OTHER)
         session = session_of(PROMPT, params=params, random=SeededRandom(seed))
         plan = Plan("model", depth=3, width=width, min_confidence=confidence)
-        generate(session, LIVELY, source_of(cache), plan, rule)
+        run(session, ToyTarget(LIVELY), source_of(cache), plan, rule)
         times = Counter(cache.decoded)
         text = session.context
         assert all(times[tuple(text[: i + 1])] <= 1 for i in range(len(text)))
@@ -121,7 +107,7 @@ def test_new_prompt_keeps_the_common_prefix() -> None:
 def test_cache_that_lost_more_than_requested_is_refilled(recurrent: bool) -> None:
     cache = ToyCache(OTHER, recurrent=recurrent)
     session = session_of(PROMPT, params=GREEDY)
-    generate(session, LIVELY, source_of(cache), Plan("model", depth=3))
+    run(session, ToyTarget(LIVELY), source_of(cache), Plan("model", depth=3))
     assert cache.tokens == session.context[: len(cache.tokens)]
     context = session.context
     tree = proposed(source_of(cache), session_of(context, params=GREEDY), Plan("model", depth=1))
@@ -133,7 +119,7 @@ def test_full_cache_ends_drafting_but_not_the_text(capacity: int) -> None:
     """`ToyCache` takes no token beyond its capacity."""
     cache = ToyCache(LIVELY, capacity=capacity)
     session = session_of(PROMPT, count=20)
-    generate(session, LIVELY, source_of(cache), Plan("model", depth=3), SpeculativeSampling())
+    run(session, ToyTarget(LIVELY), source_of(cache), Plan("model", depth=3), SpeculativeSampling())
     assert len(session.context) == 25
     if capacity <= len(PROMPT) - 1:
         assert cache.decoded == [], "a prompt that does not fit is not read at all"
@@ -311,12 +297,12 @@ def test_cache_stays_a_prefix_of_the_text(recurrent: bool) -> None:
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
         session = session_of([0, 1, 2, 0, 1, START], random=SeededRandom(seed))
-        generate(session, target, cascade(cache), plan, BlockVerification(), cache)
+        run(session, ToyTarget(target), cascade(cache), plan, BlockVerification(), cache)
 
 
 @pytest.mark.parametrize("capacity", [3, 6, 8, 9, 12])
 def test_cascade_respects_the_capacity_of_the_draft_model(capacity: int) -> None:
     source = cascade(ToyCache(CYCLE, capacity=capacity))
     session = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20)
-    generate(session, CYCLE, source, Plan("cascade", depth=5))
+    run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=5))
     assert len(session.context) == 24

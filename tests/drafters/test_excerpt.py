@@ -127,9 +127,8 @@ def test_drafts_continue_the_excerpt(
         session = session_of(
             words(90, seed), params=params, random=SeededRandom(seed), size=WORDS, count=40
         )
-        source = make(cache)
-        source.begin(session.context)
-        run(session, ToyTarget(NEXT, capacity=300), source, Plan("model", depth=3), rule)
+        target = ToyTarget(NEXT, capacity=300)
+        run(session, target, make(cache), Plan("model", depth=3), rule)
         text = session.context
         assert len(text) == 130
         assert is_excerpt(cache.tokens, text)

@@ -163,10 +163,8 @@ def draft_model(
 
 def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
     session = session_of([START, 0, 1], params=GREEDY, count=count)
-    source = model
     model.draws(greedy=True)
-    source.begin(session.context)
-    run(session, ToyTarget(target), source, Plan("model", 3))
+    run(session, ToyTarget(target), model, Plan("model", 3))
 
 
 @pytest.mark.parametrize(

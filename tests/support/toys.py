@@ -307,13 +307,12 @@ class ToySource(Source):
     """A source whose drafts are made by a function.
 
     Attributes:
-        prompts, synced: arguments of `begin` and `committed`.
+        synced: arguments of `committed`.
         native_seconds: one for each proposal.
     """
 
     def __init__(self, draft: Propose, name: str = "toy") -> None:
         self.name = name
-        self.prompts: list[list[int]] = []
         self.synced: list[list[int]] = []
         self._calls = 0
         self._draft = draft
@@ -321,9 +320,6 @@ class ToySource(Source):
     @property
     def native_seconds(self) -> float:
         return float(self._calls)
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        self.prompts.append(list(prompt))
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._calls += 1
