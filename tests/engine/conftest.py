@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -47,20 +47,19 @@ def exact_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     return _pair(tmp_path_factory.mktemp("exact"), dim=128)
 
 
-@pytest.fixture(scope="module")
-def tiny_exact(exact_pair: ModelFiles) -> Iterator[Engine]:
-    """That pair, opened."""
-    target, draft = exact_pair
-    with localspec.load(target, draft=draft, options=TINY_OPTIONS) as pair:
-        yield pair
+def module_tiny(files: str, **options: Any) -> Any:
+    """A fixture: one of these pairs, by its name, opened for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def pair(request: pytest.FixtureRequest) -> Iterator[Engine]:
+        target, draft = request.getfixturevalue(files)
+        with localspec.load(target, draft=draft, options=TINY_OPTIONS, **options) as opened:
+            yield opened
+
+    return pair
 
 
-@pytest.fixture(scope="module")
-def tiny(tiny_pair: ModelFiles) -> Iterator[Engine]:
-    """The tiny pair, opened."""
-    target, draft = tiny_pair
-    with localspec.load(target, draft=draft, options=TINY_OPTIONS) as pair:
-        yield pair
+tiny, tiny_exact = module_tiny("tiny_pair"), module_tiny("exact_pair")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import localspec
 from localspec import ContextShift, Drafting, Engine, SamplingParams
 from localspec.prompting.prompt import Tokens
-from tests.engine.conftest import TINY_OPTIONS, ModelFiles
+from tests.engine.conftest import TINY_OPTIONS, ModelFiles, module_tiny
 from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.together import together
 
@@ -22,11 +21,7 @@ LENGTH = 360  # tokens of answers: the context is full twice, or more often
 SHIFTS = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
 
 
-@pytest.fixture(scope="module")
-def small(exact_pair: ModelFiles) -> Iterator[Engine]:
-    target, draft = exact_pair
-    with localspec.load(target, draft=draft, options=TINY_OPTIONS, context=ROOM) as pair:
-        yield pair
+small = module_tiny("exact_pair", context=ROOM)
 
 
 def endless(engine: Engine, **more: Any) -> SamplingParams:

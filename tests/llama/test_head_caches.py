@@ -114,26 +114,19 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def opened(
-    kind: str, tmp_path_factory: Any, target_path: Path, seed: int | None
-) -> Iterator[HeadFixture]:
-    bench = HeadFixture(kind, tmp_path_factory.mktemp("heads"), target_path, seed)
-    yield bench
-    bench.close()
+def module_head(seed: int | None) -> Any:
+    """A fixture: a head of each kind, with random weights for a seed."""
+
+    @pytest.fixture(scope="module")
+    def head(kind: str, tmp_path_factory: Any, target_path: Path) -> Iterator[HeadFixture]:
+        folder = tmp_path_factory.mktemp("heads")
+        with closing(HeadFixture(kind, folder, target_path, seed)) as made:
+            yield made
+
+    return head
 
 
-@pytest.fixture(scope="module")
-def lens(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path
-) -> Iterator[HeadFixture]:
-    yield from opened(kind, tmp_path_factory, target_path, None)
-
-
-@pytest.fixture(scope="module")
-def random(
-    kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path
-) -> Iterator[HeadFixture]:
-    yield from opened(kind, tmp_path_factory, target_path, 1)
+lens, random = module_head(None), module_head(1)
 
 
 of_serial = pytest.mark.parametrize("kind", SERIAL, indirect=True, scope="module")
