@@ -67,7 +67,7 @@ class Verification:
 
     def best(self, node: int) -> int:
         """The only token that greedy text can have after `node`."""
-        return self.argmax(node) if self.raw else self.p(node).ids.item(0)
+        return self.p(node).ids.item(0)
 
     def constraint(self, node: int) -> Constraint | None:
         known = self._constraints
@@ -138,26 +138,30 @@ def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int
             return path, tested, node
 
 
+def _match(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
+    """Accept the drafted tokens that equal the one chosen at their parent."""
+    # Not by `walk`: after a pass, with cold caches, each call is expensive.
+    tokens, node, chosen = tree.tokens, ROOT, choose(ROOT)
+    path: list[int] = []
+    tested: list[int] = []
+    while True:
+        for child in tree.children(node):
+            tested.append(child)
+            if tokens[child] == chosen:
+                path.append(child)
+                node, chosen = child, choose(child)
+                break
+        else:
+            return Verdict(path, chosen, tested)
+
+
 class GreedyMatch(AcceptanceRule):
     """Accept the tokens that the target itself would pick; for temperature 0."""
 
     name = "greedy"
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, best_after = target.tree, target.argmax if target.raw else target.best
-        tokens, node, best = tree.tokens, ROOT, best_after(ROOT)
-        path: list[int] = []
-        tested: list[int] = []
-        # `walk`, inlined: after a pass, with cold caches, each call is expensive.
-        while True:
-            for child in tree.children(node):
-                tested.append(child)
-                if tokens[child] == best:
-                    path.append(child)
-                    node, best = child, best_after(child)
-                    break
-            else:
-                return Verdict(path, best, tested)
+        return _match(target.tree, target.argmax if target.raw else target.best)
 
 
 class SampleMatch(AcceptanceRule):
@@ -170,18 +174,7 @@ class SampleMatch(AcceptanceRule):
     coupled = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, path, tested = target.tree, list[int](), list[int]()
-        node = ROOT
-        while True:
-            token = random.draw(target.p(node), target.position(node))
-            for child in tree.children(node):
-                tested.append(child)
-                if tree.tokens[child] == token:
-                    path.append(child)
-                    node = child
-                    break
-            else:
-                return Verdict(path, token, tested)
+        return _match(target.tree, lambda node: random.draw(target.p(node), target.position(node)))
 
 
 class SpeculativeSampling(AcceptanceRule):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
-from localspec.decoding.distribution import Distribution, Probabilities
+from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import Constraint, Row, top_few
 from localspec.decoding.session import Session
+
+NEAR = 12.0  # nats below the best logit; the rest of a row is negligible
 
 
 class DraftSampler:
@@ -87,71 +88,56 @@ class DraftSampler:
         return drawn
 
     def ranked(self, row: Row, most: int) -> RankedLogits:
-        if not self.coupled:
-            return DraftLogits(row, self, most)
-        q = self.distribution(row)
-        return CoupledLogits(q, self._session.race(q, len(self._path)), most)
+        """The `most` most probable tokens of a row, before one is drawn."""
+        if self.coupled:
+            return self._ranked_race(self.distribution(row), most)
+        best = int(row.argmax())
+        # Negated, so that all count as near if the row is NaN, or -inf everywhere.
+        near = np.logical_not(row < row[best] - NEAR).nonzero()[0]
+        shifted = row[near] - row[best]
+        weights = np.exp(shifted)
+        whole = float(np.add.reduce(weights))
+        entropy = math.log(whole) - float(np.dot(weights, shifted)) / whole
+        if self.raw:
+            places = top_few(shifted, most, int(near.searchsorted(best)))
+            tokens: list[int] = near[places].tolist()
+        else:
+            tokens = self.top(row, most)
+        return RankedLogits(tokens, entropy, Distribution(near, weights), whole)
+
+    def _ranked_race(self, q: Distribution, most: int) -> RankedLogits:
+        """The same by the softmax of log q + g, with the noise g of the target's own draw."""
+        race = self._session.race(q, len(self._path))  # proportional to −exp(log q + g)
+        weights = race / np.add.reduce(race)
+        some = weights[weights > 0.0]
+        entropy = -float(np.dot(some, np.log(some)))
+        tokens: list[int] = q.ids[race.argsort()[:most]].tolist()
+        return RankedLogits(tokens, entropy, Distribution(q.ids, weights))
 
     def _recent(self) -> Occurrences:
         return self._session.recent(self._path) if self._sampler.adjusts else NONE
 
 
-class DraftLogits:
-    """The most probable tokens of a row, before one is drawn.
+class RankedLogits:
+    """The most probable tokens of a row.
+
+    Args:
+        near: all tokens that are not negligible, with weights whose sum is `whole`.
 
     Attributes:
         tokens: the most probable allowed tokens, best first.
-        probs: their probabilities at temperature 1, before any truncation.
+        probs: their probabilities at temperature 1, before any truncation; where drafts are
+            coupled, those of being drawn.
         entropy: of the row, in nats.
     """
 
-    NEAR = 12.0  # nats below the best logit; the rest of a row is negligible
+    __slots__ = ("_near", "_whole", "entropy", "probs", "tokens")
 
-    __slots__ = ("_near", "_weights", "_whole", "entropy", "probs", "tokens")
-
-    def __init__(self, row: Row, sampler: DraftSampler, most: int) -> None:
-        best = int(row.argmax())
-        # Negated, so that all count as near if the row is NaN, or -inf everywhere.
-        near = np.logical_not(row < row[best] - self.NEAR).nonzero()[0]
-        shifted = row[near] - row[best]
-        weights = np.exp(shifted)
-        whole = float(np.add.reduce(weights))
-        self._near, self._weights, self._whole = near, weights, whole
-        self.entropy = math.log(whole) - float(np.dot(weights, shifted)) / whole
-        if sampler.raw:
-            places = top_few(shifted, most, int(near.searchsorted(best)))
-            self.tokens: list[int] = near[places].tolist()
-        else:
-            self.tokens = sampler.top(row, most)
-        self.probs = [self.prob(token) for token in self.tokens]
+    def __init__(
+        self, tokens: list[int], entropy: float, near: Distribution, whole: float = 1.0
+    ) -> None:
+        self.tokens, self.entropy, self._near, self._whole = tokens, entropy, near, whole
+        self.probs = [self.prob(token) for token in tokens]
 
     def prob(self, token: int) -> float:
-        place = int(self._near.searchsorted(token))
-        if place == len(self._near) or self._near[place] != token:
-            return 0.0
-        return float(self._weights.item(place)) / self._whole
-
-
-class CoupledLogits:
-    """The same for a coupled row: the softmax of log q + g, with the target's noise g.
-
-    Args:
-        race: see `RandomSource.race`; proportional to −exp(log q + g).
-    """
-
-    __slots__ = ("_ids", "_weights", "entropy", "probs", "tokens")
-
-    def __init__(self, q: Distribution, race: Probabilities, most: int) -> None:
-        weights = race / np.add.reduce(race)
-        order = race.argsort()[:most]
-        self._ids, self._weights = q.ids, weights
-        self.tokens: list[int] = q.ids[order].tolist()
-        self.probs: list[float] = weights[order].tolist()
-        some = weights[weights > 0.0]
-        self.entropy = -float(np.dot(some, np.log(some)))
-
-    def prob(self, token: int) -> float:
-        return Distribution(self._ids, self._weights).prob(token)
-
-
-RankedLogits: TypeAlias = DraftLogits | CoupledLogits
+        return self._near.prob(token) / self._whole

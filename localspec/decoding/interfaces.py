@@ -200,11 +200,9 @@ class Drafter:
 
     Attributes:
         hidden: layers of the target whose rows it reads after every pass.
-        reads: whether `verified` is called.
     """
 
     hidden: tuple[int, ...] = ()
-    reads = False
 
     def __init__(self, reason: str = "") -> None:
         self._plain = Plan(None, reason=reason)

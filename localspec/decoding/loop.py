@@ -48,7 +48,6 @@ def speculate(
         clock: in seconds; only for statistics.
     """
     session.coupled = rule.coupled
-    reads = drafter.reads
     learning = 0.0  # seconds; counted in the next step, which benefits
     drafted, at_prompt = drafter.native_seconds, session.at_prompt
     try:
@@ -67,8 +66,7 @@ def speculate(
             else:
                 result = yield request
             assert result is not None, "a pass is answered"
-            if reads:
-                drafter.verified(result.rows)
+            drafter.verified(result.rows)
 
             # Accept, and pick the target's own token after the accepted ones.
             verification = Verification(result.rows, tree, session)
@@ -139,11 +137,8 @@ def _logprobs(target: Verification, path: list[int], new: list[int]) -> tuple[To
 
 def _hidden_along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
     """Hidden rows after the committed text and each accepted node, preceded by earlier ones."""
-    if path:
-        taken = [0, *(node + 1 for node in path)]
-        found = {layer: rows[taken] for layer, rows in result.hidden.items()}
-    else:
-        found = {layer: rows[:1].copy() for layer, rows in result.hidden.items()}
+    taken = [0, *(node + 1 for node in path)]
+    found = {layer: rows[taken] for layer, rows in result.hidden.items()}
     for layer, before in result.before.items():
         found[layer] = np.concatenate((before, found[layer]))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +12,11 @@ Ids = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 
 
-class Occurrences:
-    """Counts of tokens.
+class Occurrences(NamedTuple):
+    """Counts of tokens, above 0; `ids` are ascending and unique."""
 
-    Attributes:
-        ids: int64 [n], ascending and unique.
-        counts: int [n], above 0.
-    """
-
-    __slots__ = ("counts", "ids")
-
-    def __init__(self, ids: Ids, counts: Counts) -> None:
-        self.ids = ids
-        self.counts = counts
+    ids: Ids
+    counts: Counts
 
     @classmethod
     def of(cls, tokens: Iterable[int]) -> Occurrences:

@@ -186,7 +186,7 @@ class DraftModel(ModelSource):
     def room(self, context: Sequence[int]) -> int:
         return self.cache.capacity - self.held(context)
 
-    def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         rows = self.cache.extend(tokens, outputs)
         return rows if rows.shape[1] == self.vocabulary else self._cut(rows)
 
@@ -228,7 +228,7 @@ class ChainPasses:
         if model.reads_along:
             room = model.room(draft.session.context) - len(path)
             predicted = draft.predicted_tokens(size)[: max(0, room)]
-        rows = model.read([*unread, *predicted], 1 + len(predicted))
+        rows = model.extend([*unread, *predicted], 1 + len(predicted))
         self._ahead, self._at = RowsAhead(rows, predicted), path
         if not predicted:
             cache.checkpoint()

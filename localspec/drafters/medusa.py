@@ -157,8 +157,8 @@ class Medusa(DepthHead):
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self.cache.set_state(len(context), hidden[self.layers[0]][-1])
 
-    def has(self, depth: int) -> bool:
-        return self.cache.knows(depth)
+    def knows(self, path: list[int]) -> bool:
+        return self.cache.knows(len(path))
 
-    def at(self, depth: int) -> Row:
-        return self.cache.row(depth)
+    def row(self, path: list[int]) -> Row:
+        return self.cache.row(len(path))

@@ -63,8 +63,8 @@ class NamedDrafter(Drafter):
         self._cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
         self._nothing = f"drafter '{source.name}' had nothing to propose"
         self._window = source if isinstance(source, LookaheadSource) else None
-        self.hidden, self.reads = source.hidden, self._window is not None
-        if self.reads and self._columns < 2:
+        self.hidden = source.hidden
+        if self._window is not None and self._columns < 2:
             raise UsageError(
                 f"Drafter '{source.name}' tries several continuations per pass, which is not "
                 "possible here: the model is recurrent, the rule accepts only chains, or depth "

@@ -78,7 +78,7 @@ class ParallelReader:
                     break
                 held = len(cache.tokens)
                 unread = [*excerpt[held:], *text[max(0, held - known) :]]
-                row = model.read(unread)[0].copy()
+                row = model.extend(unread)[0].copy()
                 rows.append(row)
                 text.append(int(row.argmax()))
         except Cancelled:

@@ -83,36 +83,23 @@ class DepthHead(TrainedHead):
 
     def start(self, draft: DraftContext) -> DraftPasses:
         self.open(draft.session.context, draft.depth)
-        return _Depths(self)
+        return self
 
     def open(self, context: Sequence[int], most: int) -> None:
         """Prepare a draft of up to `most` tokens."""
 
-    @abstractmethod
-    def has(self, depth: int) -> bool:
-        """Whether the row at a depth (0: the next token) needs no pass."""
+    # DraftPasses: a row depends on the length of a path only, and is valid until the next draft.
 
     @abstractmethod
-    def at(self, depth: int) -> Row:
-        """Logits at a depth; valid until the next draft."""
+    def knows(self, path: list[int]) -> bool: ...
 
-
-class _Depths:
-    """Implements `DraftPasses`."""
-
-    def __init__(self, head: DepthHead) -> None:
-        self._head = head
-
-    def knows(self, path: list[int]) -> bool:
-        return self._head.has(len(path))
+    @abstractmethod
+    def row(self, path: list[int]) -> Row: ...
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
-        if len(path) < self._head.room(draft.session.context):
-            self._head.at(len(path))
+        if len(path) < self.room(draft.session.context):
+            self.row(path)
             draft.record_pass(1)
-
-    def row(self, path: list[int]) -> Row:
-        return self._head.at(len(path))
 
 
 class EagleHead(FedHead):
@@ -159,11 +146,11 @@ class BlockHead(FedHead, DepthHead):
             self._rows = None
         self._last, self._most = context[-1], most
 
-    def has(self, depth: int) -> bool:
-        return self._rows is not None and depth < len(self._rows)
+    def knows(self, path: list[int]) -> bool:
+        return self._rows is not None and len(path) < len(self._rows)
 
-    def at(self, depth: int) -> Row:
+    def row(self, path: list[int]) -> Row:
         if self._rows is None:
             self._rows = self._cut(self.cache.draft(self._last, self._most))
-        row: Row = self._rows[depth]
+        row: Row = self._rows[len(path)]
         return row

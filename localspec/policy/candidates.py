@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ class Lookup(NamedTuple):
     predictions: list[Prediction]
 
 
+@dataclass(slots=True, eq=False)
 class Candidate:
     """A token that could go into the tree. One without a parent stands for the committed text.
 
@@ -42,33 +44,20 @@ class Candidate:
             needed.
     """
 
-    __slots__ = (
-        *("token", "parent", "depth", "source", "estimator", "features", "chance", "reach"),
-        *("proposal", "first", "remaining", "sampler", "positions", "hint"),
-    )
-
-    def __init__(
-        self,
-        token: int,
-        parent: Candidate | None,
-        source: str,
-        estimator: AcceptanceEstimator | None = None,
-        features: tuple[float, ...] = (),
-        chance: float = 1.0,
-        reach: float = 1.0,
-        proposal: Distribution | None = None,
-        *,
-        first: bool = False,
-    ) -> None:
-        self.token, self.parent, self.source = token, parent, source
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.estimator, self.features = estimator, features
-        self.chance, self.reach = chance, reach
-        self.proposal, self.first = proposal, first
-        self.remaining = 1.0
-        self.sampler: DraftSampler | None = None
-        self.positions: list[Any] | None = None
-        self.hint: tuple[Lookup, Prediction] | None = None
+    token: int
+    parent: Candidate | None
+    source: str
+    estimator: AcceptanceEstimator | None = None
+    features: tuple[float, ...] = ()
+    chance: float = 1.0
+    reach: float = 1.0
+    proposal: Distribution | None = None
+    first: bool = False
+    depth: int = 0
+    remaining: float = 1.0
+    sampler: DraftSampler | None = None
+    positions: list[Any] | None = None
+    hint: tuple[Lookup, Prediction] | None = None
 
     def path(self) -> list[int]:
         """Tokens after the committed text, up to and including its own."""
@@ -166,8 +155,9 @@ class Candidates:
         nothing, as the target's own token after it is lost."""
         remaining = parent.remaining
         reach = 0.0 if self.session.ends(token) else parent.reach * remaining * chance
+        depth = parent.depth + 1
         candidate = Candidate(
-            token, parent, source, estimator, features, chance, reach, proposal, first=first
+            token, parent, source, estimator, features, chance, reach, proposal, first, depth
         )
         self.candidates.append(candidate)
         self.children.setdefault(parent, []).append(candidate)

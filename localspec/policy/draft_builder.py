@@ -76,7 +76,9 @@ class DraftBuilder(Candidates):
             self._end = ends[0]
             path = self._end.path()
             if not passes.knows(path):
-                if path and not self._next_pass_pays(self._end):
+                if path and not self._further_passes_pay(
+                    self._end, self._end.reach, self._worth.of(self._reaches)
+                ):
                     break
                 passes.read(self, path)
             added: list[Candidate] = []
@@ -149,7 +151,7 @@ class DraftBuilder(Candidates):
         stop = self._worth.of(self._reaches)
         if self._worth.of(self._reaches, (reach,)) > stop:
             return True
-        return self._further_passes_pay(stop, (reach,), reach, node)
+        return self._further_passes_pay(node, reach, stop, (reach,))
 
     def _sampler(self, node: Candidate) -> DraftSampler:
         """The sampler of the tokens after a candidate."""
@@ -207,13 +209,11 @@ class DraftBuilder(Candidates):
 
     # Value of further passes.
 
-    def _next_pass_pays(self, node: Candidate) -> bool:
-        """Whether more passes after a candidate beat verifying the present tree."""
-        return self._further_passes_pay(self._worth.of(self._reaches), (), node.reach, node)
-
     def _further_passes_pay(
-        self, now: float, known: tuple[float, ...], reach: float, node: Candidate
+        self, node: Candidate, reach: float, now: float, known: tuple[float, ...] = ()
     ) -> bool:
+        """Whether more passes after a candidate, whose path or next token has this probability, are
+        worth more than `now`."""
         one, worth = self._model.token_seconds, self._worth
         if not worth.affords(one, node.depth + len(known) + 1):
             return False

@@ -19,8 +19,15 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.lossy import CRITERIA, DELTA, LossyRule
-from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
+from localspec.decoding.rules import (
+    CRITERIA,
+    DELTA,
+    LOSSLESS,
+    LOSSY,
+    BestLossless,
+    LossyRule,
+    acceptance_rule,
+)
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source

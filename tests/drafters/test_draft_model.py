@@ -229,10 +229,10 @@ def test_cached_tokens_are_not_decoded_again(rounds: list[tuple[list[int], list[
     model.begin(context)
     for drafted, added in rounds:
         kept, before = len(cache.tokens), len(cache.decoded)
-        row = model.read(context[kept:])
+        row = model.extend(context[kept:])
         assert row.tolist() == PAIRS.logits([context]).tolist()
         for n, token in enumerate(drafted, 1):
-            row = model.read([token])
+            row = model.extend([token])
             assert row.tolist() == PAIRS.logits([[*context, *drafted[:n]]]).tolist()
         read = cache.decoded[before:]
         assert len(read) == len(set(read)) == len(context) - kept + len(drafted)

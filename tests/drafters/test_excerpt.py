@@ -67,7 +67,7 @@ def test_missed_text_is_read_from_its_end() -> None:
     model.sync(text)
     assert model.unread(text) == WINDOW
     assert model.held(text) == SINKS + WINDOW
-    model.read(model.to_read(text)[len(cache.tokens) :])
+    model.extend(model.to_read(text)[len(cache.tokens) :])
     assert cache.tokens == [*text[:SINKS], *text[-WINDOW:]]
     text.append(3)
     model.sync(text)
@@ -86,7 +86,7 @@ def test_excerpt_is_renewed_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch)
         unread, length = model.unread(text), model.held(text)
         pending = model.to_read(text)[len(cache.tokens) :]
         assert len(pending) == unread
-        model.read(pending)
+        model.extend(pending)
         assert len(cache.tokens) == length
         assert is_excerpt(cache.tokens, text)
         assert cache.tokens[-WINDOW:] == text[-WINDOW:]
