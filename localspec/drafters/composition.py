@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from localspec.decoding.interfaces import Drafter, Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
@@ -56,7 +54,9 @@ def compose(
         return Drafter(cannot)
     # A draft model with another vocabulary may only be able to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
-    parts = replace(parts, greedy=not drawn)
+    for model in (parts.model, parts.head):
+        if model is not None:
+            model.greedy = not drawn
     if name == "auto":
         lookups, models = sources(parts)
         taking_part = models

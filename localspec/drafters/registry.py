@@ -26,11 +26,9 @@ def _index() -> NgramIndex:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts from which sources are built; shared by all of them. `greedy`: draft the model's
-    most probable tokens even where the answer is sampled."""
+    """The parts from which sources are built; shared by all of them."""
 
     model: DraftModel | None = None
-    greedy: bool = False
     index: NgramIndex = field(default_factory=_index)
     datastore: Datastore | None = None
     head: TrainedHead | None = None
@@ -97,7 +95,6 @@ def _model(name: str, parts: Parts) -> Source:
 
     model, ngram = parts.model, NgramSource(parts.index)
     assert model is not None
-    model.greedy = parts.greedy
     if name == "model":
         return model
     if name == "cascade":
@@ -107,7 +104,6 @@ def _model(name: str, parts: Parts) -> Source:
 
 def _head(parts: Parts) -> Source:
     assert parts.head is not None
-    parts.head.greedy = parts.greedy
     return parts.head
 
 

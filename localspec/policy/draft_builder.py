@@ -8,31 +8,42 @@ pay, and continues with predictions of lookup sources.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+from localspec.decoding.distribution import Distribution
 from localspec.decoding.draft_sampler import DraftSampler, RankedLogits
 from localspec.decoding.sampling import DEAD_ENDS, Row
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction
-from localspec.policy.acceptance_estimator import logit
-from localspec.policy.candidates import Candidate, Candidates, Lookup
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.policy.acceptance_estimator import AcceptanceEstimator, logit
+from localspec.policy.candidates import Candidate, Lookup
 from localspec.policy.model_state import ModelState
-from localspec.policy.worth import Worth
+from localspec.policy.worth import Bid, Worth
 
 MAX_PREDICTED, LEAST_PREDICTED = 7, 0.05
 """Most predicted tokens that a draft model reads along, and their least path probability."""
 ALTERNATIVES = 4  # candidates of a lookup source at one position
+LEAST_REACH = 0.01  # candidates less likely than this are dropped
+
+_reach_of = attrgetter("reach")
 
 
-class DraftBuilder(Candidates):
-    """Builds the candidates of one step; the `localspec.decoding.sources.DraftContext` of its
-    model.
+class DraftBuilder:
+    """The candidates of one step, a tree below `root`, parents before children; the
+    `localspec.decoding.sources.DraftContext` of its model.
+
+    Args:
+        depth: longest path.
+        leaves: most branches.
+        drawn: whether tokens of a model source are drawn from its distribution.
 
     Attributes:
-        branching: whether more than one branch may be verified.
+        children: by parent, elder siblings before younger ones; no entry for a leaf.
         sizes: tokens that each pass of the model source read.
     """
 
@@ -48,17 +59,22 @@ class DraftBuilder(Candidates):
         leaves: int,
         drawn: bool,
     ) -> None:
-        super().__init__(session, worth, depth=depth, leaves=leaves, drawn=drawn)
-        self.branching = leaves > 1
+        self.session, self.depth, self.drawn = session, depth, drawn
+        self.root = Candidate(-1, None, "")
+        self.candidates: list[Candidate] = []
+        # A dict here, as lists in the candidates would make reference cycles.
+        self.children: dict[Candidate, list[Candidate]] = {}
         self.sizes: list[int] = []
-        self._lookups = lookups
+        self._lookups, self._worth, self._leaves = lookups, worth, leaves
+        self._branching = leaves > 1
+        self._reaches: list[float] = []  # of all candidates, ascending
         self._end = self.root  # of the branch that the model source finds likeliest
 
     def add_lookups(self) -> None:
         """Add all predictions of the lookup sources."""
         for lookup in self._lookups:
             self._attach(lookup, self.root, lookup.predictions)
-        if not self.branching or not self.candidates:
+        if not self._branching or not self.candidates:
             return
         for lookup, position in zip(self._lookups, self._positions(self.root), strict=True):
             for token, chance in lookup.source.alternatives(position, ALTERNATIVES):
@@ -87,7 +103,7 @@ class DraftBuilder(Candidates):
                 if passes.knows(path):
                     added += self._add_choices(node, passes.row(path))
             ends = [node for node in added if node.depth < most and node.reach > 0.0]
-            ends.sort(key=attrgetter("reach"), reverse=True)
+            ends.sort(key=_reach_of, reverse=True)
             if added and not ends:
                 self._end = added[0]
         self._extend_by_lookup(self.depth - self._end.depth)
@@ -126,7 +142,7 @@ class DraftBuilder(Candidates):
         if not sampler.open:
             return []
         try:
-            logits = sampler.ranked(row, 3 if self.branching else 1)
+            logits = sampler.ranked(row, 3 if self._branching else 1)
         except DEAD_ENDS:
             return []
         hint, estimator = self._hint(node), self._model.first
@@ -139,7 +155,7 @@ class DraftBuilder(Candidates):
             token, proposal = sampler.candidates(row, 1)[0]
         credit = self._model.source.credit
         first = self._add(token, node, credit, estimator, features, chance, proposal, first=True)
-        if self.drawn or not self.branching:
+        if self.drawn or not self._branching:
             return [first]
         return [first, *self._add_siblings(node, logits)]
 
@@ -219,6 +235,101 @@ class DraftBuilder(Candidates):
             return False
         room, continuation = self.depth - node.depth, self._model.continuation
         return worth.further_passes_pay(now, self._reaches, known, reach, continuation, one, room)
+
+    # Addition of candidates.
+
+    def _add(
+        self,
+        token: int,
+        parent: Candidate,
+        source: str,
+        estimator: AcceptanceEstimator | None,
+        features: tuple[float, ...],
+        chance: float,
+        proposal: Distribution | None = None,
+        *,
+        first: bool = False,
+    ) -> Candidate:
+        """Add a candidate below another one. One that ends the answer has reach 0: it gains
+        nothing, as the target's own token after it is lost."""
+        remaining = parent.remaining
+        reach = 0.0 if self.session.ends(token) else parent.reach * remaining * chance
+        depth = parent.depth + 1
+        candidate = Candidate(
+            token, parent, source, estimator, features, chance, reach, proposal, first, depth
+        )
+        self.candidates.append(candidate)
+        self.children.setdefault(parent, []).append(candidate)
+        parent.remaining = remaining * (1.0 - chance)
+        insort(self._reaches, reach)
+        return candidate
+
+    def _attach(self, lookup: Lookup, parent: Candidate, predictions: Iterable[Prediction]) -> None:
+        """Add a chain of predictions below a candidate, as far as it is likely enough."""
+        name, estimator = lookup.source.name, lookup.estimator
+        reach = parent.reach * parent.remaining
+        for token, features, _ in predictions:
+            child = self._child(parent, token)
+            if child is None:
+                chance = estimator.predict(features)
+                reach *= chance
+                if reach < LEAST_REACH:
+                    return
+                parent = self._add(token, parent, name, estimator, features, chance)
+                if not parent.reach:
+                    return
+            else:
+                parent, reach = child, child.reach
+
+    def _child(self, parent: Candidate, token: int) -> Candidate | None:
+        for child in self.children.get(parent, ()):
+            if child.token == token:
+                return child
+        return None
+
+    # Choice of what is verified.
+
+    def select(self, count: int | None) -> TokenTree:
+        """Return the tree to verify: the best `count` candidates, or as many as pay if None."""
+        order, reaches, firm = self._order()
+        if count is None:
+            count = self._worth.count(reaches, firm)
+        tree, chosen = TokenTree(), set(order[:count])
+        nodes: dict[Candidate | None, int] = {self.root: ROOT}
+        self.tokens = 1.0  # expected
+        for candidate in self.candidates:
+            if candidate in chosen:
+                parent, proposal = nodes[candidate.parent], candidate.proposal
+                nodes[candidate] = tree.add(candidate.token, parent, candidate.source, proposal)
+                self.tokens += candidate.reach
+        return tree
+
+    def bid(self) -> Bid:
+        """The candidates that `select` would choose from, for a pass shared by answers."""
+        _, reaches, firm = self._order()
+        return Bid(reaches[: max(firm, self.depth)], firm, self._worth.rate, self._worth.spare)
+
+    def _order(self) -> tuple[list[Candidate], list[float], int]:
+        """Candidates in the order of choice, their reaches, and how many are mandatory. Every
+        prefix of the order is a valid tree."""
+        if self.drawn:
+            firm = sum(candidate.proposal is not None for candidate in self.candidates)
+            return self.candidates, [*map(_reach_of, self.candidates)], firm
+        # Parents are at least as likely as their children, and come first among equals.
+        kept: set[Candidate | None] = {self.root}
+        parents, leaves, order = set[Candidate | None](), 0, list[Candidate]()
+        for candidate in sorted(self.candidates, key=_reach_of, reverse=True):
+            parent = candidate.parent
+            if parent not in kept:
+                continue
+            branches = parent in parents or (parent is self.root and leaves == 0)
+            if branches and leaves == self._leaves:
+                continue
+            leaves += branches
+            kept.add(candidate)
+            parents.add(parent)
+            order.append(candidate)
+        return order, [*map(_reach_of, order)], 0
 
 
 def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, ...]:

@@ -217,6 +217,14 @@ def test_only_sources_that_need_a_model_use_it(name: str) -> None:
     assert model.cache.native_seconds > 0
 
 
+def test_sources_do_not_change_how_drafts_are_chosen() -> None:
+    parts = pair()
+    chosen(Drafting(sampled=False), parts, greedy=False)
+    sources(parts)  # as a calibration after the prompt lists them
+    assert parts.model is not None
+    assert parts.model.greedy
+
+
 def test_sources_of_auto() -> None:
     lookups, models = sources(Parts())
     assert ([source.name for source in lookups], models) == (["ngram", "grammar"], [])
