@@ -33,14 +33,13 @@ class Verdict(NamedTuple):
 class Verification:
     """p at the root and at every node of a verified tree, computed on demand."""
 
-    __slots__ = ("_constraints", "_largest", "_p", "raw", "rows", "session", "tree")
+    __slots__ = ("_constraints", "_p", "raw", "rows", "session", "tree")
 
     def __init__(self, rows: Rows, tree: TokenTree, session: Session) -> None:
         self.rows = rows
         self.tree = tree
         self.session = session
         self._p: dict[int, Distribution] = {}
-        self._largest: dict[int, int] = {}
         constraint, sampler = session.constraint, session.sampler
         self._constraints = None if constraint is None else {ROOT: constraint}
         self.raw = sampler.greedy and not sampler.adjusts and constraint is None
@@ -89,10 +88,7 @@ class Verification:
 
     def argmax(self, node: int) -> int:
         """The largest of the unmodified logits after `node`."""
-        found = self._largest.get(node)
-        if found is None:
-            found = self._largest[node] = int(self.rows[node + 1].argmax())
-        return found
+        return int(self.rows[node + 1].argmax())
 
     def position(self, node: int) -> int:
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from localspec.decoding.interfaces import Drafter, Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
-from localspec.drafters.lookahead import LookaheadSource
-from localspec.drafters.named import LEVELS, NamedDrafter
+from localspec.drafters.lookahead import LEVELS, LookaheadSource
+from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError

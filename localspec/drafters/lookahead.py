@@ -18,6 +18,8 @@ KEPT = 8
 """N-grams per first token: the paper's G."""
 FARTHEST = 16
 """Most tokens of a chain of n-grams, which may be cyclic."""
+LEVELS = 2
+"""Tokens of each column of the window: the paper's N − 1."""
 _STRIDE = 7
 
 
@@ -35,7 +37,6 @@ class LookaheadSource(LookupSource):
     def __init__(self) -> None:
         self._pool: dict[int, dict[tuple[int, ...], None]] = {}  # tails, the latest last
         self._levels: list[list[int]] = []  # the trunk first, a token for each column
-        self._size = (0, 0)
         self._ends: list[int] = []  # of the columns, in the tree that is verified
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -44,10 +45,9 @@ class LookaheadSource(LookupSource):
 
     # The window.
 
-    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
-        """Add up to columns · levels tokens of padding, in at most `columns` branches."""
-        if self._size != (columns, levels):
-            self._size, self._levels = (columns, levels), []
+    def open_window(self, session: Session, tree: TokenTree, columns: int) -> None:
+        """Add up to columns · LEVELS tokens of padding, in at most `columns` branches; the same
+        number in all steps of an answer."""
         # Guesses may converge to equal tokens, and then stay so.
         different = len(set(self._levels[0])) if self._levels else 0
         if different < columns:
@@ -68,7 +68,7 @@ class LookaheadSource(LookupSource):
         if not ends:
             return
         self._levels.append([int(rows[end + 1].argmax()) for end in ends])
-        if len(self._levels) <= self._size[1]:
+        if len(self._levels) <= LEVELS:
             return  # not filled yet
         for ngram in zip(*self._levels, strict=True):
             self._learn(ngram)

@@ -12,12 +12,10 @@ from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
 from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.lookahead import LookaheadSource
+from localspec.drafters.lookahead import LEVELS, LookaheadSource
 from localspec.errors import UsageError
 
 MAX_PREDICTED = 3  # tokens that a primer may add to a pass
-LEVELS = 2
-"""Tokens of each column of a lookahead window: the paper's N − 1."""
 
 
 class Cascade(Source):
@@ -110,7 +108,7 @@ class NamedDrafter(Drafter):
         if self._window is not None:
             room = min(self._limits.max_draft, self._limits.capacity - len(session.context))
             if room - len(tree) >= self._columns * LEVELS:
-                self._window.open_window(session, tree, self._columns, LEVELS)
+                self._window.open_window(session, tree, self._columns)
         return Draft(tree, self._nothing)
 
     def verified(self, rows: Rows) -> None:
