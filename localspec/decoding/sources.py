@@ -93,15 +93,10 @@ class LookupSource(Source, ABC):
 
 
 class DraftContext(Protocol):
-    """A draft under construction, as passes of a model see it."""
+    """A draft under construction, as passes of a model see it. `depth`: of the longest path."""
 
-    @property
-    def session(self) -> Session: ...
-
-    @property
-    def depth(self) -> int:
-        """Longest path, in tokens."""
-        ...
+    session: Session
+    depth: int
 
     def predicted_tokens(self, unread: int) -> list[int]:
         """Predicted tokens to read in the same pass as the `unread` tokens before them (staged
