@@ -19,15 +19,7 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.rules import (
-    CRITERIA,
-    DELTA,
-    LOSSLESS,
-    LOSSY,
-    BestLossless,
-    LossyRule,
-    acceptance_rule,
-)
+from localspec.decoding.rules import CRITERIA, DELTA, LOSSLESS, LOSSY, BestLossless, acceptance_rule
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
@@ -202,7 +194,7 @@ def test_first_good_candidate_of_each_level_is_accepted() -> None:
     candidates = tree_of(*((token, parent) for parent in (ROOT, 0, 1, 2) for token in range(3)))
 
     def run(random: EnumeratingSource) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        rule, plan = LossyRule("threshold", 0.3), Plan("toy", depth=2)
+        rule, plan = acceptance_rule("threshold", greedy=False, threshold=0.3), Plan("toy", depth=2)
         verdict, tree = verify(random, model, candidates, plan, rule)
         return tuple(tree.path_tokens(verdict.path[-1])), tuple(verdict.tested), verdict.token
 
@@ -222,7 +214,7 @@ for_rules = pytest.mark.parametrize(
 @for_rules
 def test_greedy_lossy_rules_use_temperature_1(name: str, threshold: float) -> None:
     model, plan = with_start([0.5, 0.4, 0.1]), Plan("toy", depth=3)
-    rule, source = LossyRule(name, threshold), chosen_chain([1, 1, 2])
+    rule, source = acceptance_rule(name, greedy=False, threshold=threshold), chosen_chain([1, 1, 2])
     verdict, _ = verify(EnumeratingSource(), model, source, plan, rule, params=GREEDY)
     assert verdict.path == [0, 1]
     assert verdict.tested == [0, 1, 2]
@@ -230,11 +222,8 @@ def test_greedy_lossy_rules_use_temperature_1(name: str, threshold: float) -> No
 
 
 def test_greedy_lossy_rules_use_bias_penalties_and_grammar() -> None:
-    model, plan, rule = (
-        with_start([0.5, 0.4, 0.1]),
-        Plan("toy", depth=2),
-        LossyRule("threshold", 0.35),
-    )
+    model, plan = with_start([0.5, 0.4, 0.1]), Plan("toy", depth=2)
+    rule = acceptance_rule("threshold", greedy=True, threshold=0.35)
 
     def path(params: SamplingParams, constraint: ForbiddenPairs | None = None) -> list[int]:
         random, source = EnumeratingSource(), chosen_chain([1, 1])
@@ -251,7 +240,7 @@ def test_greedy_lossy_rules_use_bias_penalties_and_grammar() -> None:
 @for_rules
 def test_lossy_rules_change_the_distribution(name: str, threshold: float) -> None:
     model, draft = with_start([0.5, 0.4, 0.1]), with_start([0.2, 0.7, 0.1])
-    rule = LossyRule(name, threshold)
+    rule = acceptance_rule(name, greedy=False, threshold=threshold)
     found = drafted(model, lambda: drawn_chain(draft), Plan(None, depth=2), rule)
     assert gap(found, texts(model)) > 0.01
 
@@ -261,7 +250,8 @@ def test_lossy_rules_change_the_distribution(name: str, threshold: float) -> Non
 @given(model=models(), draft=models())
 def test_lossy_rules_may_draw_a_rejected_token(name: str, model: ToyModel, draft: ToyModel) -> None:
     """It is drawn from p, not from a residual, which the draft model's cache must support."""
-    found = drafted(model, lambda: model_drafter(draft), Plan(None, depth=2), LossyRule(name))
+    rule = acceptance_rule(name, greedy=False)
+    found = drafted(model, lambda: model_drafter(draft), Plan(None, depth=2), rule)
     assert all(len(text) == 4 for text in found)
 
 

@@ -114,7 +114,10 @@ def test_retrieval_needs_learned_texts() -> None:
 def test_answer_and_rule_determine_branches_and_draws(
     drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
 ) -> None:
-    drafter = chosen(drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees)
+    parts = pair()
+    drafter = chosen(drafting, parts, profile_of([1.0] * 8), greedy=greedy, trees=trees)
+    # A calibration after the prompt lists the sources, too.
+    assert [model.greedy for model in sources(parts)[1]] == [not drafting.sampled]
     at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
     drafter.begin(at.context)
     tree = drafter.draft(at, drafter.plan(at)).tree
@@ -215,14 +218,6 @@ def test_only_sources_that_need_a_model_use_it(name: str) -> None:
     model = parts.model or parts.head
     assert model is not None
     assert model.cache.native_seconds > 0
-
-
-def test_sources_do_not_change_how_drafts_are_chosen() -> None:
-    parts = pair()
-    chosen(Drafting(sampled=False), parts, greedy=False)
-    sources(parts)  # as a calibration after the prompt lists them
-    assert parts.model is not None
-    assert parts.model.greedy
 
 
 def test_sources_of_auto() -> None:
