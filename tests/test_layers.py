@@ -145,7 +145,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_323, 95),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_751, 152),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (262, 12),  # answers on a busy machine are found
-    "drafters": (2_583, 70),  # the same; plans that options force
+    "drafters": (2_580, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had

@@ -20,6 +20,7 @@ class HeterogeneousDraftModel(DraftModel):
     `vocabulary`: size of the target's. `way`: "text", "shared", or "auto".
     """
 
+    cache: MappedCache
     WORTHWHILE = 0.04
     """Share of tokens that drafting through text has to gain, to pay for its passes."""
     FEW = 0.25
@@ -31,7 +32,6 @@ class HeterogeneousDraftModel(DraftModel):
 
     def __init__(self, cache: MappedCache, vocabulary: int, *, way: str = "auto") -> None:
         super().__init__(cache, vocabulary, window=None)
-        self.mapped = cache
         self._way = way
         self._lacks = 1.0 - cache.mapping.shared_part(cache.mapping.sample)
         self._compared = self._won = 0
@@ -39,40 +39,40 @@ class HeterogeneousDraftModel(DraftModel):
 
     @property
     def credit(self) -> str:
-        return f"{self.name}:text" if self.mapped.by_text else f"{self.name}:shared"
+        return f"{self.name}:text" if self.cache.by_text else f"{self.name}:shared"
 
     @property
     def summary(self) -> str:
-        shared = math.floor(100 * self.mapped.mapping.shared)
-        way = "through text" if self.mapped.by_text else "on the shared ones"
+        shared = math.floor(100 * self.cache.mapping.shared)
+        way = "through text" if self.cache.by_text else "on the shared ones"
         return f"different vocabulary: {shared}% of tokens shared, drafting {way}"
 
     def draws(self, *, greedy: bool) -> bool:
-        cache = self.mapped
+        cache = self.cache
         cache.by_text = self._by_text()
         chooses = cache.by_text and self._lacks >= self.FEW
         cache.chosen = greedy or chooses
         return not chooses
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self.mapped.proposed.clear()  # only committed tokens can be compared
+        self.cache.proposed.clear()  # only committed tokens can be compared
         # The prompt is more representative than the sample.
         known = min(1.0, len(prompt) / self.PRIOR / 4)
-        lacks = 1.0 - self.mapped.mapping.shared_part(prompt)
+        lacks = 1.0 - self.cache.mapping.shared_part(prompt)
         self._lacks += known * (lacks - self._lacks)
         super().begin(prompt)
 
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        proposed = self.mapped.proposed
+        proposed = self.cache.proposed
         if beyond:  # hypothetical tokens prove nothing
-            self.mapped.proposed = {}
+            self.cache.proposed = {}
         else:
             self._compare(context)
         super().sync(context, beyond, whole=whole)
         if beyond:
-            self.mapped.proposed = proposed
+            self.cache.proposed = proposed
 
     def _by_text(self) -> bool:
         if self._way != "auto":
@@ -83,7 +83,7 @@ class HeterogeneousDraftModel(DraftModel):
 
     def _compare(self, context: Sequence[int]) -> None:
         """Count whether the shared or the written token was committed."""
-        cache = self.mapped
+        cache = self.cache
         held, at = cache.tokens, self._agreed
         for place in sorted(cache.proposed):
             if place >= len(context) or list(held[at:place]) != list(context[at:place]):

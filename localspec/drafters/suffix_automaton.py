@@ -45,9 +45,6 @@ class SuffixAutomaton:
         self._follows: list[Followers | None] = [None]
         self._last = START
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     def extend(self, tokens: Iterable[int]) -> None:
         for token in tokens:
             self._count(self._link[self._last], token)

@@ -36,7 +36,7 @@ class Sessions:
     def __init__(self, target: Context, parts: Parts, models: Mapping[str, Any], size: int) -> None:
         model, self._recurrent = parts.model, target.recurrent
         draft = None if model is None else parts.native_cache  # a head's is not kept
-        mapped = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
+        mapped = model.cache if isinstance(model, HeterogeneousDraftModel) else None
         self._states = CacheStates(target, draft, mapped, identity(models))
         self.files: ConversationFiles | None = None
         if size:

@@ -186,7 +186,7 @@ def test_choice_of_a_method(way: str, spelled: str, shared: int, taken: str, dra
     assert model.summary == f"different vocabulary: {shared}% of tokens shared, drafting {how}"
     for greedy in (True, False):
         assert model.draws(greedy=greedy) is draws
-        assert model.mapped.chosen is (greedy or not draws)
+        assert model.cache.chosen is (greedy or not draws)
 
 
 def test_method_follows_the_accepted_tokens() -> None:
