@@ -139,9 +139,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (266, 10),  # prepares answers, as the engine did; costs are measured first
     "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_325, 88),  # two peers, shapes
+    "bench": (2_408, 90),  # three peers, shapes
     "chat": (930, 58),
-    "cli": (5_333, 179),  # options of two peers, of on-policy rounds; signals are named
+    "cli": (5_341, 179),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_323, 95),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_751, 152),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (262, 12),  # answers on a busy machine are found
@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
-    "llama": (5_568, 239),
+    "llama": (5_653, 240),
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (986, 56),  # forecasts know experts and instruction sets

@@ -6,8 +6,8 @@
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Time of the policy per step with learning, if every step is planned; embedded pair.
 
-Run it on an idle machine: the figures are microseconds. `localspec bench --llama-server PATH`
-compares plain decoding with llama.cpp's own.
+Run it on an idle machine: the figures are microseconds. `localspec bench --peers` compares plain
+decoding with llama-cpp-python's `Llama`.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ def benchmark(
     *,
     command: str,
     notify: Notify,
+    notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return the results so far. Raises
     LocalspecError: a pair that cannot be opened."""
@@ -62,6 +63,7 @@ def benchmark(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_describe(settings),
         pairs=[],
+        notices=list(notices),
     )
     try:
         for pair in pairs:

@@ -52,6 +52,7 @@ class Report:
     date: str
     settings: dict[str, Any]
     pairs: list[PairResults]
+    notices: list[str] = field(default_factory=list)
     partial: bool = False
 
     def to_json(self) -> str:
@@ -89,7 +90,7 @@ def _file_lines(pair: PairResults) -> list[str]:
 
 
 def _warnings(report: Report) -> list[str]:
-    found = []
+    found = list(report.notices)
     if report.partial:
         found.append("It was interrupted; the figures cover the results so far.")
     for pair in report.pairs:

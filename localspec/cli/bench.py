@@ -28,7 +28,7 @@ Examples:
   localspec bench -m model.gguf -d draft.gguf --output report
   localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
-  localspec bench --scale A --llama-server llama-server
+  localspec bench --scale A --peers --llama-server llama-server
   localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
 ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
@@ -73,6 +73,7 @@ BENCH = {
     ),
     "quick": _how("--quick", "Take a first look: --per-suite 1 -n 32 --turns 1, unless given."),
     "seed": _how("--seed N", f"Set the seed. Default {COUNTS['seed']}.", least=0),
+    "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
         "--llama-server PATH", "Also run llama.cpp's llama-server, with each of its drafting modes."
     ),
@@ -111,10 +112,14 @@ def bench(context: typer.Context) -> int:
 
         if output is not None:
             prepare(output)
-        pairs, settings = _pairs_and_settings(params, _peers(params))
+        notices: list[str] = []
+        pairs, settings = _pairs_and_settings(params, _peers(params, notices))
+        console.notices(notices)
         from localspec.bench.benchmark import benchmark
 
-        report = benchmark(pairs, settings, command=console.command, notify=work.report)
+        report = benchmark(
+            pairs, settings, command=console.command, notify=work.report, notices=notices
+        )
         failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
         if not any(pair.samples for pair in report.pairs):
             if report.partial:
@@ -149,7 +154,7 @@ def _pairs_and_settings(
     if (params["lora"] or params["lora_draft"]) and (params["scale"] or peers):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --llama-server and --ik-python."
+            "Leave them out, or --scale, --peers, --llama-server and --ik-python."
         )
     models = read_models(params)
     pairs = [
@@ -184,21 +189,24 @@ def _pairs_and_settings(
     )
 
 
-def _peers(params: dict[str, Any]) -> Peers | None:
+def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
     server, ik_python = _program(params, "llama_server"), _program(params, "ik_python")
     if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and ik_python is None:
+    if server is None and ik_python is None and not params["peers"]:
         return None
     from localspec.bench.llama_server import server_configurations
     from localspec.bench.peers import Peers
 
+    if server is None and params["peers"]:
+        notices.append("llama-server is left out; name it with --llama-server PATH.")
     configurations = _names(params["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one
     return Peers(
         llama_server=server,
         configurations=configurations,
+        python=bool(params["peers"]),
         ik_python=ik_python,
     )
 
