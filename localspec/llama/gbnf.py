@@ -21,7 +21,7 @@ MAX_DEPTH = 100
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)|(?P<literal>"(?:[^"\\]|\\.)*")'
     r"|(?P<set>\[\^?(?:[^\]\\]|\\.)*\])|\{\s*(?P<least>\d*)\s*(?P<comma>,?)\s*(?P<most>\d*)\s*\}"
-    r"|(?P<sign>[()|*+?.])",
+    r"|(?P<token>!?<[^<>\s]+>)|(?P<sign>[()|*+?.])",
     re.DOTALL | re.ASCII,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|(.)", re.S)
@@ -39,7 +39,8 @@ def lark_of(gbnf: str) -> str:
     bodies = _rules_in(gbnf)
     references: dict[str, set[str]] = {name: set() for name, _ in bodies}
     for name, body in bodies:
-        references[name] |= {found["name"] for found, _ in body if found["name"]}
+        # Tokens are no part of terminals: a rule with one counts as recursive.
+        references[name] |= {f["name"] or name for f, _ in body if f["name"] or f["token"]}
     for name in sorted(set().union(*references.values()) - references.keys()):
         raise _invalid(f"the rule '{name}' is missing")
     if "root" not in references:
@@ -119,6 +120,11 @@ def _alternatives(
             sequence.append(('""' if times == "{0,0}" else f"({text}){times}", regular))
         elif found["name"]:
             sequence.append(parts[found["name"]])
+        elif found["token"]:
+            token = found[0].replace("!<[", "<[^")
+            if token[0] == "!":
+                raise _invalid(f"{token} in line {line} excludes a name: exclude an id, as !<[5]>")
+            sequence.append((token, False))
         else:
             sequence.append((_terminal(found, line), True))
     if len(groups) > 1:

@@ -20,14 +20,18 @@ from localspec.llama import json_schema
 from localspec.llama.gbnf import MAX_RULES, lark_of
 from localspec.llama.vocabulary import Vocabulary
 
-_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
+_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
-_START = re.compile(r"(?m)^[ \t]*start[ \t]*:")
+_START = re.compile(r"(?m)^[ \t]*[?!]?start[ \t]*:")
 _THOUGHT = """
 start: thought space answer
 space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
+_LARK_ESCAPED = re.compile(
+    r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.|/|\n",
+    re.DOTALL,  # a hyphen is no range there
+)
 _MAX_LENGTH = 50_000
 """Characters of a grammar."""
 _FUEL = 1_000_000
@@ -88,7 +92,7 @@ class Grammar:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
         _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
         made = cls.__new__(cls)
-        inside = re.sub(r"\\.|/|\n", _escape_for_lark, _without_anchors(pattern), flags=re.DOTALL)
+        inside = _LARK_ESCAPED.sub(_escape_for_lark, _without_anchors(pattern))
         complaint = "The regular expression is not valid"
         made._begin(vocabulary, f"start: /{inside}/", complaint, thought_end)
         return made
@@ -238,6 +242,8 @@ def _without_anchors(pattern: str) -> str:
 
 
 def _escape_for_lark(found: re.Match[str]) -> str:
+    if found[1] is not None:
+        return rf"{found[1]}\-"
     return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(found[0], found[0])
 
 

@@ -69,6 +69,7 @@ _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
 _MAX_BOUND = (1 << 63) - 1024
+_NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 """The largest double below the 64-bit integers' end."""
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""
@@ -210,7 +211,8 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
             value = quote(value, safe="#/%$!&'()*+,;=:@?~", errors="replace")
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
-        if key in _BOUNDS and isinstance(value, int | float) and abs(value) > 1 << 53:
+        far = isinstance(value, int | float) and (abs(value) > 1 << 53 or 0 < abs(value) < _NEAREST)
+        if key in _BOUNDS and far:
             found[key] = _exact_bound(value, _BOUNDS[key])
     return found
 
@@ -231,6 +233,10 @@ def _as_rust(pattern: str) -> str:
 def _exact_bound(bound: float, limit: float) -> int:
     """The integer nearest to a bound, towards `limit`, that a double and 64 bits can represent:
     llguidance crashes on others. A UsageError if there is none."""
+    if abs(bound) < 1:
+        raise UsageError(
+            f"The JSON schema has the bound {bound}, which is too near to 0 to be enforced. Use 0."
+        )
     near = max(-_MAX_BOUND, min(bound, _MAX_BOUND))
     if (near < bound) if limit > 0 else (near > bound):
         raise UsageError(

@@ -49,6 +49,7 @@ def test_grammar_starts_after_a_thought(vocabulary: Vocabulary, closes: str) -> 
     for grammar in (
         Grammar(vocabulary, 'root ::= "ab"', thought_end=closes),
         Grammar(vocabulary, 'start: "ab"', thought_end=closes),
+        Grammar(vocabulary, '?start: "ab"', thought_end=closes),
         Grammar.from_regex(vocabulary, "ab", thought_end=closes),
     ):
         advance(vocabulary, grammar, "ab? </thi")
@@ -85,7 +86,38 @@ def test_forks_are_independent(vocabulary: Vocabulary) -> None:
     assert pieces(vocabulary, grammar) == {b"2"}
 
 
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        (r"[\w-\.]+", ["a-b.c"], ["a+"]),
+        (r"[.-\d]+\d-\d", [".-11-2"], ["/1-2"]),
+        (r"[\\w-z]+", [r"\wxyz"], ["-"]),
+        (r"[\w--\d]+", ["ab"], ["a1", "-"]),
+        (r"\-\d", ["-1"], ["1"]),
+    ],
+)
+def test_hyphens_beside_classes_are_literal(
+    vocabulary: Vocabulary, pattern: str, right: list[str], wrong: list[str]
+) -> None:
+    grammar = Grammar.from_regex(vocabulary, pattern)
+    assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
+    assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
+
+
 # GBNF.
+
+
+def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
+    user = vocabulary.special_tokens["<|user|>"].id
+    texts = "root ::= <|user|> a\na ::= [a]", f'root ::= <[{user}]> "a"'
+    for grammar in (Grammar(vocabulary, text) for text in texts):
+        assert pieces(vocabulary, grammar) == {b"<|user|>"}
+        grammar.advance(user)
+        assert pieces(vocabulary, grammar) == {b"a"}
+    other = Grammar(vocabulary, f"root ::= !<[{user}]>")
+    assert not other.allows(user)
+    assert other.allows(vocabulary.tokenize("a", special=False, add_bos=False)[-1])
+
 
 NAMES = 'root ::= a-b | aB | ab | start\na-b ::= "1"\naB ::= "2"\nab ::= "3"\nstart ::= "4"'
 JSON = r"""
@@ -146,6 +178,8 @@ def test_accepted_and_rejected_texts(
         (r'root ::= "\ud800"', "half a character"),
         ("root ::= [z-a]", "goes backwards"),
         ("root ::= []", "empty"),
+        ("root ::= !<think>", "excludes a name"),
+        ("root ::= <nope>", "nope"),
         ("root ::=", "no answer"),
         ('root ::= "a"{3,2}', "cannot be counted"),
         ('root ::= "a"{99999999999}', "cannot be counted"),

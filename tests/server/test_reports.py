@@ -753,6 +753,8 @@ def test_coding_agent_items(families: Running) -> None:
         {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
         {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x", "server_label": "s"},
         {"type": "compaction", "encrypted_content": "x"},
+        {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "c", "tools": []},
     ]
     again = user("Go on.")
     assert items(*hosted, again) == items(again)

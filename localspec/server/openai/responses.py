@@ -31,7 +31,7 @@ from localspec.server.wire import Object, Record, Sampling, schema_of
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
-    *("mcp_approval_response", "compaction"),
+    *("mcp_approval_response", "compaction", "tool_search_call", "tool_search_output"),
 )
 """Items of tools that OpenAI runs, which are left out."""
 _TOOL_FIELDS = {"type", "name", "description", "parameters"}
