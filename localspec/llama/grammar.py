@@ -130,7 +130,10 @@ class Grammar:
         if self._matcher.validate_tokens([token]) == 1:
             return True
         self._raise_on_error()
-        return self._matcher.is_stopped() and token in self._ends
+        if token not in self._ends:
+            return False
+        # A grammar may name an end token, which is then in the mask and cannot be consumed.
+        return self._matcher.is_stopped() or bool(self._mask()[token >> 3] >> (token & 7) & 1)
 
     def masked(self, row: Row) -> Row:
         ids = self._allowed_ids(len(row))

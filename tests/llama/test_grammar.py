@@ -114,6 +114,10 @@ def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
         assert pieces(vocabulary, grammar) == {b"<|user|>"}
         grammar.advance(user)
         assert pieces(vocabulary, grammar) == {b"a"}
+    ended = Grammar(vocabulary, 'root ::= "a" <|end|>')
+    advance(vocabulary, ended, "a")
+    assert pieces(vocabulary, ended) == {b"<|end|>"}
+    advance(vocabulary, ended, "<|end|>")
     other = Grammar(vocabulary, f"root ::= !<[{user}]>")
     assert not other.allows(user)
     assert other.allows(vocabulary.tokenize("a", special=False, add_bos=False)[-1])
