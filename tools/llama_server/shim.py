@@ -85,12 +85,12 @@ def _no_model(args: argparse.Namespace) -> bool:
 
 
 def _drafting(args: argparse.Namespace) -> list[str]:
-    """Flags for drafting: llama-server drafts only on request."""
+    """Flags for drafting: llama-server drafts only on request, and accepts what it samples."""
     if args.spec_synth_rates is not None:
         raise SystemExit("shim: drafts that are accepted by lot are for llama.cpp's own tests")
     if args.model_draft is None:
-        return ["-d", "none", "--drafter", "none"]
-    draft = ["-d", args.model_draft, "--drafter", "model"]
+        return ["-d", "none", "--drafter", "none", "--rule", "match"]
+    draft = ["-d", args.model_draft, "--drafter", "model", "--rule", "match"]
     return draft if args.spec_draft_n_max is None else [*draft, "--depth", args.spec_draft_n_max]
 
 
