@@ -173,8 +173,7 @@ class AnswerGenerator:
             session=answer.session,
             known=known,
         )
-        if isinstance(parts.model, HeterogeneousDraftModel):
-            stats.vocabulary = parts.model.summary  # decided for this answer by now
+        stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now
         if isinstance(drafter, Policy):
             stats.account = drafter.statement
         target.progress = answer.options.progress
@@ -239,6 +238,12 @@ class AnswerGenerator:
         with slot.measuring():
             return self._calibration.run(slot.cache, models, prompt, known, whole=whole)
         return 0.0
+
+
+def vocabulary_of(parts: Parts) -> str | None:
+    """How the draft model's vocabulary differs, in words; None if it does not."""
+    model = parts.model
+    return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
 
 def constraint_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from localspec.answering import Answer, AnswerGenerator
+from localspec.answering import Answer, AnswerGenerator, vocabulary_of
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
@@ -188,6 +188,7 @@ class Engine(AnswerGenerator):
         answer = Answer.of(self.model, self.prompts, prompt, options, drafting)
         stats, session, assembler = answer.stats, answer.session, answer.detokenizer
         stats.notices += self._datastore.refresh()
+        stats.vocabulary = vocabulary_of(self._parts)
         require(drafting, self._parts)
         work, scheduler = partial(self._answer, answer), self._scheduler
         submit = partial(scheduler.submit, session.context, work, wait=self._wait)

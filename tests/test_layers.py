@@ -136,7 +136,7 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (266, 10),  # prepares answers, as the engine did; costs are measured first
+    "answering": (271, 11),  # prepares answers, as the engine did; vocabularies are told first
     "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_408, 90),  # three peers, shapes
@@ -147,7 +147,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "doctor": (262, 12),  # answers on a busy machine are found
     "drafters": (2_580, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
-    "engine": (399, 10),  # what nobody holds is freed
+    "engine": (400, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (149, 10),

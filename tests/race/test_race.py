@@ -142,7 +142,7 @@ PARTED = TextDifference(7, " a", " the")
         ({"localspec": lane(50, 2.0), "greedy": False}, "1.00× the tokens per second · plain "),
         (
             {"difference": PARTED},
-            "differ from token 8 on: “a” or “the” · rounding can do that; local",
+            "differ from token 8 on: “a” or “the” · rounding can do that; 'localspec",
         ),
         ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
