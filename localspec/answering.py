@@ -20,6 +20,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, decides, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.keywords import AnswerOptions
 from localspec.llama.native_context import CacheFull

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import llama_cpp
@@ -27,6 +27,10 @@ llama.cpp). It aborts for others."""
 NO_FINAL = frozenset(("lfm2", "lfm2moe"))
 """Architectures whose graph computes either the final state or logits, not both."""
 
+# Functions of llama-ext.h, which are not in llama.h: C++ names as mangled by gcc and clang.
+_SET_LAYER = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
+_GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
+
 
 def require(model: Model, layers: Iterable[int]) -> None:
     """Return if llama.cpp provides these hidden states of a model, else a NativeError."""
@@ -34,36 +38,39 @@ def require(model: Model, layers: Iterable[int]) -> None:
     taps = {*layers}
     final, nextn = model.layers in taps, NEXTN in taps
     taps -= {model.layers, NEXTN}
-    what = None
     if nextn and architecture not in NEXTN_GRAPHS:
         what = "states for MTP layers"
     elif taps and architecture not in LAYER_INPUTS:
         what = "hidden states of layers"
     elif final and architecture in NO_FINAL:
         what = "hidden states of the last layer beside logits"
-    if what is not None:
-        raise NativeError(
-            f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). "
-            "Choose a draft model, or leave the head out with --draft none."
-        )
+    else:
+        if taps:
+            _layer_functions()
+        return
+    raise NativeError(
+        f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). Choose "
+        "a draft model, or leave the head out with --draft none."
+    )
 
 
+@cache
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    return ctypes.CFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
+    """A native function; a NativeError if this build does not export it."""
+    try:
+        return ctypes.CFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
+    except AttributeError:
+        raise NativeError(
+            f"This build of llama.cpp does not export {name}, so hidden states of layers cannot be "
+            "read. Install the llama-cpp-python that localspec asks for, or choose a drafter that "
+            "needs none."
+        ) from None
 
 
-# Functions of llama-ext.h, by the C++ names that compilers make of them.
-if sys.platform == "win32":
-    _ENABLE = "?llama_set_embeddings_layer_inp@@YAXPEAUllama_context@@I_N@Z"
-    _ADDRESS = "?llama_get_embeddings_layer_inp@@YAPEAMPEAUllama_context@@I@Z"
-else:
-    _ENABLE = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
-    _ADDRESS = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
-_pointer = ctypes.c_void_p
-_enable_layer = _function(_ENABLE, None, _pointer, ctypes.c_uint32, ctypes.c_bool)
-_layer_address = _function(_ADDRESS, _pointer, _pointer, ctypes.c_uint32)
-# Not a `locked_function`: on a GPU it waits for the pass.
-_final_address = _function("llama_get_embeddings_ith", _pointer, _pointer, ctypes.c_int32)
+def _layer_functions() -> tuple[Any, Any]:
+    """The functions that enable a layer's input and return its address."""
+    enable = _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
+    return enable, _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class HiddenStates:
@@ -76,6 +83,7 @@ class HiddenStates:
         self._enabled: set[int] = set()  # layers that llama.cpp exports, requested or not
         self._on = False
         self.final = False
+        self._layer_address: Any = None
 
     def request(self, layers: Iterable[int]) -> None:
         wanted, most = {*layers}, self._model.layers
@@ -88,7 +96,8 @@ class HiddenStates:
             if layer == NEXTN:  # for every token, whether it is an output or not
                 llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
-                _enable_layer(self._context, layer, True)
+                enable, self._layer_address = _layer_functions()
+                enable(self._context, layer, True)
             self._enabled.add(layer)
         self.final = most in wanted
 
@@ -108,12 +117,18 @@ class HiddenStates:
             if layer == NEXTN:
                 found[layer] = nextn_rows(context, count, model.output_width, skip=first)
             else:
-                address = _layer_address(context, layer)
+                address = self._layer_address(context, layer)
                 found[layer] = _copy_rows(address, count, model.width, skip=first)
         if self.final and outputs:
             address = _final_address(context, first + count - outputs)
             found[model.layers] = _copy_rows(address, outputs, model.output_width)
         return found
+
+
+# Not a `locked_function`: on a GPU it waits for the pass.
+_final_address = _function(
+    "llama_get_embeddings_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+)
 
 
 def nextn_rows(context: Any, count: int, width: int, *, skip: int = 0) -> Rows:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,11 @@ _NOWHERE = b"/nonexistent"
 class Projector:
     """A projector for images (llama.cpp's mtmd), from a file that passed
     `localspec.gguf.projectors`. Thread-safe; the model must outlive it. `filler`: the token that
-    drafters see at an image's positions. A UsageError for two-dimensional positions; a ModelInvalid
-    if llama.cpp refuses the file, or it belongs to another model."""
+    drafters see at an image's positions. A UsageError without mtmd, or for two-dimensional
+    positions; a ModelInvalid if llama.cpp refuses the file, or it belongs to another model."""
 
     def __init__(self, path: Path, model: Model, options: ModelOptions) -> None:
-        from llama_cpp import mtmd_cpp as mtmd  # loads its library
-
-        library.redirect_log(mtmd.mtmd_helper_log_set)
-        self._mtmd = mtmd
+        self._mtmd = mtmd = _library()
         self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self._lock = threading.Lock()
         self._known: OrderedDict[str, list[list[int] | PicturePart]] = OrderedDict()
@@ -142,3 +140,16 @@ class Projector:
                 )
             rows = self._mtmd.mtmd_get_output_embd(self._handle)
             return np.array(np.ctypeslib.as_array(rows, (count, self._width)), np.float32)
+
+
+def _library() -> Any:
+    """The binding of mtmd, which loads its library on import; a UsageError if it is missing."""
+    try:
+        mtmd = import_module("llama_cpp.mtmd_cpp")
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        raise UsageError(
+            "This build of llama-cpp-python has no library for images (mtmd). Reinstall it without "
+            "LLAVA_BUILD=OFF, or leave out --mmproj."
+        ) from None
+    library.redirect_log(mtmd.mtmd_helper_log_set)
+    return mtmd

@@ -26,6 +26,7 @@ from localspec import (
 )
 from localspec.decoding.sampling import Row
 from localspec.errors import NativeError
+from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.pictures import MARK, Picture, PicturePart, mark_images, with_picture_ids
@@ -33,7 +34,7 @@ from tests.support.asking import ask, assistant, user
 from tests.support.ggufs import tiny_llama, tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
-from tests.support.patches import record_calls
+from tests.support.patches import fail_with, record_calls
 from tests.support.sessions import drafting_pair, make_drafts_cheap
 
 COUNT = 32
@@ -244,7 +245,7 @@ def test_images_without_a_projector(engine: Engine) -> None:
 
 
 def test_invalid_projectors_are_refused(
-    tmp_path: Path, target_path: Path, mmproj_path: Path
+    tmp_path: Path, target_path: Path, mmproj_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(kind: type[Exception], why: str, path: Path, **more: Any) -> None:
         with pytest.raises(kind, match=why):
@@ -262,6 +263,8 @@ def test_invalid_projectors_are_refused(
     mamba = tiny_mamba(tmp_path / "mamba.gguf")
     refused(UsageError, "has a recurrent memory", mmproj_path, model=mamba)
     refused(DraftMismatch, "trained head", mmproj_path, draft=eagle(tmp_path / "head.gguf"))
+    monkeypatch.setattr(projectors, "import_module", fail_with(FileNotFoundError("mtmd")))
+    refused(UsageError, r"no library for images \(mtmd\)", mmproj_path)
 
 
 # Rows that are no token's, in a cache.

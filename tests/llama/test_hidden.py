@@ -11,6 +11,7 @@ import pytest
 from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
+from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.conftest import NOISE
@@ -120,3 +121,9 @@ def test_architecture_without_layer_inputs(tmp_path: Path) -> None:
         rows = context.extend(TOKENS, 2).copy()
         assert agree(context.hidden(2)[model.layers] @ output.T, rows, NOISE)
         context.close()
+
+
+def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
+    with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
+        context.request_hidden((0,))
