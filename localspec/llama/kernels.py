@@ -74,6 +74,12 @@ def status() -> KernelStatus:
         return _decided
 
 
+def weight_buffers_work() -> bool:
+    """Whether models may use the CPU's weight layouts, localspec's included: not if AMX is on."""
+    status()
+    return "AMX" not in ggml.cpu_weight_buffers()
+
+
 def status_for(option: str) -> KernelStatus:
     """The status for models opened with this `ModelOptions.kernels`."""
     return unused("the option kernels is off") if option == OFF else status()

@@ -55,22 +55,22 @@ class Model:
         self._handle: Any = None
         self._adapter_handles: list[Any] = []  # freed with the weights
         library.start()
-        if not vocabulary_only:
-            kernels.status()  # decided before the first model
+        # Asked before the first model, as that decides.
+        weight_buffers = not vocabulary_only and kernels.weight_buffers_work()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = options.gpu_layers
         none = (ctypes.c_void_p * 1)(None)  # an empty list, ended by NULL
         if cpu_only:
             params.devices = ctypes.cast(none, ctypes.c_void_p)
         params.load_mode = options.mmap + 2 * options.mlock
-        params.vocab_only, params.use_extra_bufts = vocabulary_only, not vocabulary_only
+        params.vocab_only, params.use_extra_bufts = vocabulary_only, weight_buffers
         params.load_mtp = mtp
         before = kernels.taken_count()
         try:
             kernels.take(wanted=options.kernels != "off")
             self._handle = self._load(params, progress)
             self.kernels = kernels.unused("its weights stay as they are in the file")
-            if not vocabulary_only:
+            if weight_buffers:
                 self.kernels = kernels.status_of_loaded(options.kernels, before)
             self.metadata = self._read_metadata()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))

@@ -216,6 +216,14 @@ def test_restored_state_is_in_the_order_of_positions(
         assert not np.array_equal(restored(), plain), "here the order of cells makes a difference"
 
 
+def test_weights_stay_in_place_if_amx_is_on(
+    kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ggml, "cpu_weight_buffers", lambda: {"AMX": 1})
+    with Model(target_path, ModelOptions(context=64)) as model:
+        assert not model.kernels.in_use
+
+
 def test_reason_without_any_weights(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(), vocabulary_only=True) as model:
         assert model.kernels.why_not == "its weights stay as they are in the file"
