@@ -28,7 +28,7 @@ AGAIN = 0.01  # seconds for the second one, if the passes are short
 IN_A_ROW, BRIEF = 4, 0.02
 """Plain passes in a row, if one takes fewer seconds than BRIEF. After a pass of another size
 llama.cpp rebuilds its graph, and its CUDA backend replays a graph from the third pass on."""
-SIMILAR = 1.6  # largest ratio between a stored curve and a quick measurement
+SIMILAR = 1.6  # largest ratio between a known curve and a quick measurement
 REPEATED = 2  # repetitions of a calibration because the machine was busy
 SHARE = 0.01  # of the seconds of answers, for comparisons with a stored curve
 
@@ -188,6 +188,8 @@ class Calibration:
                 if any(wanted) and not fresh:  # postponed to a later answer
                     profile.doubts = max(1, profile.doubts)
                     wanted = [False] * len(wanted)
+            for number, model in enumerate(models, 1):
+                wanted[number] = wanted[number] or self._overpriced(model)
             self.checked, steady = True, []
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:
@@ -224,6 +226,18 @@ class Calibration:
                 calibrate_far(passes, curve, pace)
             spent += perf_counter() - started
         return spent
+
+    def _overpriced(self, model: ModelSource) -> bool:
+        """Whether a model that was left out by its price, and so makes no passes that could correct
+        it, takes far less time now."""
+        source, passes = self._profile.source(model), model.cache
+        held = len(passes.tokens)
+        if not source.left_out or passes.recurrent or held + 4 > passes.capacity:
+            return False
+        price = source.costs.seconds(1, held) * source.costs.pace * self._profile.target.pace
+        now: dict[int, float] = {}
+        measure(passes, passes.filler(1), [1], now, float("inf"))
+        return now[1] * SIMILAR < price
 
     def _curves(
         self, target: Cache, models: Sequence[ModelSource]

@@ -91,7 +91,8 @@ def repays_prompt(profile: PairProfile, model: ModelSource, session: Session, kn
     # On average a token of the prompt attends to half of it.
     reading = profile.pass_seconds(source, reads // 2)(reads)
     plain = min(longest, profile.usual_length) * verifying[1]
-    if reading <= saved * plain:
-        return True
-    source.record_omission(reading / plain)
-    return False
+    repays = reading <= saved * plain
+    if not repays:
+        source.record_omission(reading / plain)
+    source.left_out = not repays and source.saved is None
+    return repays

@@ -47,6 +47,7 @@ class SourceProfile(Stored):
         estimators: of acceptance, by kind of candidate.
         gain: of drafting by it over lookups only, its first pass not deducted.
         saved: plain passes saved per token in recent answers; None before the first.
+        left_out: whether the latest answer did not use it because of its costs alone.
     """
 
     SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5
@@ -59,6 +60,7 @@ class SourceProfile(Stored):
 
     def __post_init__(self) -> None:
         self._priors: Mapping[str, tuple[float, ...]] = {}
+        self.left_out = False
 
     def add_priors(self, priors: Mapping[str, tuple[float, ...]]) -> None:
         """Add estimators for the source's priors, where missing or of another size."""

@@ -210,3 +210,18 @@ def test_draft_cache_is_smaller_than_a_long_context() -> None:
         stream.completion()
         assert len(stream.prompt) > draft.capacity
         assert stream.stats.accepted > 3
+
+
+def test_model_that_a_busy_moment_made_dear_is_measured_again() -> None:
+    """Without passes of its own its price would stay wrong, in later sessions too."""
+    with drafting_pair(context=512, threads=1, exact=True) as engine:
+        engine.calibrate()
+        (model,) = sources(inside.parts(engine))[1]
+        costs, target = engine.profile.source(model).costs, engine.profile.target
+        engine.profile.doubts = 0  # of a calibration on a busy machine, which would be repeated
+        costs.forget()
+        costs.learn({n: 30.0 * n * target.seconds(1, 0) for n in SIZES}, 0)
+        generate(engine, STORY, 60)
+        assert len(known(engine)) == 0
+        generate(engine, STORY, 60)
+        assert costs.seconds(1, 0) < 10.0 * target.seconds(1, 0)
