@@ -115,15 +115,12 @@ class AsyncEngine:
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
         with self._state:
-            self._check_open()
+            if self._process != os.getpid():
+                raise UsageError(NOT_HERE)  # its thread was not copied
+            if self._closed:
+                raise UsageError(CLOSED)
             done = self._threads.submit(task)
         return await asyncio.wrap_future(done)
-
-    def _check_open(self) -> None:
-        if self._process != os.getpid():
-            raise UsageError(NOT_HERE)  # its thread was not copied
-        if self._closed:
-            raise UsageError(CLOSED)
 
 
 class Loading:

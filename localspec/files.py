@@ -144,6 +144,15 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
     return data
 
 
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Bytes of a file, and the time of its last change in ns; zeros if it cannot be asked."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read TOML in UTF-8, with or without a byte order mark; raises ValueError if it is invalid."""
     return tomllib.loads(read_file(path).decode("utf-8-sig"))

@@ -57,11 +57,7 @@ class LlmModel(llm.Model):
         self, prompt: Any, stream: bool, response: Any, conversation: Any = None
     ) -> Iterator[str]:
         options = prompt.options
-        said = {
-            name: getattr(options, name)
-            for name in ("temperature", "top_p", "top_k", "seed")
-            if getattr(options, name) is not None
-        }
+        sampling = options.model_dump(exclude={"max_tokens", "draft"}, exclude_none=True)
         engine = _engine(self._reference, options.draft)
         asked = _messages(prompt, conversation) if engine.model.chat_template else prompt.prompt
         thinks = engine.prompts.thinks(asked, free=not prompt.schema)
@@ -69,7 +65,7 @@ class LlmModel(llm.Model):
         answer = engine.stream(
             asked,
             max_tokens=options.max_tokens,
-            sampling=localspec.SamplingParams(**said),
+            sampling=localspec.SamplingParams(**sampling),
             json_schema=json.dumps(prompt.schema) if prompt.schema else None,
             overflow="drop_oldest",
             thinks=thinks,

@@ -149,8 +149,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (400, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had
-    # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
-    "files": (149, 10),
+    # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms; size
+    # and time of a file, from five.
+    "files": (158, 11),
     "gguf": (1_875, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_770, 63),

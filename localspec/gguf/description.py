@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ModelInvalid
+from localspec.files import size_and_time
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, SkippedText
@@ -37,7 +38,8 @@ def describe(path: Path) -> ModelFacts:
     try:
         file = read_gguf(path)
     except LocalspecError as error:
-        return ModelFacts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
+        size, problem = size_and_time(path)[0], printable(str(error), 400)
+        return ModelFacts("", None, "", None, size, problem, chat=False)
     template = file.metadata.get("tokenizer.chat_template")
     context = file.own_integer("context_length")
     return ModelFacts(
@@ -140,10 +142,3 @@ def _is_head(file: GGUFFile) -> bool:
 
 def _embeds(file: GGUFFile) -> bool:
     return file.own("attention.causal") is False or file.own("pooling_type") is not None
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return 0

@@ -4,7 +4,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from math import prod
 from pathlib import Path
 
@@ -89,11 +89,8 @@ class Array:
 
     def _offsets(self) -> list[int]:
         if self._starts is None:
-            starts, at, unpack = [], 0, _U64.unpack_from
-            for _ in range(self.length):
-                starts.append(at)
-                at += 8 + unpack(self.raw, at)[0]
-            self._starts = starts
+            lengths = (8 + len(text) for text in self.all_bytes())
+            self._starts = [*accumulate(lengths, initial=0)]
         return self._starts
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import UsageError
+from localspec.files import size_and_time
 from localspec.gguf.names import stays_inside
 from localspec.paths import expanded
 from localspec.text import printable
@@ -73,7 +74,9 @@ def snapshots(repository: str, revision: str) -> list[Path]:
     """Snapshot folders: the revision's first, then others, newest first."""
     commit = cached_commit(repository, revision)
     found = folders_in(repository_folder(repository) / "snapshots")
-    return sorted(found, key=lambda path: (path.name == commit, _changed(path)), reverse=True)
+    return sorted(
+        found, key=lambda path: (path.name == commit, size_and_time(path)[1]), reverse=True
+    )
 
 
 def cached_commit(repository: str, revision: str) -> str | None:
@@ -102,10 +105,3 @@ def folders_in(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:
         return []
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

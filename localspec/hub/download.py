@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
-from localspec.files import locked, write_atomically
+from localspec.files import locked, size_and_time, write_atomically
 from localspec.gguf import names
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
@@ -212,7 +212,7 @@ class _FileDownload:
         part, size = self._partial, self._file.size
         arrived = most = 0
         while True:
-            have = part.stat().st_size if part.exists() else 0
+            have = size_and_time(part)[0]
             most = max(most, have)
             if have > size:
                 part.unlink()
@@ -295,8 +295,7 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
             )
         blob = folder / "blobs" / file.checksum
         if not _is_whole(blob, file):
-            part = _partial_path(blob)
-            needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
+            needed += max(0, file.size - size_and_time(_partial_path(blob))[0])
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
     if needed and (needed := needed + _SPARE) > free:

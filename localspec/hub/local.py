@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.files import size_and_time
 from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.names import parts_of
 from localspec.gguf.reader import MAX_PARTS
@@ -27,14 +28,8 @@ logger = logging.getLogger("localspec.hub")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel(ModelFacts):
-    """A model file. `path`: the first part of a split file; `reference`: the value for -m; `name`:
-    safe for a terminal; `source`: see `localspec.hub.places`."""
-
-    path: Path
-    reference: str
-    name: str
-    source: str
+class LocalModel(ModelFacts, places.ModelPlace):
+    """A model file, and what it contains."""
 
 
 _FACTS = TypeAdapter(ModelFacts)
@@ -93,14 +88,7 @@ def _folders_of_settings() -> Sequence[Path]:
         return ()
 
 
-def _state(path: Path) -> list[list[int]]:
-    """Size and time of a file and its existing parts; raises OSError if it is missing."""
+def _state(path: Path) -> list[tuple[int, int]]:
+    """Size and time of a file and its parts; raises OSError if it is missing."""
     path.stat()
-    return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MAX_PARTS]]
-
-
-def _state_of_part(path: Path) -> list[int]:
-    with suppress(OSError):
-        status = path.stat()
-        return [status.st_size, status.st_mtime_ns]
-    return []
+    return [size_and_time(path.with_name(name)) for name in parts_of(path.name)[:MAX_PARTS]]

@@ -39,9 +39,10 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelPlace:
-    """A file that may be a model; attributes as in `localspec.hub.local.LocalModel`."""
+    """A file that may be a model. `path`: the first part of a split file; `reference`: the value
+    for -m; `name`: safe for a terminal; `source`: one of the above, or the tool that keeps it."""
 
     path: Path
     reference: str

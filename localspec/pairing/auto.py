@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import LocalspecError
+from localspec.files import size_and_time
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
@@ -209,19 +210,12 @@ def _facts(
     opened += [] if options.mmproj is None else [str(options.mmproj)]
     return {
         "target": [str(real_path(target)), file_identity(target)],
-        "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
+        "models": [[str(m.path), m.size, size_and_time(m.path)[1], m.problem] for m in models],
         "known": [[str(draft), speed_up] for draft, speed_up in known.items()],
         "context": options.context,
         "accelerated": use.accelerated,
         "kernels": options.kernels,
         "crosses": options.cross_vocabulary,
         "remote": bool(options.rpc),
-        "extras": [[path, _changed(Path(path))] for path in opened],
+        "extras": [[path, *size_and_time(Path(path))] for path in opened],
     }
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -76,10 +76,15 @@ class Call:
 
     def as_object(self) -> Any:
         """Parse the arguments; {} if they are not an object, as in a truncated answer."""
-        with suppress(ValueError):
-            found = json.loads(self.arguments or "{}")
-            return found if isinstance(found, dict) else {}
-        return {}
+        found = _parsed(self.arguments or "{}")
+        return found if isinstance(found, dict) else {}
+
+
+def _parsed(text: str) -> Any:
+    """A JSON value; None if it is invalid or incomplete."""
+    with suppress(ValueError):
+        return json.loads(text)
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -106,9 +111,7 @@ class Answer:
         """Whether the answer has complete calls; a stop string may have ended it within one."""
         if not self.calls or self.stream.stopped is None:
             return bool(self.calls)
-        with suppress(ValueError):
-            return json.loads(self.calls[-1].arguments or "{}") is not None
-        return False
+        return _parsed(self.calls[-1].arguments or "{}") is not None
 
     @property
     def stopped(self) -> str | None:
@@ -116,8 +119,7 @@ class Answer:
         found = self.stream.stopped
         if found is None or "stop_after" not in self.ask.options:
             return found
-        with suppress(ValueError):
-            json.loads(f"{self.stream.text}}}")
+        if _parsed(f"{self.stream.text}}}") is not None:
             return None  # it came after the response
         return str(json.loads(f'"{found}"'))
 

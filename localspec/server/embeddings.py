@@ -11,7 +11,6 @@ import numpy as np
 
 from localspec.errors import NativeError
 from localspec.llama.embeddings import Vector
-from localspec.llama.model import Model
 from localspec.server.failures import ApiError
 from localspec.server.service import Service
 from localspec.server.wire import Record
@@ -34,8 +33,7 @@ class EmbeddingsRequest(Record):
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
-    model = await _model(service, wanted)
-    vectors, count = await _vectors(service, model, wanted.input, "input")
+    vectors, count = await _vectors(service, wanted, wanted.input, "input")
     encoded: list[Any] = [vector.tolist() for vector in vectors]
     if wanted.encoding_format == "base64":
         raw = [vector.astype(np.dtype("<f4")).tobytes() for vector in vectors]
@@ -49,17 +47,15 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
 
 
 async def llama_cpp(service: Service, wanted: EmbeddingsRequest) -> Any:
-    model = await service.open_model(wanted.model)
     given = wanted.input if wanted.content is None else wanted.content
-    vectors, _ = await _vectors(service, model, given, "content")
+    vectors, _ = await _vectors(service, wanted, given, "content")
     return [{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)]
 
 
 async def ollama(service: Service, wanted: EmbeddingsRequest) -> Any:
     started = time.monotonic()
-    model = await _model(service, wanted)
     cut = wanted.truncate is not False
-    vectors, count = await _vectors(service, model, wanted.input or [], "input", cut=cut)
+    vectors, count = await _vectors(service, wanted, wanted.input or [], "input", cut=cut)
     return {
         "model": service.host.name,
         "embeddings": [vector.tolist() for vector in vectors],
@@ -70,26 +66,27 @@ async def ollama(service: Service, wanted: EmbeddingsRequest) -> Any:
 
 
 async def ollama_single(service: Service, wanted: EmbeddingsRequest) -> Any:
-    model = await service.open_model(wanted.model)
     if not wanted.prompt:  # a request that only loads the model
+        await service.open_model(wanted.model)
         return {"embedding": []}
-    (vector,), _ = await _vectors(service, model, wanted.prompt, "prompt", cut=True)
+    (vector,), _ = await _vectors(service, wanted, wanted.prompt, "prompt", cut=True)
     return {"embedding": vector.tolist()}
 
 
-async def _model(service: Service, wanted: EmbeddingsRequest) -> Model:
+async def _vectors(
+    service: Service,
+    wanted: EmbeddingsRequest,
+    given: Input | None,
+    name: str,
+    *,
+    cut: bool = False,
+) -> tuple[list[Vector], int]:
+    """Embed the texts once a slot is free; return a vector for each, and the number of tokens.
+    `name`: the field of the texts, for errors."""
     model = await service.open_model(wanted.model)
     if wanted.dimensions not in (None, model.output_width):
         why = f"The model's vectors have {model.output_width} numbers. Leave dimensions out."
         raise ApiError(400, why, param="dimensions")
-    return model
-
-
-async def _vectors(
-    service: Service, model: Model, given: Input | None, name: str, *, cut: bool = False
-) -> tuple[list[Vector], int]:
-    """Embed the texts once a slot is free; return a vector for each, and the number of tokens.
-    `name`: the field of the texts, for errors."""
     if given is None:
         raise ApiError(400, f"{name} is missing. Give a text, or several.", param=name)
     several = isinstance(given, list) and not (given and isinstance(given[0], int))

@@ -9,6 +9,7 @@ from typing import Any
 
 from localspec import Engine, Stream
 from localspec.errors import SessionError
+from localspec.server.answer_figures import text_of_tokens
 
 _ROLES = ("system", "user", "assistant")
 
@@ -45,8 +46,7 @@ def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> An
     if prompt is None or not all(
         one["role"] in _ROLES and isinstance(one.get("content"), str) for one in prompt
     ):
-        data = b"".join(engine.token_bytes(token) for token in stream.context)
-        return data.decode("utf-8", "replace")
+        return text_of_tokens(stream.context, engine, special=False)
     messages = [{"role": one["role"], "content": one["content"]} for one in prompt]
     begun = ""
     if messages[-1]["role"] == "assistant":  # the answer continued it

@@ -33,10 +33,10 @@ from localspec.server.openai.messages import FunctionTool, Message
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling
+from localspec.text import finite
 
 VERSION = "0.12.0"
 _DURATION = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))*(\d+(\.\d+)?)?")
-_NO_JSON = ("nan", "inf", "-inf")
 
 
 def _duration(given: Any) -> Any:
@@ -283,14 +283,11 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
     }
 
 
-def _model_info(path: Path) -> dict[str, Any]:
+def _model_info(path: Path) -> Any:
     """The file's metadata; None for arrays, as in ollama."""
     found = read_gguf(path, tensors=False).metadata
     simple = (str, int, float)
-    return {
-        key: value if isinstance(value, simple) and str(value) not in _NO_JSON else None
-        for key, value in found.items()
-    }
+    return finite({key: one if isinstance(one, simple) else None for key, one in found.items()})
 
 
 async def version(service: Service) -> Any:

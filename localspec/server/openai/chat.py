@@ -278,12 +278,15 @@ class OpenaiReply(Reply):
 
     def end(self) -> Iterable[Event]:
         if self._usage_wanted:
-            figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
-            yield {**self._head, "choices": [], **figures}
+            yield self._with_figures([])
 
     def _event(self, choice: dict[str, Any], **more: Any) -> Event:
         nothing = {"usage": None} if self._usage_wanted else {}
         return {**self._head, "choices": [choice], **nothing, **more}
+
+    def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
+        return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
         return usage([answer.stream.stats for answer in self.answers])
@@ -321,11 +324,8 @@ class ChatReply(OpenaiReply):
     def whole(self) -> Any:
         verbose = {"__verbose": {"prompt": text_of_tokens(self.answer.stream.prompt, self.engine)}}
         return {
-            **self._head,
+            **self._with_figures([self._choice(answer) for answer in self.answers]),
             "object": "chat.completion",
-            "choices": [self._choice(answer) for answer in self.answers],
-            "usage": self._usage(),
-            "timings": timings(self.answer.stream.stats),
             **(verbose if self._wanted.verbose else {}),
         }
 

@@ -174,8 +174,7 @@ class CompletionReply(OpenaiReply):
             yield self._event(choice)
 
     def whole(self) -> Any:
-        figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
-        return {**self._head, "choices": self._choices, **figures}
+        return self._with_figures(self._choices)
 
     def _choice(
         self,
