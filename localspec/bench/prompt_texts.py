@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localspec.bench.samples import BenchPrompt
-from localspec.prompting.content import plain
+from localspec.prompting.marked_text import unmarked
 from localspec.prompting.prompt import PromptBuilder
 
 if TYPE_CHECKING:
@@ -41,6 +41,6 @@ def _text(engine: Engine, prompt: BenchPrompt) -> str:
     if isinstance(given, str):
         return given
     vocabulary = engine.model.vocabulary
-    text = str(plain(PromptBuilder(engine.model, engine.context_length).text(given)))
+    text = str(unmarked(PromptBuilder(engine.model, engine.context_length).text(given)))
     bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""
     return text.removeprefix(bos)

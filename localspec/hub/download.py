@@ -207,7 +207,9 @@ class _FileDownload:
 
     def _download(self, retries: Retries) -> int:
         """Resume until the partial file has its full size; returns the bytes received."""
-        from localspec.hub.remote import HTTPError, stream
+        from httpx2 import HTTPError
+
+        from localspec.hub.remote import stream
 
         part, size = self._partial, self._file.size
         arrived = most = 0
@@ -307,7 +309,7 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    from localspec.hub.remote import HTTPError
+    from httpx2 import HTTPError
 
     try:
         yield

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -106,10 +106,10 @@ def _parse_url(rest: str, text: str) -> Repository:
     if inside[0] in ("blob", "resolve", "raw", "tree") and len(inside) > 1:
         revision, inside = inside[1], inside[2:]
     file = "/".join(inside)
-    found = _parse_repository(name, file if file.lower().endswith(".gguf") else None, text)
     if not stays_inside(revision):
         raise _invalid_reference(text)
-    return Repository(found.id, found.quant, found.file, revision)
+    found = _parse_repository(name, file if file.lower().endswith(".gguf") else None, text)
+    return replace(found, revision=revision)
 
 
 def _parse_endpoint_url(text: str) -> Repository:

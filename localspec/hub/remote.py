@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import httpx2
+from httpx2 import HTTPError
 from huggingface_hub import (
     HfApi,
     constants,
@@ -26,9 +28,6 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-
-# From httpx or httpx2, depending on the client's version; not part of its declared API.
-from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-defined]
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     parse_ratelimit_headers,
@@ -48,14 +47,9 @@ LONGEST_WAIT = 90.0
 _CHECKSUM = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
-_TRANSIENT_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
-"""Base classes of connection errors, the same in httpx and httpx2."""
+_TRANSIENT_FAULTS = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 
 Result = TypeVar("Result")
-
-
-class ConnectionCut(HTTPError):
-    """A response that ended early without an error from the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +150,10 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
                 done += len(chunk)
                 yield len(chunk), done
     if done < file.size:
-        raise ConnectionCut(f"{done} of {file.size} bytes came")
+        raise httpx2.RemoteProtocolError(f"{done} of {file.size} bytes came")
 
 
-def _start_offset(response: Any, file: RemoteFile, have: int) -> int:
+def _start_offset(response: httpx2.Response, file: RemoteFile, have: int) -> int:
     """Offset at which the response starts: after the existing bytes, or 0."""
     if response.status_code != 206:
         length = response.headers.get("Content-Length", "")
@@ -209,7 +203,9 @@ class Retries:
     def wait(self, error: HTTPError) -> None:
         """Wait before the next attempt, or raise the error if there is none left."""
         # A server that was never reached is most likely not a transient failure.
-        hopeless = not is_transient(error) or (_is_a(error, "ConnectError") and not self._reached)
+        hopeless = not is_transient(error) or (
+            isinstance(error, httpx2.ConnectError) and not self._reached
+        )
         if hopeless or self._failures >= len(WAITS):
             raise error
         requested = _requested_wait(error)
@@ -235,7 +231,7 @@ def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = printable(str(error), 300).rstrip(".")
-        if type(error).__name__ in ("InvalidURL", "UnsupportedProtocol"):  # httpx's
+        if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
             raise LocalspecError(
                 f"{printable(constants.ENDPOINT)} is not a valid address, or redirects to "
                 f"an invalid one: {message}. Check HF_ENDPOINT."
@@ -253,17 +249,11 @@ def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
 
 def is_transient(error: HTTPError) -> bool:
     status = _status(error)
-    if status is not None:
-        return status in _TRANSIENT
-    return isinstance(error, ConnectionCut) or any(_is_a(error, name) for name in _TRANSIENT_FAULTS)
-
-
-def _is_a(error: HTTPError, name: str) -> bool:
-    return any(base.__name__ == name for base in type(error).__mro__)
+    return isinstance(error, _TRANSIENT_FAULTS) if status is None else status in _TRANSIENT
 
 
 def _status(error: HTTPError) -> int | None:
-    response: Any = getattr(error, "response", None)
+    response = getattr(error, "response", None)
     return None if response is None else int(response.status_code)
 
 
@@ -283,9 +273,9 @@ def _describe(error: HTTPError) -> str:
         return f"{host()} allows no more requests for now (429)"
     if status is not None:
         return f"{host()} fails ({status}{_server_message(error)})"
-    if _is_a(error, "TimeoutException"):
+    if isinstance(error, httpx2.TimeoutException):
         return f"{host()} does not answer"
-    if _is_a(error, "ConnectError"):
+    if isinstance(error, httpx2.ConnectError):
         return f"{host()} cannot be reached ({printable(str(error)) or 'no connection'})"
     return f"The connection to {host()} broke ({printable(str(error)) or type(error).__name__})"
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, mark_images
-from localspec.prompting.content import plain
 from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
+from localspec.prompting.marked_text import unmarked
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
 from localspec.prompting.template import ChatTemplate, Message, check_messages
@@ -75,7 +75,7 @@ class PromptBuilder:
             if overflow == "drop_oldest" and len(tokens) >= self.context_length:
                 # Leave room for the answer, or each later turn would drop more messages.
                 reserve = min(max_tokens or self.context_length // 4, self.context_length // 2)
-                tokens = self._drop_oldest(prompt, self.context_length - reserve, stats)
+                tokens = self._drop_oldest(prompt, tokens, self.context_length - reserve, stats)
         if not tokens:
             raise UsageError("The prompt is empty. Give some text to go on from.")
         if len(tokens) >= self.context_length:
@@ -179,7 +179,7 @@ class PromptBuilder:
         tokens: list[int] = []
         pictures: list[Picture] = []
         at = 0
-        for place in [*MARK.finditer(plain(text)), None]:
+        for place in [*MARK.finditer(unmarked(text)), None]:
             end = len(text) if place is None else place.start()
             tokens += self._tokens(text[at:end], add_bos=add_bos and not at)
             if place is None:
@@ -225,21 +225,18 @@ class PromptBuilder:
         )
 
     def _drop_oldest(
-        self, messages: Sequence[Message], most: int, stats: GenerationStats
+        self, messages: Sequence[Message], tokens: Tokens, most: int, stats: GenerationStats
     ) -> Tokens:
         first = 1 if messages[0]["role"] == "system" else 0
         starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
-        tokens = Tokens()
-        for start in starts[1:]:
-            tokens = self._render([*messages[:first], *messages[start:]])
-            dropped = start - first
-            if len(tokens) <= most:
-                break
-        else:
-            if not tokens:
-                return self._render(messages)
-        stats.notices.append(
-            f"The conversation outgrew the context of {self.context_length} tokens: "
-            f"its oldest {dropped} messages were left out."
-        )
+        dropped = 0
+        while len(tokens) > most and len(starts) > 1:
+            del starts[0]
+            tokens = self._render([*messages[:first], *messages[starts[0] :]])
+            dropped = starts[0] - first
+        if dropped:
+            stats.notices.append(
+                f"The conversation outgrew the context of {self.context_length} tokens: "
+                f"its oldest {dropped} messages were left out."
+            )
         return tokens

@@ -17,8 +17,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from localspec.prompting.content import Content, keep_marks, mark_all, mark_text
 from localspec.prompting.detokenizer import CHANNEL, FINAL
+from localspec.prompting.marked_text import MarkedText, keep_marks, mark_all, mark_text
 from localspec.prompting.reasoning import split_thoughts
 
 Messages = list[dict[str, Any]]
@@ -336,7 +336,7 @@ def _convert_call(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
 
 def joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
     """Join two contents, which are texts or lists of parts."""
-    if isinstance(one, Content) or isinstance(other, Content):
+    if isinstance(one, MarkedText) or isinstance(other, MarkedText):
         one, other = mark_all(one), mark_all(other)
     if isinstance(one, str) and isinstance(other, str):
         return keep_marks(between.join(filter(None, [one, other])))

@@ -2,8 +2,8 @@
 
 jinja2 allows nested loops, and operations that build gigabytes of text. Here they stop after some
 seconds, or are refused. Lists are checked where they are created, so that later operations on them
-are bounded. The marks on callers' characters stay (see `localspec.prompting.content`): functions
-that do not know them get plain text, and their results are marked as a whole.
+are bounded. The marks on callers' characters stay (see `localspec.prompting.marked_text`):
+functions that do not know them get plain text, and their results are marked as a whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from localspec.prompting.content import EXACT, Content, keep_marks, mark_all, unmark_all
+from localspec.prompting.marked_text import EXACT, MarkedText, keep_marks, mark_all, unmark_all
 
 SECONDS = 5.0
 LONGEST = 32 << 20
@@ -120,13 +120,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         text = owner if isinstance(owner, str | bytes) else ""
         _check_growth(method, text, [*args, *named.values()])
         if isinstance(owner, str):
-            marks = isinstance(owner, Content) or any(isinstance(arg, Content) for arg in args)
+            marks = any(isinstance(text, MarkedText) for text in (owner, *args))
             if marks and method not in EXACT:
                 args, named, owner = unmark_all(args), unmark_all(named), unmark_all(owner)
                 result = super().call(context, getattr(owner, method), *args, **named)
                 return mark_all(result)
             if marks and method not in ("format", "format_map"):
-                function = getattr(Content(owner), method)
+                function = getattr(MarkedText(owner), method)
         return _check_size(keep_marks(super().call(context, function, *args, **named)))
 
 
@@ -170,8 +170,8 @@ class _LimitInserter(NodeTransformer):
 
 
 def _is_in(value: Any, container: Any) -> bool:
-    if isinstance(value, Content) and type(container) is str:
-        container = Content(container)
+    if isinstance(value, MarkedText) and type(container) is str:
+        container = MarkedText(container)
     return value in container
 
 
@@ -214,11 +214,11 @@ def limited(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
             args = tuple(
                 keep_marks(str(a)) if isinstance(a, list | tuple | dict) else a for a in args
             )
-        if any(isinstance(item, Content) for item in (*args, *named.values())):
+        if any(isinstance(item, MarkedText) for item in (*args, *named.values())):
             if name in _PLAIN_FILTERS:
                 args = tuple(unmark_all(arg) if isinstance(arg, str) else arg for arg in args)
                 return mark_all(apply(*args, **unmark_all(named)))
-            args = tuple(Content(arg) if type(arg) is str else arg for arg in args)
+            args = tuple(MarkedText(arg) if type(arg) is str else arg for arg in args)
         return _check_size(keep_marks(apply(*args, **named)))
 
     return apply_limited

@@ -13,8 +13,8 @@ from jinja2 import meta
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import map_schemas
-from localspec.prompting.content import mark_all, mark_text, plain, unmark_all
 from localspec.prompting.detokenizer import OPENS
+from localspec.prompting.marked_text import mark_all, mark_text, unmark_all, unmarked
 from localspec.prompting.reasoning import thought_marks
 from localspec.prompting.roles import ANSWERS, ROLES, RoleAdapter
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, limited, render
@@ -41,7 +41,7 @@ class ChatTemplate:
         environment.filters["tojson"] = limited("tojson", _tojson)
         environment.filters["fromjson"] = limited("fromjson", json.loads)  # llama.cpp's
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(plain(form))
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(unmarked(form))
         self.source = source
         self._name = name
         self._special = {"bos_token": bos, "eos_token": eos}
@@ -67,7 +67,7 @@ class ChatTemplate:
         more: Mapping[str, Any] | None = None,
     ) -> str:
         """Render the prompt up to the beginning of the answer, with marks on text that is not the
-        template's (see `localspec.prompting.content`). `RoleAdapter` converts messages that the
+        template's (see `localspec.prompting.marked_text`). `RoleAdapter` converts messages that the
         template does not support. `tools`: functions in OpenAI's format; `more`: other variables,
         such as enable_thinking. A UsageError if the template refuses the messages, or violates a
         limit of the sandbox."""
@@ -93,7 +93,7 @@ class ChatTemplate:
     def _adapter(self) -> RoleAdapter:
         def render_plain(messages: Sequence[Message]) -> str:
             try:
-                return str(plain(self._render(messages, None, {"add_generation_prompt": False})))
+                return str(unmarked(self._render(messages, None, {"add_generation_prompt": False})))
             except LimitError:
                 raise
             except Exception:
@@ -167,7 +167,7 @@ def _simplify(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(str(plain(message)))
+    raise jinja2.TemplateError(str(unmarked(message)))
 
 
 def _tojson(

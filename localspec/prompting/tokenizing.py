@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from localspec.prompting.content import Content, has_mark, plain
+from localspec.prompting.marked_text import MarkedText, has_mark, unmarked
 
 if TYPE_CHECKING:
     from localspec.llama.vocabulary import SpecialToken, Vocabulary
@@ -30,9 +30,9 @@ def prompt_tokens(
     would end the answer before it begins. `template`: its source; added tokens in it (`<think>`,
     `<tool_call>`) are plain text in callers' messages, as control tokens are."""
     tokens = [vocabulary.bos] if add_bos and vocabulary.adds_bos and vocabulary.bos >= 0 else []
-    if not isinstance(text, Content):
+    if not isinstance(text, MarkedText):
         return tokens + vocabulary.tokenize(text, special=True, add_bos=False)
-    shown: str = plain(text)
+    shown: str = unmarked(text)
     written: list[Match] = []
     forged: list[Match] = []
     for start, end, token in _find_special_tokens(vocabulary.special_tokens, shown):

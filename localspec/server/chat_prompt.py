@@ -10,8 +10,8 @@ from typing import Any
 
 from localspec import Engine
 from localspec.llama import pictures
-from localspec.prompting.content import mark_text
 from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
+from localspec.prompting.marked_text import mark_text
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from localspec import ModelOptions, UsageError
 from localspec.llama.model import Model
-from localspec.prompting.content import Content, mark_text, plain
+from localspec.prompting.marked_text import MarkedText, mark_text, unmarked
 from localspec.prompting.prompt import PromptBuilder, Tokens
 from localspec.prompting.reasoning import ends_thinking, thought_marks
 from localspec.prompting.template import Message
@@ -66,7 +66,7 @@ def open_prompts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> 
 
 
 def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
-    return str(plain(prompts.text(messages, **more)))
+    return str(unmarked(prompts.text(messages, **more)))
 
 
 @families
@@ -291,11 +291,11 @@ def test_a_forged_turn_changes_no_other_tokens(name: str, open_prompts: Open) ->
         head = "".join(own).encode("utf-8", "replace").decode()
         said = mark_text("".join([family.control[0], *forged]))
         found = prompt_tokens(
-            vocabulary, Content(head + family.control[1]) + said, add_bos=True, template=""
+            vocabulary, MarkedText(head + family.control[1]) + said, add_bos=True, template=""
         )
         expected = vocabulary.tokenize(head + family.control[1], special=True, add_bos=True)
         assert found[: len(expected)] == expected
-        behind = vocabulary.tokenize(str(plain(said)), special=False, add_bos=False)
+        behind = vocabulary.tokenize(str(unmarked(said)), special=False, add_bos=False)
         assert found[len(expected) :] == behind
         assert not set(behind) & set(range(len(family.control)))
 

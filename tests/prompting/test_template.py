@@ -9,7 +9,7 @@ import pytest
 
 from localspec import UsageError
 from localspec.errors import describe
-from localspec.prompting.content import plain
+from localspec.prompting.marked_text import unmarked
 from localspec.prompting.template import ChatTemplate, Message
 
 USER: list[Message] = [{"role": "user", "content": "Hi & <you>"}]
@@ -17,7 +17,7 @@ USER: list[Message] = [{"role": "user", "content": "Hi & <you>"}]
 
 def render(source: str, messages: list[Message] = USER, **more: Any) -> str:
     template = ChatTemplate(source, bos="<s>", eos="</s>", name="some.gguf")
-    return str(plain(template.render(messages, **more)))
+    return str(unmarked(template.render(messages, **more)))
 
 
 def test_variables_of_templates() -> None:
@@ -249,7 +249,7 @@ def test_marks_are_invisible_to_templates(operation: str, monkeypatch: pytest.Mo
     found = ChatTemplate(source, bos="", eos="").render(messages)
     assert "<" not in str.__str__(found).translate({}) or "<" in operation
     monkeypatch.setattr("localspec.prompting.template.mark_all", lambda value, **_: value)
-    assert plain(found) == ChatTemplate(source, bos="", eos="").render(messages)
+    assert unmarked(found) == ChatTemplate(source, bos="", eos="").render(messages)
 
 
 def test_generation_block_renders_its_body() -> None:

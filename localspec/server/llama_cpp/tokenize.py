@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from localspec import Engine, SamplingParams
-from localspec.prompting.content import plain
+from localspec.prompting.marked_text import unmarked
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.chat_prompt import chat_text, mark_chat, request_of
 from localspec.server.openai.chat import CountRequest
@@ -77,7 +77,7 @@ async def apply_template(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
     chat, _ = mark_chat(engine, wanted.chat(service, engine))
     text = await asyncio.to_thread(chat_text, engine, chat)
-    return {"prompt": str(plain(text))}
+    return {"prompt": str(unmarked(text))}
 
 
 async def props(service: Service) -> Any:

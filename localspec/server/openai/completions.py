@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.prompting.content import mark_text, plain
+from localspec.prompting.marked_text import mark_text, unmarked
 from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
@@ -110,7 +110,7 @@ class _Echo:
 
 def _text_of(prompt: str | Tokens, engine: Engine) -> str:
     if isinstance(prompt, str):
-        return str(plain(prompt))
+        return str(unmarked(prompt))
     return text_of_tokens(prompt, engine, special=False)
 
 

@@ -1,8 +1,9 @@
 """Text that remembers which of its characters a caller wrote, through a template's operations.
 
 A `<|end|>` of the template must differ from one in a message. So a caller's printable ASCII
-characters become lone surrogates during rendering; lengths and positions stay. `Content` behaves
-like the plain text. Operations that are not handled here keep the marks, which is the safe failure.
+characters become lone surrogates during rendering; lengths and positions stay. `MarkedText`
+behaves like the plain text. Operations that are not handled here keep the marks, which is the safe
+failure.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ _MARKED = re.compile("[\ud821-\ud87e\udc21-\udc7e]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Content(str):
+class MarkedText(str):
     __slots__ = ()
 
     def __str__(self) -> str:
         return self
 
     def __repr__(self) -> str:
-        return mark_text(repr(plain(self)))
+        return mark_text(repr(unmarked(self)))
 
     def __iter__(self) -> Iterator[str]:
-        return map(Content, str.__iter__(self))
+        return map(MarkedText, str.__iter__(self))
 
     def __getitem__(self, index: SupportsIndex | slice) -> str:
-        return Content(str.__getitem__(self, index))
+        return MarkedText(str.__getitem__(self, index))
 
     def __add__(self, other: str) -> str:
-        return Content(str.__add__(self, other))
+        return MarkedText(str.__add__(self, other))
 
     def __radd__(self, other: str) -> str:
-        return Content(str.__add__(other, self))
+        return MarkedText(str.__add__(other, self))
 
     def __mul__(self, times: SupportsIndex) -> str:
-        return Content(str.__mul__(self, times))
+        return MarkedText(str.__mul__(self, times))
 
     __rmul__ = __mul__
 
     def lstrip(self, chars: str | None = None, /) -> str:
-        left = plain(self).lstrip(None if chars is None else plain(chars))
+        left = unmarked(self).lstrip(None if chars is None else unmarked(chars))
         return self[len(self) - len(left) :]
 
     def rstrip(self, chars: str | None = None, /) -> str:
-        return self[: len(plain(self).rstrip(None if chars is None else plain(chars)))]
+        return self[: len(unmarked(self).rstrip(None if chars is None else unmarked(chars)))]
 
     def strip(self, chars: str | None = None, /) -> str:
         return self.lstrip(chars).rstrip(chars)
@@ -65,21 +66,21 @@ class Content(str):
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         if sep is None:  # white space has no marks
-            return [Content(piece) for piece in str.split(self, None, maxsplit)]
-        return self._cut(plain(self).split(plain(sep), maxsplit), len(sep))
+            return [MarkedText(piece) for piece in str.split(self, None, maxsplit)]
+        return self._cut(unmarked(self).split(unmarked(sep), maxsplit), len(sep))
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         if sep is None:
-            return [Content(piece) for piece in str.rsplit(self, None, maxsplit)]
-        return self._cut(plain(self).rsplit(plain(sep), maxsplit), len(sep))
+            return [MarkedText(piece) for piece in str.rsplit(self, None, maxsplit)]
+        return self._cut(unmarked(self).rsplit(unmarked(sep), maxsplit), len(sep))
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         if not old:
-            return mark_text(plain(self).replace("", plain(new), count))
-        return Content(str.join(new, self.split(old, count)))
+            return mark_text(unmarked(self).replace("", unmarked(new), count))
+        return MarkedText(str.join(new, self.split(old, count)))
 
     def join(self, texts: Iterable[str], /) -> str:
-        return Content(str.join(self, texts))
+        return MarkedText(str.join(self, texts))
 
     def _cut(self, pieces: list[str], between: int) -> list[str]:
         found, start = [], 0
@@ -93,8 +94,8 @@ def _query_method(name: str) -> Callable[..., Any]:
     original = getattr(str, name)
 
     @wraps(original)
-    def method(self: Content, *args: Any) -> Any:
-        return original(plain(self), *(_map_strings(plain, arg) for arg in args))
+    def method(self: MarkedText, *args: Any) -> Any:
+        return original(unmarked(self), *(_map_strings(unmarked, arg) for arg in args))
 
     return method
 
@@ -103,16 +104,16 @@ def _split_method(name: str) -> Callable[..., Any]:
     original = getattr(str, name)
 
     @wraps(original)
-    def pieces(self: Content, *args: Any) -> Any:
-        found = original(plain(self), *map(plain, args))
+    def pieces(self: MarkedText, *args: Any) -> Any:
+        found = original(unmarked(self), *map(unmarked, args))
         return type(found)(self._cut(found, 0))
 
     return pieces
 
 
-def _case_method(name: str) -> Callable[[Content], str]:
+def _case_method(name: str) -> Callable[[MarkedText], str]:
     change = getattr(str, name)
-    return wraps(change)(lambda self: mark_text(change(plain(self))))
+    return wraps(change)(lambda self: mark_text(change(unmarked(self))))
 
 
 _QUERIES = [name for name in dir(str) if name.startswith("is")]
@@ -125,26 +126,26 @@ for _make_method, _names in (
     (_case_method, _CASE_CHANGES),
 ):
     for _name in _names:
-        setattr(Content, _name, _make_method(_name))
-EXACT = frozenset({*vars(Content), "format", "format_map"})
+        setattr(MarkedText, _name, _make_method(_name))
+EXACT = frozenset({*vars(MarkedText), "format", "format_map"})
 """Methods that keep the marks of each character; results of others are marked as a whole."""
 
 
 def mark_text(text: str, *, answer: bool = False) -> str:
     """Mark a caller's text, or with `answer` one that the model wrote: in that, special tokens that
     are not control tokens (`<think>`, `<tool_call>`) are tokens again."""
-    if isinstance(text, Content):
+    if isinstance(text, MarkedText):
         return text
     if not str.isascii(text) and _SURROGATE.search(text):
         text = text.encode("utf-8", "replace").decode()
-    return Content(text.translate(_MARK_ANSWER if answer else _MARK_TEXT))
+    return MarkedText(text.translate(_MARK_ANSWER if answer else _MARK_TEXT))
 
 
 def mark_all(value: Any, *, answer: bool = False) -> Any:
     return _map_strings(lambda text: mark_text(text, answer=answer), value)
 
 
-def plain(text: Any) -> Any:
+def unmarked(text: Any) -> Any:
     """Return a text without marks; other values unchanged."""
     if not isinstance(text, str) or (str.isascii(text) and type(text) is str):
         return text
@@ -152,12 +153,12 @@ def plain(text: Any) -> Any:
 
 
 def unmark_all(value: Any) -> Any:
-    return _map_strings(plain, value)
+    return _map_strings(unmarked, value)
 
 
 def keep_marks(value: Any) -> Any:
     if type(value) is str and not str.isascii(value) and _MARKED.search(value):
-        return Content(value)
+        return MarkedText(value)
     return value
 
 
