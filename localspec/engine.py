@@ -61,6 +61,7 @@ class Engine(AnswerGenerator):
         why_no_draft: the reason, if there is none.
         why_draft: the reason for this one, if chosen by `-d auto`.
         notices: sentences for the user about the choice of the files.
+        slots: caches and sources for each concurrent answer.
     """
 
     def __init__(
@@ -81,8 +82,7 @@ class Engine(AnswerGenerator):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        """`slots`: caches and sources for each concurrent answer."""
-        self._slots, self._scheduler = slots, slots.scheduler
+        self.slots, self._scheduler = slots, slots.scheduler
         first = slots.all[0]
         target = first.cache
         self.model: Model = target.model
@@ -90,10 +90,9 @@ class Engine(AnswerGenerator):
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
         for slot in slots.all:
             slot.parts = replace(slot.parts, datastore=self._datastore)
-        self._slot, self._parts = first, first.parts
+        self._parts = first.parts
         cache = self._parts.native_cache
         self.draft: Model | None = None if cache is None else cache.model
-        self._contexts = slots.contexts
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self.why_draft = why_draft
@@ -101,7 +100,7 @@ class Engine(AnswerGenerator):
         self.profile = PairProfile()
         self._store = store
         self._threads = threads
-        threads.serve(*self._contexts)
+        threads.serve(*slots.contexts)
         checked = not self._store.load(self.profile)
         self._calibration = Calibration(self.profile, threads, checked=checked)
         self._exact = exact
@@ -145,19 +144,19 @@ class Engine(AnswerGenerator):
             self._store.save(self.profile)
         if self._projector is not None:
             self._projector.close()
-        models = [context.model for context in self._contexts if self._owns_models]
-        self._slots.close()
+        models = [context.model for context in self.slots.contexts if self._owns_models]
+        self.slots.close()
         for model in models:
             model.close()
 
     @property
     def parallel(self) -> int:
         """Number of concurrent answers; further ones wait."""
-        return len(self._slots.all)
+        return len(self.slots.all)
 
     @property
     def context_length(self) -> int:
-        return self._slot.target.capacity
+        return self.slots.all[0].target.capacity
 
     @cached_property
     def batch_invariant(self) -> bool:
@@ -318,7 +317,7 @@ class Engine(AnswerGenerator):
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
-        return self._call(self._slots.clear)
+        return self._call(self.slots.clear)
 
     @typed
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:

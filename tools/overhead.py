@@ -114,24 +114,25 @@ def per_plan(rounds: int) -> None:
     for name, draft in (("with the draft model", "auto"), ("without", None)):
         with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
             make_drafts_cheap(engine)
+            slot = engine.slots.all[0]
             prompt = engine.tokenize(f"<|user|>{FOX[0]['content']}<|end|><|assistant|>")
             costs = []
             for _ in range(rounds + 1):
                 session = a_session(engine, prompt, 200, GREEDY)
                 drafter = compose(
                     Drafting(),
-                    engine._parts,
+                    slot.parts,
                     engine.profile,
-                    engine._slot.limits,
+                    slot.limits,
                     greedy=True,
                     trees=True,
                     cannot=None,
                 )
                 timed = DrafterTimer(drafter)
-                engine._slot.target.reuse(prompt)
+                slot.target.reuse(prompt)
                 drafter.begin(prompt)
                 requests = speculate(session, drafter, GreedyMatch())
-                count = sum(1 for _ in drive(session, requests, engine._slot.target))
+                count = sum(1 for _ in drive(session, requests, slot.target))
                 costs.append(1e6 * timed.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
 

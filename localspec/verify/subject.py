@@ -13,7 +13,7 @@ import numpy.typing as npt
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.distribution import Ids
-from localspec.decoding.interfaces import PassRequest, Target
+from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.sampling import Row, top_ids
 from localspec.decoding.stats import GenerationStats
@@ -91,7 +91,8 @@ class Subject:
         self._status = ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
-        self.parts, self.limits = engine._parts, engine._slot.limits
+        slot = engine.slots.all[0]
+        self.target, self.parts, self.limits = slot.target, slot.parts, slot.limits
         self.answers = list[PlainAnswer]()
         self.distances = list[float]()
 
@@ -111,10 +112,6 @@ class Subject:
     def limit(self, noise: float) -> float:
         """The largest gap between two logits that rounding by `noise` may swap."""
         return NOTHING if self.same_bits else noise
-
-    @property
-    def target(self) -> Target:
-        return self.engine._slot.target
 
     @property
     def branches(self) -> bool:

@@ -23,7 +23,7 @@ from localspec.sessions.sessions import Sessions
 
 
 def slot(engine: Engine) -> Slot:
-    return engine._slot
+    return engine.slots.all[0]
 
 
 def target(engine: Engine) -> LlamaTarget:
@@ -40,7 +40,7 @@ def parts(engine: Engine) -> Parts:
 
 def contexts(engine: Engine) -> list[Any]:
     """The target's, and that of the draft model or head, if any."""
-    return engine._contexts
+    return engine.slots.contexts
 
 
 def scheduler(engine: Engine) -> Scheduler:
@@ -52,8 +52,8 @@ def sessions(engine: Engine) -> Sessions:
 
 
 def slots(engine: Engine) -> SharedSlots:
-    assert isinstance(engine._slots, SharedSlots)
-    return engine._slots
+    assert isinstance(engine.slots, SharedSlots)
+    return engine.slots
 
 
 def threads(engine: Engine) -> Threads:

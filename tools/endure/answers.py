@@ -183,10 +183,10 @@ def answer(
 
 def ids_held(engine: Engine) -> int:
     """Number of answers' sequence ids with cells; ids of kept texts do not count."""
-    assert isinstance(engine._slots, SharedSlots)
+    assert isinstance(engine.slots, SharedSlots)
     return sum(
         shared.length(number) > 0
-        for shared in engine._slots.shared
+        for shared in engine.slots.shared
         for number in range(shared.answers * shared.leaves)
     )
 
