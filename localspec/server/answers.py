@@ -203,7 +203,7 @@ class Answers:
             options: AnswerKeywords = {**answer.ask.options, "progress": progress}
             stream = partial(self.engine.stream, answer.ask.prompt, **options)
             answer.stream = await asyncio.to_thread(stream)
-        self._tasks = self._host.gate.submit(*(partial(self._run, one) for one in self.all))
+        self._tasks = self._host.queue.submit(*(partial(self._run, one) for one in self.all))
         for answer, task in zip(self.all, self._tasks, strict=True):
             task.add_done_callback(partial(self._finish, answer))
 

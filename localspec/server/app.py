@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import about, anthropic, embeddings, ollama, page
+from localspec.server import anthropic, embeddings, ollama, page, status
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
 from localspec.server.llama_cpp import completion, slots, tokenize
 from localspec.server.openai import chat, completions, responses
 from localspec.server.reply import ClientGone, Reply, json_response
-from localspec.server.service import Common, Service
+from localspec.server.service import ServerState, Service
 from localspec.server.wire import Record
 from localspec.text import printable
 
@@ -29,10 +29,10 @@ Handler = Callable[..., Awaitable[Any]]
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", page.page),
     ("GET", "/events", page.events),
-    ("GET", "/health", about.health),
-    ("GET", "/v1/health", about.health),
-    ("GET", "/v1/models", about.models),
-    ("GET", "/v1/models/{name:path}", about.model),
+    ("GET", "/health", status.health),
+    ("GET", "/v1/health", status.health),
+    ("GET", "/v1/models", status.models),
+    ("GET", "/v1/models/{name:path}", status.model),
     ("POST", "/v1/chat/completions", chat.chat_completions),
     ("POST", "/v1/chat/completions/input_tokens", chat.input_tokens),
     ("POST", "/v1/completions", completions.completions),
@@ -59,9 +59,9 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/tokenizer_info", tokenize.tokenizer_info),
     ("POST", "/apply-template", tokenize.apply_template),
     ("GET", "/props", tokenize.props),
-    ("GET", "/slots", about.slots),
+    ("GET", "/slots", status.slots),
     ("POST", "/slots/{number:int}", slots.act),
-    ("GET", "/metrics", about.metrics),
+    ("GET", "/metrics", status.metrics),
 )
 
 _RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
@@ -84,13 +84,13 @@ def record_of(handler: Handler) -> type[Record] | None:
 
 
 class Application:
-    def __init__(self, common: Common, handler: Handler) -> None:
-        self._common = common
+    def __init__(self, state: ServerState, handler: Handler) -> None:
+        self._state = state
         self._handler = handler
         self._record = record_of(handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = Service(self._common, Request(scope, receive))
+        service = Service(self._state, Request(scope, receive))
         try:
             with suppress(ClientGone):
                 response = await self._response(service)
@@ -115,7 +115,7 @@ def failure(path: str, error: ApiError) -> Response:
     return json_response(error_body(path, error), error.status, error.headers)
 
 
-def build(common: Common) -> ASGIApp:
+def build(state: ServerState) -> ASGIApp:
     async def not_found(request: Request, error: Exception) -> Response:
         path = printable(request.url.path, 100)
         refused = ApiError(404, f"There is no endpoint {path}. See docs/serve.md.")
@@ -132,10 +132,10 @@ def build(common: Common) -> ASGIApp:
     # Paths below /v1 also work without it, except where llama.cpp has other endpoints.
     short = [(method, path.removeprefix("/v1"), handler) for method, path, handler in ENDPOINTS]
     routes = [
-        Route(path, Application(common, handler), methods=[method])
+        Route(path, Application(state, handler), methods=[method])
         for method, path, handler in (*ENDPOINTS, *short)
     ]
     routes += [Route(path, not_offered, methods=["POST", "DELETE", "GET"]) for path in NOT_OFFERED]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    return Guard(app, common)
+    return Guard(app, state)

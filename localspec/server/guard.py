@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.server.failures import ApiError, error_body, logger
 from localspec.server.server_options import LOCAL, address_of, is_loopback
-from localspec.server.service import Common
+from localspec.server.service import ServerState
 from localspec.text import printable
 
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # as in requests to a proxy
@@ -30,9 +30,9 @@ _RESERVED = (".localhost", ".internal")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, common: Common) -> None:
-        self._app, self._common = app, common
-        self._options = options = common.options
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app, self._state = app, state
+        self._options = options = state.options
         own = socket.gethostname()
         local = f"{own.partition('.')[0]}.local"
         names = "localhost", own, local, *options.hosts, *options.allowed_hosts
@@ -54,7 +54,7 @@ class Guard:
         if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have taken it off
             path = path.removeprefix(self._prefix) or "/"
         scope = {**scope, "path": path}
-        self._common.requests += 1
+        self._state.requests += 1
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -69,7 +69,7 @@ class Guard:
         try:
             await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, respond)
         finally:
-            self._common.refused += status >= 400
+            self._state.refused += status >= 400
             logger.info(
                 "%s %s %s %.3f s",
                 printable(scope["method"], 16),
@@ -80,7 +80,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers, hosts: list[str]) -> Response | None:
         try:
-            if len(self._common.connections) > self._options.connections:
+            if len(self._state.connections) > self._options.connections:
                 why = f"More than {self._options.connections} connections are open. Close some."
                 raise ApiError(503, why, code="too_many_connections", retry_after=1)
             size = len(scope["raw_path"]) + len(scope["query_string"])

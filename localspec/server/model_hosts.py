@@ -29,7 +29,7 @@ from localspec.worker_threads import run_in_thread
 Value = TypeVar("Value")
 
 
-class Gate:
+class SlotQueue:
     """Runs at most one answer per slot, others wait; used only on the event loop's thread."""
 
     def __init__(self, slots: int, most_waiting: int) -> None:
@@ -101,7 +101,7 @@ class ModelHost:
         self.offer = offer
         self.name, self.path = offer.name or "", offer.path
         self.opened: OpenModel | None = None
-        self.gate = Gate(1, max_queue)
+        self.queue = SlotQueue(1, max_queue)
         self.activity = Activity()
         self.progress = 0.0
         self.failed = False
@@ -163,7 +163,7 @@ class ModelHost:
         self.name, self.path = self.name or self.opened.model.name, self.opened.model.path
         self.loaded_at = int(time.time())
         slots = 1 if isinstance(self.opened, EmbeddingModel) else self.opened.parallel
-        self.gate = Gate(slots, self._max_queue)
+        self.queue = SlotQueue(slots, self._max_queue)
         return self.opened
 
     async def unload(self) -> None:

@@ -150,8 +150,8 @@ async def _load_or_unload(service: Service, wanted: OllamaRequest, member: str) 
     """Load the model, or unload it if keep_alive is 0."""
     unloads = wanted.keep_alive is not None and str(wanted.keep_alive).rstrip("hms") == "0"
     if unloads:
-        host = service.common.models.find(wanted.model)
-        await service.common.models.unload(host)
+        host = service.state.models.find(wanted.model)
+        await service.state.models.unload(host)
     else:
         await service.open(wanted.model)
         host = service.host
@@ -244,7 +244,7 @@ class ShowRequest(Record):
 
 async def tags(service: Service) -> Any:
     service.require_started()
-    return {"models": [_describe(host) for host in service.common.models.hosts]}
+    return {"models": [_describe(host) for host in service.state.models.hosts]}
 
 
 async def ps(service: Service) -> Any:
@@ -253,7 +253,7 @@ async def ps(service: Service) -> Any:
     return {
         "models": [
             {**_describe(host), **more, "context_length": host.engine.context_length}
-            for host in service.common.models.hosts
+            for host in service.state.models.hosts
             if host.engine is not None
         ]
     }

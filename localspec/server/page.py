@@ -38,11 +38,11 @@ async def page(service: Service) -> Response:
 async def events(service: Service) -> Response:
     _require_ui(service)
     service.require_started()
-    draining = service.common.draining
+    draining = service.state.draining
 
     async def states() -> AsyncGenerator[bytes, None]:
         while not draining.is_set():
-            yield event(state(service))
+            yield event(figures(service))
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(draining.wait(), _PAUSE)
 
@@ -54,10 +54,10 @@ def _require_ui(service: Service) -> None:
         raise ApiError(404, "There is no page here. Start the server without --no-ui.")
 
 
-def state(service: Service) -> dict[str, Any]:
+def figures(service: Service) -> dict[str, Any]:
     """The figures of the page. Between two models no engine is loaded."""
-    host, common = service.host, service.common
-    engine, gate, activity = host.engine, host.gate, host.activity
+    host, state = service.host, service.state
+    engine, queue, activity = host.engine, host.queue, host.activity
     return {
         "model": host.name,
         "demo": host.path == paths.embedded(paths.EMBEDDED_TARGET),
@@ -66,10 +66,10 @@ def state(service: Service) -> dict[str, Any]:
         "threads": "" if engine is None else engine.threads,
         "now": activity.now(),
         "totals": dataclasses.asdict(activity.totals),
-        "running": gate.running,
-        "waiting": gate.waiting,
-        "slots_total": gate.slots,
+        "running": queue.running,
+        "waiting": queue.waiting,
+        "slots_total": queue.slots,
         "max_queue": service.options.max_queue,
-        "requests": common.requests,
-        "refused": common.refused,
+        "requests": state.requests,
+        "refused": state.refused,
     }

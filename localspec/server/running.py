@@ -21,7 +21,7 @@ from localspec.server.app import build
 from localspec.server.failures import logger
 from localspec.server.model_hosts import Models, OfferedModel, OpenModel
 from localspec.server.server_options import ServerOptions
-from localspec.server.service import Common
+from localspec.server.service import ServerState
 from localspec.signals import END_SIGNALS, HANGUPS, handle_signals
 from localspec.text import printable
 
@@ -167,14 +167,14 @@ def serve(
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        common = Common(options, defaults, Models(offers, options.max_queue, ready))
-        return asyncio.run(_serve(common, listeners))
+        state = ServerState(options, defaults, Models(offers, options.max_queue, ready))
+        return asyncio.run(_serve(state, listeners))
 
 
-async def _serve(common: Common, listeners: list[socket.socket]) -> bool:
-    options = common.options
+async def _serve(state: ServerState, listeners: list[socket.socket]) -> bool:
+    options = state.options
     config = uvicorn.Config(
-        build(common),
+        build(state),
         http=protocol_class(options),
         loop="asyncio",
         lifespan="off",
@@ -187,19 +187,19 @@ async def _serve(common: Common, listeners: list[socket.socket]) -> bool:
         timeout_graceful_shutdown=max(1, round(options.drain)),
         timeout_keep_alive=30,
     )
-    server = _Server(config, common.draining)
-    common.connections = server.server_state.connections
-    starting = asyncio.ensure_future(_start(common.models, server))
+    server = _Server(config, state.draining)
+    state.connections = server.server_state.connections
+    starting = asyncio.ensure_future(_start(state.models, server))
     try:
         await server.serve(sockets=listeners)
     finally:
         # An answer that still runs is cut off; it must not look complete.
         for connection in list(server.server_state.connections):
             connection.transport.abort()
-        for host in common.models.hosts:
+        for host in state.models.hosts:
             for _, stream in list(host.activity.slots.values()):
                 stream.cancel()
-        await common.models.close()
+        await state.models.close()
         failure = await starting
     if failure is not None and not server.cut:
         raise failure

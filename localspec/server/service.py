@@ -30,7 +30,7 @@ FINGERPRINT = f"b-localspec-{__version__}"
 
 
 @dataclass(slots=True)
-class Common:
+class ServerState:
     """State that all requests to a server share. `draining` is set when the server stops;
     `connections`: the open ones."""
 
@@ -46,23 +46,23 @@ class Common:
 class Service:
     """The context of one request. Always call `leave` at the end."""
 
-    def __init__(self, common: Common, request: Request) -> None:
-        self.common = common
+    def __init__(self, state: ServerState, request: Request) -> None:
+        self.state = state
         self.request = request
-        self.options = common.options
-        self.defaults = common.defaults
+        self.options = state.options
+        self.defaults = state.defaults
         self._entered: ModelHost | None = None
         self._answers: list[Answers] = []
 
     @property
     def host(self) -> ModelHost:
         """The model that the request names; until it is known, the current one."""
-        models, name = self.common.models, self.request.query_params.get("model")
+        models, name = self.state.models, self.request.query_params.get("model")
         return self._entered or (models.find(name) if name else models.current)
 
     def require_started(self) -> None:
         self._require_open()
-        self.common.models.require_started()
+        self.state.models.require_started()
 
     def engine(self) -> Engine:
         """The loaded engine, only for use before the next await: it may be unloaded then."""
@@ -76,7 +76,7 @@ class Service:
 
     async def open_model(self, name: str | None) -> Model:
         self._require_open()
-        models = self.common.models
+        models = self.state.models
         host = models.find(name or self.request.query_params.get("model"))
         await models.enter(host)
         self._entered = host
@@ -87,10 +87,10 @@ class Service:
             answers.close()
         host, self._entered = self._entered, None
         if host is not None:
-            self.common.models.leave(host)
+            self.state.models.leave(host)
 
     def _require_open(self) -> None:
-        if self.common.draining.is_set():
+        if self.state.draining.is_set():
             raise ApiError(503, "The server is stopping.")
 
     async def read(self, record: type[Wire]) -> Wire:
@@ -126,5 +126,5 @@ class Service:
                 working.exception()  # retrieved so that asyncio does not log it
                 raise
 
-        (task,) = self.host.gate.submit(run)
+        (task,) = self.host.queue.submit(run)
         return await while_connected(self.request, task)

@@ -23,7 +23,7 @@ class SlotRequest(Record):
 async def act(service: Service, wanted: SlotRequest) -> Any:
     query = service.request.query_params
     engine = await service.open(wanted.model)
-    number, last = service.request.path_params["number"], service.host.gate.slots - 1
+    number, last = service.request.path_params["number"], service.host.queue.slots - 1
     if number > last:
         raise ApiError(400, f"There is no slot {number}. Ask for one from 0 to {last}.")
     action = query.get("action")

@@ -88,7 +88,7 @@ async def props(service: Service) -> Any:
             "n_ctx": engine.context_length,
             "params": settings_of(service.defaults),
         },
-        "total_slots": service.host.gate.slots,
+        "total_slots": service.host.queue.slots,
         "model_alias": service.host.name,
         "model_path": str(engine.model.path),
         "modalities": {"vision": engine.prompts.sees_images, "audio": False},

@@ -22,13 +22,13 @@ async def health(service: Service) -> Any:
 
 async def models(service: Service) -> Any:
     service.require_started()
-    hosts = service.common.models.hosts
+    hosts = service.state.models.hosts
     return {"object": "list", "data": [_describe(host) for host in hosts]}
 
 
 async def model(service: Service) -> Any:
     service.require_started()
-    return _describe(service.common.models.named(service.request.path_params["name"]))
+    return _describe(service.state.models.named(service.request.path_params["name"]))
 
 
 def _describe(host: ModelHost) -> dict[str, Any]:
@@ -65,11 +65,11 @@ def _describe(host: ModelHost) -> dict[str, Any]:
 async def slots(service: Service) -> Any:
     if not service.options.slots:
         raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
-    engine, gate = service.engine(), service.host.gate
-    if service.request.query_params.get("fail_on_no_slot") and gate.running == gate.slots:
+    engine, queue = service.engine(), service.host.queue
+    if service.request.query_params.get("fail_on_no_slot") and queue.running == queue.slots:
         raise ApiError(503, "No slot is free.")
     found = []
-    for number in range(gate.slots):
+    for number in range(queue.slots):
         working = service.host.activity.slots.get(number)
         slot: dict[str, Any] = {
             "id": number,
@@ -93,7 +93,7 @@ async def slots(service: Service) -> Any:
 async def metrics(service: Service) -> Response:
     """Metrics of the first model, or of the requested one, so that counters never decrease."""
     service.require_started()
-    host = service.common.models.find(service.request.query_params.get("model"))
+    host = service.state.models.find(service.request.query_params.get("model"))
     lines: list[str] = []
     for name, (about, values) in _metrics(service, host).items():
         kind = "counter" if name.endswith(("_total", "_max")) else "gauge"
@@ -109,7 +109,7 @@ _Values = Sequence[tuple[Mapping[str, object], float]]
 
 def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | _Values]]:
     """Description and value of each metric, or values by labels."""
-    totals, gate, common = host.activity.totals, host.gate, service.common
+    totals, queue, state = host.activity.totals, host.queue, service.state
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     prompt_speed = _ratio(totals.read_tokens, totals.prompt_seconds)
     speed, busy = _ratio(later, totals.decode_seconds), _ratio(totals.steps, totals.rounds)
@@ -140,8 +140,8 @@ def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | 
         "n_decode_total": ("Passes of the model.", totals.target_passes),
         "n_tokens_max": ("Most tokens of a prompt and its answer.", totals.longest),
         "n_busy_slots_per_decode": ("Busy slots per pass.", busy),
-        "requests_processing": ("Answers that are generated.", gate.running),
-        "requests_deferred": ("Answers that wait.", gate.waiting),
+        "requests_processing": ("Answers that are generated.", queue.running),
+        "requests_deferred": ("Answers that wait.", queue.waiting),
         "spec_decode_num_drafts_total": ("Passes that verified a draft.", totals.drafts),
         "spec_decode_num_draft_tokens_total": ("Tokens drafted.", totals.drafted),
         "spec_decode_num_accepted_tokens_total": ("Drafted tokens accepted.", totals.accepted),
@@ -149,8 +149,8 @@ def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | 
     }
     own: dict[str, tuple[str, float | _Values]] = {
         "answers_total": ("Answers, by how they ended.", finished),
-        "requests_total": ("HTTP requests.", common.requests),
-        "requests_refused_total": ("HTTP requests answered with an error.", common.refused),
+        "requests_total": ("HTTP requests.", state.requests),
+        "requests_refused_total": ("HTTP requests answered with an error.", state.refused),
         "drafted_tokens_total": ("Tokens drafted, by drafter.", drafted),
         "tested_tokens_total": (f"Tokens tested, {where}", tested),
         "accepted_tokens_total": (f"Tokens accepted, {where}", accepted),
