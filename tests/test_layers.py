@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
     "answering": (272, 10),  # prepares answers, as the engine did; vocabularies are told first
-    "async_engine": (192, 10),  # takes token ids of any sequence; is told after a fork
+    "async_engine": (189, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_408, 90),  # three peers, shapes
     "chat": (930, 58),
@@ -147,15 +147,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "doctor": (262, 12),  # answers on a busy machine are found
     "drafters": (2_580, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
-    "engine": (400, 10),  # what nobody holds is freed; vocabularies are told before an answer
+    "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had
-    # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms; size
-    # and time of a file, from five.
+    # Locks where the file system has none; what is in place of a GGUF; code of five rooms.
     "files": (158, 11),
-    "gguf": (1_875, 90),  # missing parts, told from hub; value types, from bench and distill
+    "gguf": (1_867, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_770, 63),
-    "hub": (1_851, 77),  # what the client chokes on is told
+    "hub": (1_827, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -163,9 +162,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
     "llama": (5_707, 241),
-    "llm_plugin": (104, 10),  # tells reasoning from answers
+    "llm_plugin": (100, 10),  # tells reasoning from answers
     "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (986, 56),  # forecasts know experts and instruction sets
+    "pairing": (980, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_135, 72),
@@ -178,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_460, 191),  # infill and near-JSON have files; refuses connections in words
+    "server": (5_455, 191),  # infill and near-JSON have files; refuses connections in words
     "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
@@ -189,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # written, to the desktop as well; keys of other chats.
     "tui": (5_201, 106),
     "typed": (85, 10),  # functions name themselves
-    "verify": (1_378, 64),  # compares a certificate with what is here
+    "verify": (1_375, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
