@@ -63,7 +63,9 @@ def all_places() -> Iterator[ModelPlace]:
     for repository in cache.repositories():
         for number, snapshot in enumerate(cache.snapshots(repository, "main")):
             yield from _snapshot(snapshot, repository, newest=number == 0)
-    yield from folder(_llama_cpp_cache(), "llama.cpp")
+    # llama.cpp's own cache; newer versions use Hugging Face's.
+    usual = platformdirs.user_cache_dir("llama.cpp", appauthor=False, opinion=False)
+    yield from folder(Path(os.environ.get("LLAMA_CACHE") or usual), "llama.cpp")
     for root in _lmstudio_roots():
         yield from folder(root, "lmstudio")
     yield from _ollama()
@@ -179,9 +181,3 @@ def _read(path: Path, most: int) -> str:
     with suppress(OSError):
         return read_file(path, most=most).decode("utf-8", "replace")
     return ""
-
-
-def _llama_cpp_cache() -> Path:
-    """llama.cpp's own cache folder; newer versions use Hugging Face's."""
-    usual = platformdirs.user_cache_dir("llama.cpp", appauthor=False, opinion=False)
-    return Path(os.environ.get("LLAMA_CACHE") or usual)

@@ -121,16 +121,12 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
             commit = cache.cached_commit(wanted.id, wanted.revision)
             notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
             return FoundModel(folder / chosen.name, wanted, notices)
-    if wanted.typed is not None and _has_draft(typed):
-        typed += " --draft auto"
+    if wanted.typed is not None:
+        from localspec.hub import catalog
+
+        entry = catalog.load().entry_for(typed)
+        typed += " --draft auto" if entry is not None and entry.drafts else ""
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
-
-
-def _has_draft(name: str) -> bool:
-    from localspec.hub import catalog
-
-    entry = catalog.load().entry_for(name)
-    return entry is not None and bool(entry.drafts)
 
 
 def _notices(wanted: Repository, chosen: ModelFiles, *, older: bool) -> tuple[str, ...]:

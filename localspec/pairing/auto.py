@@ -191,15 +191,11 @@ def _why_none(
     if rejected is not None:
         why = rejected.why_not or ""
         return f"{n_gram}: no model here fits; {rejected.model.name}: {why[:1].lower()}{why[1:]}"
-    get = _draft_to_get(target.path.stem)
-    return f"{n_gram}: no smaller model here fits; {get or 'name one with --draft'}"
-
-
-def _draft_to_get(name: str) -> str | None:
-    """How to get the catalogue's draft for a model, found by the stem of its file."""
-    matches = [entry for entry in catalog.load().entries if name.casefold().startswith(entry.name)]
-    drafts = max(matches, key=lambda entry: len(entry.name)).drafts if matches else []
-    return f"get one with 'localspec pull {drafts[0]}'" if drafts else None
+    stem = target.path.stem.casefold()
+    known = [entry for entry in catalog.load().entries if stem.startswith(entry.name)]
+    drafts = max(known, key=lambda entry: len(entry.name)).drafts if known else []
+    get = f"get one with 'localspec pull {drafts[0]}'" if drafts else "name one with --draft"
+    return f"{n_gram}: no smaller model here fits; {get}"
 
 
 def _facts(

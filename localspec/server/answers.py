@@ -18,7 +18,6 @@ from localspec.decoding.logprobs import TokenLogprob
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.pieces import CallBegins, Piece, Plain, Reader, Text, Thought
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.server.kept_session import Prompted
 from localspec.server.model_hosts import ModelHost
 from localspec.worker_threads import call_soon
 
@@ -43,10 +42,6 @@ class StreamRequest:
     reports: bool = False
     messages: Sequence[Mapping[str, Any]] | None = None
     reader: Callable[[], Reader] = Plain
-
-    @property
-    def prompted(self) -> Prompted | None:
-        return self.messages or (self.prompt if isinstance(self.prompt, str) else None)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -253,7 +248,8 @@ class Answers:
         finally:
             self._host.activity.end_answer(slot, stream)
             if session := self._host.offer.session:
-                session.record_answer(answer.ask.prompted, stream)
+                text = answer.ask.prompt if isinstance(answer.ask.prompt, str) else None
+                session.record_answer(answer.ask.messages or text, stream)
 
     def _report_progress(self, answer: Answer, done: int, of: int) -> None:
         for report in answer.progress_reports(done, of):

@@ -15,7 +15,8 @@ from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers
 from localspec.server.failures import ApiError, logger
-from localspec.server.openai.chat import ChatRequest, Thinking, begin, prompt_length
+from localspec.server.openai import chat
+from localspec.server.openai.chat import ChatRequest, Thinking, begin
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
@@ -140,8 +141,7 @@ async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
 
 
 async def input_tokens(service: Service, wanted: ResponsesRequest) -> Any:
-    length = await prompt_length(service, wanted.as_chat())
-    return {"object": "response.input_tokens", "input_tokens": length}
+    return await chat.input_tokens(service, wanted.as_chat())
 
 
 class ResponseReply(NamedEvents):
