@@ -33,18 +33,18 @@ def timings(stats: GenerationStats) -> dict[str, Any]:
     return found
 
 
-def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
-    """OpenAI's `usage`, of all answers to one prompt. Drafts count as predictions."""
-    prompt = all_stats[0].prompt_tokens
-    generated = sum(stats.generated_tokens for stats in all_stats)
+def usage(prompts: Sequence[GenerationStats], answers: Sequence[GenerationStats]) -> dict[str, Any]:
+    """OpenAI's `usage`, of an answer to each prompt, and of all. Drafts count as predictions."""
+    prompt = sum(stats.prompt_tokens for stats in prompts)
+    generated = sum(stats.generated_tokens for stats in answers)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
-        "prompt_tokens_details": {"cached_tokens": all_stats[0].cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": sum(one.cached_tokens for one in prompts)},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": sum(stats.accepted for stats in all_stats),
-            "rejected_prediction_tokens": sum(s.tested - s.accepted for s in all_stats),
+            "accepted_prediction_tokens": sum(stats.accepted for stats in answers),
+            "rejected_prediction_tokens": sum(s.tested - s.accepted for s in answers),
         },
     }
 

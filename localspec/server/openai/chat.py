@@ -267,6 +267,7 @@ class OpenaiReply(Reply):
 
     def __init__(self, answers: Answers, wanted: AnswerFields, kind: str, id: str) -> None:
         super().__init__(answers, streamed=wanted.stream)
+        self._n = wanted.n or 1
         self._usage_wanted = bool((wanted.stream_options or {}).get("include_usage"))
         self._head: Event = {
             "id": f"{id}-{secrets.token_hex(12)}",
@@ -289,7 +290,9 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
-        return usage([answer.stream.stats for answer in self.answers])
+        prompts = self.answers[:: self._n]
+        answers = [answer for answer in self.answers if not answer.ask.silent]
+        return usage(*([answer.stream.stats for answer in some] for some in (prompts, answers)))
 
 
 class ChatReply(OpenaiReply):

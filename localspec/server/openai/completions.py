@@ -195,12 +195,3 @@ class CompletionReply(OpenaiReply):
             "logprobs": text_logprobs(logprobs, self.engine, offsets) if wants else None,
             "finish_reason": finish,
         }
-
-    def _usage(self) -> dict[str, Any]:
-        found = super()._usage()
-        firsts = self.answers[:: self._wanted.n or 1]
-        found["prompt_tokens"] = sum(one.stream.stats.prompt_tokens for one in firsts)
-        if self.answer.ask.silent:
-            found["completion_tokens"] = 0
-        found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
-        return found
