@@ -154,7 +154,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_867, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_770, 63),
-    "hub": (1_827, 77),  # what the client chokes on is told
+    "hub": (1_819, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -164,7 +164,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_707, 241),
     "llm_plugin": (100, 10),  # tells reasoning from answers
     "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (980, 56),  # forecasts know experts and instruction sets
+    "pairing": (976, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_135, 72),
@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    "server": (5_455, 191),  # infill and near-JSON have files; refuses connections in words
+    "server": (5_445, 191),  # infill and near-JSON have files; refuses connections in words
     "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # written, to the desktop as well; keys of other chats.
     "tui": (5_201, 106),
     "typed": (85, 10),  # functions name themselves
-    "verify": (1_375, 64),  # compares a certificate with what is here
+    "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.distribution import Ids
-from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.interfaces import PassRequest, Target
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.sampling import Row, top_ids
 from localspec.decoding.stats import GenerationStats
@@ -87,12 +87,11 @@ class Subject:
 
     def __init__(self, engine: Engine, report: Callable[[str], None]) -> None:
         self.engine = engine
-        self._report = report
-        self._status = ""
+        self._report, self._status = report, ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
-        slot = engine.slots.all[0]
-        self.target, self.parts, self.limits = slot.target, slot.parts, slot.limits
+        self._slot = engine.slots.all[0]
+        self.parts, self.limits = self._slot.parts, self._slot.limits
         self.answers = list[PlainAnswer]()
         self.distances = list[float]()
 
@@ -112,6 +111,10 @@ class Subject:
     def limit(self, noise: float) -> float:
         """The largest gap between two logits that rounding by `noise` may swap."""
         return NOTHING if self.same_bits else noise
+
+    @property
+    def target(self) -> Target:
+        return self._slot.target
 
     @property
     def branches(self) -> bool:
