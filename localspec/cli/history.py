@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from localspec.chat.titles import one_line
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.tables import shorten, table
+from localspec.cli.tables import moment, shorten, table
 from localspec.errors import Cancelled, HistoryError, UsageError
 from localspec.text import harmless
 
@@ -93,7 +92,7 @@ def list_(context: typer.Context) -> int:
         (
             str(number),
             each.id[:_ID],
-            _when(each.updated),
+            moment(each.updated),
             str(each.messages),
             "-" if each.model is None else _plain(each.model),
             _plain(each.title),
@@ -127,7 +126,7 @@ def search(context: typer.Context, query: Query) -> int:
     rows = [
         (
             each["conversation"][:_ID],
-            _when(each["updated"]),
+            moment(each["updated"]),
             each["role"] or "title",
             shorten(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
             _plain(each["snippet"]),
@@ -200,13 +199,6 @@ def rm(context: typer.Context, ids: Ids) -> int:
 def _plain(text: str) -> str:
     """A title or name in one line, without control characters."""
     return one_line(text) or "(no title)"
-
-
-def _when(seconds: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):  # a damaged file may hold any number
-        return "?"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.tables import table
+from localspec.cli.tables import moment, table
 from localspec.cli.work import Work, working
 from localspec.errors import DatastoreError, UsageError
 from localspec.paths import expanded
@@ -174,11 +174,9 @@ def _list(console: Console) -> int:
         )
         for name, (texts, tokens, when) in shown:
             share = size * tokens // max(1, manifest.tokens)
-            day = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
-            model = printable(manifest.model)
-            rows.append(
-                (printable(name, 4096), model, f"{texts:,}", f"{tokens:,}", gigabytes(share), day)
-            )
+            counts = (f"{texts:,}", f"{tokens:,}", gigabytes(share))
+            about = (printable(name, 4096), printable(manifest.model))
+            rows.append((*about, *counts, moment(when)))
     if rows or console.json:
         header = ("NAME", "VOCABULARY OF", "TEXTS", "TOKENS", "SIZE", "LEARNED")
         right = ("TEXTS", "TOKENS", "SIZE")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Literal
@@ -103,6 +104,11 @@ def indent(start: str, text: str) -> str:
     ]
     whole = ("\n" + " " * len(start)).join(lines)
     return f"{start}{whole}".replace(_GLUE, " ").rstrip() + "\n"
+
+
+def moment(seconds: float) -> str:
+    """A Unix time, in local time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def unbreakable(text: str) -> str:

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,9 @@ def to_markdown(conversation: Conversation) -> str:
 
 def to_json(conversation: Conversation) -> str:
     """All branches as JSON."""
-    document = {"format": FORMAT, "version": VERSION} | _fields(conversation)
-    document["messages"] = [
-        _fields(message) | {"attachments": [asdict(file) for file in message.attachments]}
-        for message in conversation.messages.values()
-    ]
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION} | asdict(conversation)
+    document["messages"] = list(document["messages"].values())
+    del document["_children"]
     return storable(json.dumps(finite(document), ensure_ascii=False, indent=2, default=str)) + "\n"
 
 
@@ -150,8 +148,3 @@ def _figures(message: Message) -> str:
     elif message.finish_reason == chat.REPEATS:
         parts.append("ended because it repeated itself")
     return " · ".join(map(one_line, parts))
-
-
-def _fields(record: Conversation | Message) -> dict[str, Any]:
-    names = [field.name for field in fields(record) if not field.name.startswith("_")]
-    return {name: getattr(record, name) for name in names}

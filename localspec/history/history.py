@@ -7,7 +7,6 @@ later. `History.take_notices` reports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
@@ -28,10 +27,8 @@ class History(HistoryFile):
 
     def take_notices(self) -> Sequence[str]:
         """Remove and return the sentences for the user since the last call."""
-        taken = []
-        with suppress(IndexError):
-            while True:
-                taken.append(self.notices.pop(0))
+        taken = list(self.notices)
+        del self.notices[: len(taken)]  # others may have been added meanwhile
         return taken
 
     # Reading

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from localspec import paths
-from localspec.chat.conversation import Conversation
 from localspec.errors import HistoryError, LocalspecError
 from localspec.history import repair
 from localspec.history.export import write_export
@@ -197,10 +197,11 @@ class HistoryFile:
             for id in tuple(self.waiting):
                 with self._read_lock:
                     kept = self._memory.load(id)
-                if kept is not None and not self.write(
-                    _put_all(kept), None if now else _SHORT_WAIT
-                ):
-                    return False
+                if kept is not None:
+                    messages = list(kept.messages.values())
+                    put = partial(Statements.put, conversation=kept, messages=messages)
+                    if not self.write(put, None if now else _SHORT_WAIT):
+                        return False
                 self.waiting.discard(id)
             self._forget_memory()
         return True
@@ -209,7 +210,7 @@ class HistoryFile:
         with self._read_lock:
             self.waiting.clear()
             if self._memory is not None:
-                self._memory.close()
+                self._memory.connection.close()
                 self._memory = None
 
     def _read(self, question: Callable[[Statements], T]) -> T:
@@ -299,7 +300,7 @@ class HistoryFile:
         for statements in (self._reader, self._writer):
             if statements is not None:
                 with suppress(sqlite3.Error):
-                    statements.close()
+                    statements.connection.close()
         self._reader = self._writer = None
 
     def _follow_file(self) -> None:
@@ -336,29 +337,22 @@ class HistoryFile:
                 aside = repair.set_aside(self.path) if damaged else None
                 self._connect()
                 if aside is not None and self._writer is not None:  # no other process was first
-                    self._salvage_into(self._writer, aside)
+                    saved = repair.salvage(aside, self._writer, self._patience)
+                    rest = f"with the {saved:,} messages that could be read"
+                    self.notices.append(
+                        f"The history was damaged. The file is kept as {aside}, and a new one was "
+                        f"started {rest if saved else 'without it'}."
+                    )
         except _ERRORS as failure:
             self._disconnect()
             self._set_trouble(failure)
         return self._reader is not None
-
-    def _salvage_into(self, writer: Statements, aside: Path) -> None:
-        saved = repair.salvage(aside, writer, self._patience)
-        self.notices.append(
-            f"The history was damaged. The file is kept as {aside}, and a new one was started "
-            + (f"with the {saved:,} messages that could be read." if saved else "without it.")
-        )
 
     def _set_trouble(self, error: Exception) -> None:
         current = trouble(error, self.path)
         if self.trouble is None or self.trouble.kind != current.kind:
             self.notices.append(current.text)
         self.trouble = current
-
-
-def _put_all(conversation: Conversation) -> Callable[[Statements], None]:
-    messages = list(conversation.messages.values())
-    return lambda statements: statements.put(conversation, messages)
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

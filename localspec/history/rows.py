@@ -77,6 +77,12 @@ def message_from(row: Sequence[Any]) -> Message:
     return message
 
 
+def plain_record(kind: type[Any], row: Iterable[Any]) -> Any:
+    """A dataclass of plain fields, from their values in order; a damaged file may hold any."""
+    names = [field.name for field in fields(kind)]
+    return kind(**_clean_fields(kind, dict(zip(names, row, strict=True))))
+
+
 def _pack_spans(spans: Iterable[tuple[int, str]]) -> str:
     """Encode runs as JSON: sources, their index by run, lengths; much shorter than names."""
     numbers: dict[str, int] = {}
@@ -141,10 +147,17 @@ def _text(value: object) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
+def _is_time(value: object) -> bool:
+    """Whether a number is a Unix time that has a date."""
+    return isinstance(value, int | float) and 0 <= value < _YEAR_9999
+
+
+_YEAR_9999 = 253_370_764_800
 _CLEANERS: Mapping[str, Callable[[Any], Any]] = {
     "str": lambda value: _text(value) or "",
     "str | None": _text,
-    "float": lambda value: float(value) if isinstance(value, int | float) else 0.0,
+    "float": lambda value: float(value) if _is_time(value) else 0.0,
+    "int": lambda value: value if isinstance(value, int) else 0,
     "int | None": lambda value: value if isinstance(value, int) else None,
 }
 """By the type of a field."""

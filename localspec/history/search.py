@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.chat.conversation import BY_TEXT, Message
-from localspec.history.rows import storable
+from localspec.history.rows import plain_record, storable
 
 MARK, END = "\x02", "\x03"
 """Delimiters of hits in a snippet: characters that displayed text never has."""
@@ -149,5 +149,6 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
 
 
 def _hit(row: Sequence[Any]) -> SearchHit:
-    conversation, title, message, role, snippet, updated = row
-    return SearchHit(conversation, title, message, role, _clean_snippet(snippet), updated)
+    *found, snippet, updated = row
+    hit: SearchHit = plain_record(SearchHit, (*found, _clean_snippet(snippet), updated))
+    return hit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,11 +16,12 @@ from localspec.history.rows import (
     header_row,
     message_from,
     message_row,
+    plain_record,
 )
 from localspec.history.schema import transaction
 
 _HEADER = ", ".join(HEADER)
-_MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
+_MESSAGE = ", ".join(MESSAGE)
 _WRITTEN = (*MESSAGE, "writer")
 _PUT_HEADER = (
     f"INSERT INTO conversations ({_HEADER}) VALUES ({', '.join('?' * len(HEADER))}) "
@@ -35,7 +36,7 @@ _PUT_HEADER = (
     )
 )
 _PUT_MESSAGE = (
-    f"INSERT INTO messages ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))}) "
+    f"INSERT INTO messages ({_MESSAGE}, writer) VALUES ({', '.join('?' * len(_WRITTEN))}) "
     f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in _WRITTEN)}"
 )
 _SUMMARY = (
@@ -62,9 +63,6 @@ class Statements:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def close(self) -> None:
-        self.connection.close()
-
     def wait(self, seconds: float) -> None:
         self.connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
@@ -88,15 +86,13 @@ class Statements:
         removed = 0
         with transaction(self.connection):
             for id in ids:
-                seq = self._seq_of(id)
-                if seq is None:
-                    continue
-                of = "FROM messages WHERE conversation = ?"
-                run(f"DELETE FROM words WHERE rowid IN (SELECT seq {of})", (id,))
-                run(f"DELETE {of}", (id,))
-                run("DELETE FROM titles WHERE rowid = ?", (seq,))
-                run("DELETE FROM conversations WHERE seq = ?", (seq,))
-                removed += 1
+                for of, index in (
+                    ("messages WHERE conversation", "words"),
+                    ("conversations WHERE id", "titles"),
+                ):
+                    run(f"DELETE FROM {index} WHERE rowid IN (SELECT seq FROM {of} = ?)", (id,))
+                    last = run(f"DELETE FROM {of} = ?", (id,))
+                removed += last.rowcount
         # FTS5 only marks rows as deleted until its index is merged (a second for 80,000 messages).
         # If the file is locked, the next deletion merges it.
         with suppress(sqlite3.Error):
@@ -107,15 +103,10 @@ class Statements:
 
     def mark_interrupted(self) -> None:
         """Mark answers whose writer is gone as INTERRUPTED, and index them."""
-        streaming = self.connection.execute(
-            f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.state = '{STREAMING}'"
-        ).fetchall()
-        for writer, *row in streaming:
-            if not process.is_alive(writer):
-                message = message_from(row)
-                message.state = INTERRUPTED
+        for conversation, message in [*self._messages(f"state = '{STREAMING}'")]:
+            if message.state == INTERRUPTED:
                 with transaction(self.connection):
-                    self._put_message(message, row[MESSAGE.index("conversation")])
+                    self._put_message(message, conversation)
 
     def load(self, id: str) -> Conversation | None:
         """Load a conversation; answers whose writer is gone become INTERRUPTED."""
@@ -124,18 +115,7 @@ class Statements:
         ).fetchone()
         if header is None:
             return None
-        rows = self.connection.execute(
-            f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.conversation = ? "
-            "ORDER BY m.seq",
-            (id,),
-        )
-        messages = []
-        for writer, *row in rows:
-            message = message_from(row)
-            if message.state == STREAMING and not process.is_alive(writer):
-                message.state = INTERRUPTED
-            messages.append(message)
-        return conversation_from(header, messages)
+        return conversation_from(header, [m for _, m in self._messages("conversation = ?", id)])
 
     def count(self) -> int:
         (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
@@ -143,7 +123,7 @@ class Statements:
 
     def summaries(self, limit: int, offset: int) -> list[ConversationSummary]:
         rows = self.connection.execute(_SUMMARY, (limit, offset))
-        return [ConversationSummary(*row) for row in rows]
+        return [plain_record(ConversationSummary, row) for row in rows]
 
     def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
         rows = self.connection.execute(
@@ -154,15 +134,21 @@ class Statements:
 
     def recent_prompts(self, limit: int) -> list[str]:
         rows = self.connection.execute(
-            "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
+            "SELECT CAST(content AS TEXT) FROM messages WHERE role = 'user' "
+            "ORDER BY seq DESC LIMIT ?",
+            (limit,),
         )
         return [text for (text,) in rows][::-1]
 
-    def _seq_of(self, conversation: str) -> int | None:
-        row = self.connection.execute(
-            "SELECT seq FROM conversations WHERE id = ?", (conversation,)
-        ).fetchone()
-        return None if row is None else int(row[0])
+    def _messages(self, condition: str, *values: str) -> Iterator[tuple[str, Message]]:
+        """Ids of conversations and their messages; answers whose writer is gone are INTERRUPTED."""
+        # A condition on the state is no parameter, or SQLite would not use the index of it.
+        found = f"SELECT writer, {_MESSAGE} FROM messages WHERE {condition} ORDER BY seq"
+        for writer, *row in self.connection.execute(found, values):
+            message = message_from(row)
+            if message.state == STREAMING and not process.is_alive(writer):
+                message.state = INTERRUPTED
+            yield row[MESSAGE.index("conversation")], message
 
     def _put_message(self, message: Message, conversation: str) -> None:
         run = self.connection.execute

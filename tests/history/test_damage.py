@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import HistoryError
+from localspec.history.export import to_markdown
 from tests.history.histories import (
     damage,
     files_set_aside,
@@ -70,6 +71,23 @@ def test_damaged_text_is_shown_partly(tmp_path: Path) -> None:
     assert {message.content for message in conversation.path()} == {"a\ufffdb"}
     assert {str(m.stats) + str(m.spans) for m in conversation.path()} == {"NoneNone"}
     assert (conversation.sampling, history.trouble) == ({}, None)
+    history.close()
+
+
+@pytest.mark.parametrize("time", ["1e300", "-1e300", "9e999", "'x'", "x'ff'", "-1"])
+def test_odd_values_are_listed_and_exported(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "history.db"
+    fill(path, 3)
+    rows(path, f"UPDATE conversations SET updated = {time}, created = {time}, title = x'ff61'")
+    rows(path, f"UPDATE messages SET created = {time}, content = CAST(content AS BLOB)")
+    history = open_history(path)
+    listed = history.list()
+    assert {(each.title, each.updated) for each in listed} == {("\ufffda", 0.0)}
+    assert {hit.updated for hit in history.search("common")} == {0.0}
+    assert "common words 0" in history.recent_prompts()
+    conversation = history.load(listed[0].id)
+    assert conversation.created == 0.0
+    assert "common words" in to_markdown(conversation)
     history.close()
 
 
