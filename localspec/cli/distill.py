@@ -303,19 +303,18 @@ def _list(console: Console) -> int:
         )
         return 0
     rows = [
-        (
-            printable(target.name),
-            f"{target.answers:,}",
-            f"{target.tokens:,}",
-            f"{target.held_back:,}",
-            f"{target.chats:,}",
-            gigabytes(target.size),
-            printable(str(target.folder), 4096),
-        )
+        {
+            "NAME": printable(target.name),
+            "ANSWERS": f"{target.answers:,}",
+            "TOKENS": f"{target.tokens:,}",
+            "HELD BACK": f"{target.held_back:,}",
+            "FROM CHATS": f"{target.chats:,}",
+            "SIZE": gigabytes(target.size),
+            "FOLDER": printable(str(target.folder), 4096),
+        }
         for target in found
     ]
-    counts = ("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE")
-    shown = table(("NAME", *counts, "FOLDER"), rows, right=counts)
+    shown = table(rows, right=("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE"))
     console.result({"recorded": [_record(target) for target in found]}, shown)
     for target in () if console.json else found:
         if target.problem is not None:

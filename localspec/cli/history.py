@@ -87,21 +87,20 @@ def list_(context: typer.Context) -> int:
     if not found and not console.json:
         console.notice("There are no conversations yet. Start one with 'localspec chat'.")
         return 0
-    header = ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
     rows = [
-        (
-            str(number),
-            each.id[:_ID],
-            moment(each.updated),
-            str(each.messages),
-            "-" if each.model is None else _plain(each.model),
-            _plain(each.title),
-        )
+        {
+            "#": str(number),
+            "ID": each.id[:_ID],
+            "UPDATED": moment(each.updated),
+            "MESSAGES": str(each.messages),
+            "MODEL": "-" if each.model is None else _plain(each.model),
+            "TITLE": _plain(each.title),
+        }
         for number, each in enumerate(found, start=1)
     ]
     console.result(
         {"total": total, "conversations": [asdict(each) for each in found]},
-        table(header, rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES"), cut="TITLE"),
+        table(rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES"), cut="TITLE"),
     )
     if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
@@ -124,16 +123,16 @@ def search(context: typer.Context, query: Query) -> int:
         return 0
     records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
     rows = [
-        (
-            each["conversation"][:_ID],
-            moment(each["updated"]),
-            each["role"] or "title",
-            shorten(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
-            _plain(each["snippet"]),
-        )
+        {
+            "ID": each["conversation"][:_ID],
+            "UPDATED": moment(each["updated"]),
+            "WHERE": each["role"] or "title",
+            "TITLE": shorten(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
+            "TEXT": _plain(each["snippet"]),
+        }
         for each in records
     ]
-    shown = table(("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, spare=("UPDATED",), cut="TEXT")
+    shown = table(rows, spare=("UPDATED",), cut="TEXT")
     console.result({"query": query, "hits": records}, shown)
     return 0
 

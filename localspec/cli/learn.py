@@ -151,7 +151,7 @@ def _list(console: Console) -> int:
     from localspec.retrieval import manifest as manifests
 
     stores: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, str]] = []
     for folder in manifests.folders():
         try:
             manifest = manifests.read(folder)
@@ -174,13 +174,19 @@ def _list(console: Console) -> int:
         )
         for name, (texts, tokens, when) in shown:
             share = size * tokens // max(1, manifest.tokens)
-            counts = (f"{texts:,}", f"{tokens:,}", gigabytes(share))
-            about = (printable(name, 4096), printable(manifest.model))
-            rows.append((*about, *counts, moment(when)))
+            rows.append(
+                {
+                    "NAME": printable(name, 4096),
+                    "VOCABULARY OF": printable(manifest.model),
+                    "TEXTS": f"{texts:,}",
+                    "TOKENS": f"{tokens:,}",
+                    "SIZE": gigabytes(share),
+                    "LEARNED": moment(when),
+                }
+            )
     if rows or console.json:
-        header = ("NAME", "VOCABULARY OF", "TEXTS", "TOKENS", "SIZE", "LEARNED")
-        right = ("TEXTS", "TOKENS", "SIZE")
-        console.result({"datastores": stores}, table(header, rows, right=right))
+        shown_rows = table(rows, right=("TEXTS", "TOKENS", "SIZE"))
+        console.result({"datastores": stores}, shown_rows)
     else:
         console.notice("Nothing was learned yet. 'localspec learn PATH' learns a folder.")
     return 0

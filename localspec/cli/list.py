@@ -58,8 +58,11 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     else:
         console.notice(f"No model here matches {' and '.join(words or ())}.")
     if others and everything:
-        rows = [(printable(str(model.path), 4096), model.problem or "") for model in others]
-        problems = table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))
+        rows = [
+            {"NOT USABLE": printable(str(model.path), 4096), "WHY": model.problem or ""}
+            for model in others
+        ]
+        problems = table(rows, sentences=("WHY",))
         console.answer(("\n" if usable else "") + problems)
     elif others:
         files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
@@ -77,29 +80,19 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    header = [
-        "NAME",
-        "ARCHITECTURE",
-        "PARAMETERS",
-        "QUANT",
-        "CONTEXT",
-        "SIZE",
-        "SOURCE",
-        "REFERENCE",
-    ]
     rows = [
-        (
-            model.name,
-            model.architecture,
-            parameter_count(model.parameters),
-            model.quantization,
-            str(model.trained_context or ""),
-            gigabytes(model.size),
-            model.source,
-            printable(model.reference, 4096),
-        )
+        {
+            "NAME": model.name,
+            "ARCHITECTURE": model.architecture,
+            "PARAMETERS": parameter_count(model.parameters),
+            "QUANT": model.quantization,
+            "CONTEXT": str(model.trained_context or ""),
+            "SIZE": gigabytes(model.size),
+            "SOURCE": model.source,
+            "REFERENCE": printable(model.reference, 4096),
+        }
         for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
     spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
-    return table(header, rows, right=right, spare=spare)
+    return table(rows, right=right, spare=spare)

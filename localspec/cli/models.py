@@ -53,16 +53,15 @@ def models(context: typer.Context, words: Words = None) -> int:
 
 def _table(entries: Sequence[Entry]) -> str:
     rows = [
-        (
-            entry.name,
-            parameter_count(entry.parameters)
+        {
+            "NAME": entry.name,
+            "PARAMETERS": parameter_count(entry.parameters)
             + ("" if entry.active is None else f" ({parameter_count(entry.active)} active)"),
-            "" if entry.size is None else gigabytes(entry.size),
-            entry.licence,
-            entry.drafts[0] if entry.drafts else "",
-            ", ".join(dict.fromkeys(head.kind for head in entry.heads)),
-        )
+            "DOWNLOAD": "" if entry.size is None else gigabytes(entry.size),
+            "LICENCE": entry.licence,
+            "DRAFT": entry.drafts[0] if entry.drafts else "",
+            "HEADS": ", ".join(dict.fromkeys(head.kind for head in entry.heads)),
+        }
         for entry in entries
     ]
-    header = ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS")
-    return table(header, rows, right=("PARAMETERS", "DOWNLOAD"), spare=("HEADS", "LICENCE"))
+    return table(rows, right=("PARAMETERS", "DOWNLOAD"), spare=("HEADS", "LICENCE"))

@@ -198,29 +198,28 @@ def _drafts(found: list[DraftCandidate]) -> str:
     text = "\n"
     if usable:
         rows = [
-            (
-                candidate.model.name,
-                parameter_count(candidate.model.parameters),
-                f"{'measured' if f.measured else 'expected'} {f.speed_up:.2f}×",
-                printable(candidate.reference, 4096),
-            )
+            {
+                "DRAFTS HERE": candidate.model.name,
+                "PARAMETERS": parameter_count(candidate.model.parameters),
+                "SPEED-UP": f"{'measured' if f.measured else 'expected'} {f.speed_up:.2f}×",
+                "REFERENCE": printable(candidate.reference, 4096),
+            }
             for candidate in usable
             if (f := candidate.forecast)
         ]
-        header = ("DRAFTS HERE", "PARAMETERS", "SPEED-UP", "REFERENCE")
-        text += table(header, rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
+        text += table(rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
     else:
         text += "No model on this machine can draft for it.\n"
     warnings = [row for candidate in usable for row in _warning_rows(candidate)]
     if warnings:
-        text += "\n" + table(("DRAFT", "RULE", "WARNING"), warnings, sentences=("WARNING",))
+        text += "\n" + table(warnings, sentences=("WARNING",))
     if others:
-        reasons = [(c.model.name, c.why_not or "") for c in others]
-        text += "\n" + table(("DOES NOT FIT", "WHY"), reasons, sentences=("WHY",))
+        reasons = [{"DOES NOT FIT": c.model.name, "WHY": c.why_not or ""} for c in others]
+        text += "\n" + table(reasons, sentences=("WHY",))
     return text
 
 
-def _warning_rows(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
+def _warning_rows(candidate: DraftCandidate) -> list[dict[str, str]]:
     """Rows for a usable draft's warnings: name (only in the first), rule, sentence."""
     found = [] if candidate.verdict is None else candidate.verdict.warnings
     warnings = [(check.rule, check.evidence) for check in found]
@@ -230,6 +229,6 @@ def _warning_rows(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
             why = "'localspec doctor' measured no gain, so '-d auto' does not take it"
         warnings.insert(0, ("speed", why))
     return [
-        (candidate.model.name if number == 0 else "", rule, evidence)
+        {"DRAFT": "" if number else candidate.model.name, "RULE": rule, "WARNING": evidence}
         for number, (rule, evidence) in enumerate(warnings)
     ]

@@ -17,33 +17,45 @@ _WIDEST = 100_000
 _SENTENCE = 40
 """Least width of a cell with sentences."""
 _LEAST = 16
-"""Least width of shorten cells."""
+"""Least width of shortened cells."""
 _GLUE = "\0"
 
 
 def table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Sequence[Mapping[str, str]],
     *,
     right: Sequence[str] = (),
     sentences: Sequence[str] = (),
     spare: Sequence[str] = (),
     cut: str = "",
 ) -> str:
-    """Format a table for the terminal; in a pipe only sentences are wrapped. Cells must not have
-    control characters. Columns by title: `right` are right-aligned, `spare` are dropped on a narrow
-    terminal in this order, and cells of `cut` are shorten there instead of wrapped."""
+    """Format rows, which have cells by title, for the terminal; in a pipe only sentences are
+    wrapped. Cells must not have control characters. Columns by title: `right` are right-aligned,
+    `spare` are dropped on a narrow terminal in this order, and cells of `cut` are shortened there
+    instead of wrapped."""
+    from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     terminal = sys.stdout.isatty()
     page = StringIO()
     console = Console(file=page, width=_WIDEST, color_system=None)
-    columns = {title: cells for title, *cells in zip(header, *rows, strict=True)}
+    columns = {title: [row[title] for row in rows] for title in (rows[0] if rows else ())}
 
     def draw(widest: int = _WIDEST) -> tuple[Table, int]:
-        cells = columns | {cut: [shorten(cell, widest) for cell in columns.get(cut, ())]}
-        shown = _build({title: cells[title] for title in columns}, right, sentences, not terminal)
-        return shown, console.measure(shown).maximum
+        built = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        shown = columns | {cut: [shorten(cell, widest) for cell in columns.get(cut, ())]}
+        for title in columns:
+            justify: Literal["left", "right"] = "right" if title in right else "left"
+            least = None if terminal else max(map(cell_len, (title, *shown[title])))
+            if least is not None and title in sentences:
+                least = min(least, _SENTENCE)
+            built.add_column(title, justify=justify, overflow="fold", min_width=least)
+        for cells in zip(*(shown[title] for title in columns), strict=True):
+            built.add_row(*map(Text, cells))
+        return built, console.measure(built).maximum
 
     for title in spare if terminal else ():
         if draw(_LEAST if cut else _WIDEST)[1] <= _width():
@@ -62,30 +74,6 @@ def shorten(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
-
-
-def _build(
-    columns: Mapping[str, Sequence[str]],
-    right: Sequence[str],
-    sentences: Sequence[str],
-    whole: bool,
-) -> Table:
-    """Build the table; with `whole`, only cells with sentences are wrapped."""
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    built = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, cells in columns.items():
-        least = max(map(cell_len, (title, *cells))) if whole else None
-        if least is not None and title in sentences:
-            least = min(least, _SENTENCE)
-        justify: Literal["left", "right"] = "right" if title in right else "left"
-        built.add_column(title, justify=justify, overflow="fold", min_width=least)
-    for row in zip(*columns.values(), strict=True):
-        built.add_row(*map(Text, row))
-    return built
 
 
 def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:
