@@ -105,9 +105,8 @@ class ChatApp(Host):
         self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
         self.offline = offline
-        report_error = partial(
-            self.call_later, self.show_notice, error=True
-        )  # in the writer's thread
+        # It reports in its own thread.
+        report_error = partial(self.call_later, self.show_notice, error=True)
         self.store = HistoryWriter(_history, on_trouble=report_error)
         self.conversation_display = ConversationDisplay(self)
         self.engine = BackgroundEngine(
@@ -187,11 +186,9 @@ class ChatApp(Host):
         self.run_worker(partial(prepare, Palette.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
-        self.trouble = self.engine.close(
-            timeout=10.0,
-            last=self.chat_session.leave,
-            content=lambda: kept(self.chat_session.conversation),
-        )
+        self.engine.end(timeout=10.0)
+        self.chat_session.leave()
+        self.trouble = self.engine.close(kept(self.chat_session.conversation))
         if not self.store.close():
             files = ", ".join(map(str, self.store.rescued))
             self.trouble = (

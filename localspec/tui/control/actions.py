@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,10 +66,7 @@ class Actions:
         if command.name in ACTIONS:
             self._host.call_next(self._host.run_action, ACTIONS[command.name])
             return
-        action: Callable[[str], Continuation | None] = partial(self._switch, command.name)
-        if command.name not in SWITCHES:
-            action = getattr(self, f"_{command.name}")
-        self._host.attempt(partial(action, argument))
+        self._host.attempt(partial(getattr(self, f"_{command.name}"), argument))
 
     def act(self, action: str, id: str) -> Continuation | None:
         """Run the action of a key on the message with that id."""
@@ -121,12 +118,9 @@ class Actions:
         return None
 
     def _set(self, argument: str) -> Continuation | None:
+        name, value = commands.setting(argument or commands.SETTINGS[0])
         if " " not in argument and "=" not in argument:
-            name = argument.replace("-", "_") if argument else commands.SETTINGS[0]
-            if name not in commands.SETTINGS:
-                commands.setting(argument)  # raises
             return self._settings(name)
-        name, value = commands.setting(argument)
         if name == MAX_TOKENS:
             self._session.configure(max_tokens=value)
         else:
@@ -269,15 +263,13 @@ class Actions:
         blocks = [block for block in code_blocks(message.content) if block.code.strip()]
         if not blocks:
             raise UsageError("There is no code block in this message.")
-        chosen: str | None = "0"
-        if len(blocks) > 1:
-            offered = {
-                str(
-                    number
-                ): f"{block.language or 'text'}: {block.code.strip().splitlines()[0][:48]}"
-                for number, block in enumerate(blocks)
-            }
-            chosen = await self._host.ask("Copy which code block?", offered)
+        firsts = [block.code.strip().splitlines()[0][:48] for block in blocks]
+        offered = {
+            str(number): f"{block.language or 'text'}: {first}"
+            for number, (block, first) in enumerate(zip(blocks, firsts, strict=True))
+        }
+        several = len(blocks) > 1
+        chosen = await self._host.ask("Copy which code block?", offered) if several else "0"
         if chosen is not None:
             self._host.copy(blocks[int(chosen)].code)
 
@@ -312,6 +304,8 @@ class Actions:
             self._host.save_preferences()
         on, off = SWITCHES[name]
         self._host.show_notice(on if getattr(preferences, name) else off)
+
+    _learn, _record = partialmethod(_switch, "learn"), partialmethod(_switch, "record")
 
     def _pair(self) -> PairReference:
         opened = self._session.opened

@@ -21,13 +21,12 @@ from localspec.chat.figures import measure_baseline
 from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import Answer, AnswerRequest
 
 if TYPE_CHECKING:
     # These import numpy, which would delay the first paint.
-    from localspec import Drafting, Engine, SamplingParams, Stream
+    from localspec import Drafting, Engine, Stream
     from localspec.distill.trace import TraceHeader
-    from localspec.prompting.template import Message
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +43,7 @@ _RECORDED = 32
 Loader = Callable[..., "Engine"]
 Progress = Callable[[str], object]
 """Called in the screen's thread with a description of the current work."""
+_Task = tuple[int, Callable[[], object], asyncio.Future[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +64,6 @@ class OpenPair:
     draft: str | None
     context_length: int
     notices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRequest:
-    """A request for an answer. `messages`, `sampling`, `max_tokens`, `overflow`: as for
-    `Engine.stream`; `record`: whether `BackgroundEngine.record` will be called for it."""
-
-    messages: Sequence[Message]
-    sampling: SamplingParams
-    max_tokens: int | None
-    overflow: str = "error"
-    record: bool = False
 
 
 def _in_thread(
@@ -117,18 +105,14 @@ class BackgroundEngine:
         self._session = session
         self._offline = offline
         self._options, self._drafting = options or ModelOptions(), drafting
-        self._adapter_pair: PairReference | None = (
-            None  # that the adapters in the options belong to
-        )
+        self._adapter_pair: PairReference | None = None  # the one that adapters belong to
         self._loader = loader
         self._engine: Engine | None = None
         self.opened: OpenPair | None = None
         self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._forgotten: set[str] = set()  # conversations
         # Tasks are numbered, so that a cancellation applies to all submitted before it.
-        self._tasks: SimpleQueue[tuple[int, Callable[[], object], asyncio.Future[Any]] | None] = (
-            SimpleQueue()
-        )
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._submitted = self._running = self._cancelled = 0
         self._stream: Stream | None = None
         # A daemon, so that the process can exit if the screen fails.
@@ -146,27 +130,21 @@ class BackgroundEngine:
         if stream is not None:
             stream.cancel()
 
-    def close(
-        self,
-        timeout: float | None = None,
-        *,
-        last: Callable[[], object] = lambda: None,
-        content: Callable[[], object] = lambda: None,
-    ) -> str | None:
-        """Stop, end the thread, and free the models; returns why the session could not be saved.
-        `timeout`: seconds to wait for the thread; `last`: called after generation, while tokens can
-        still be taken; `content`: called after `last`, returns the conversation for the session's
-        file."""
-        trouble = None
+    def end(self, timeout: float | None = None) -> None:
+        """Stop, and end the thread; `timeout`: seconds to wait for it. Call `close` then."""
         self._tasks.put(None)
         self.stop()
         if self._thread.ident is not None:
             self._thread.join(timeout)
-        last()
+
+    def close(self, content: object = None) -> str | None:
+        """Save the session with `content`, its conversation, and free the models; returns why the
+        session could not be saved."""
+        trouble = None
         if self._engine is not None and not self._thread.is_alive():
             try:
                 if self._session is not None:
-                    self._engine.save_session(self._session, content())
+                    self._engine.save_session(self._session, content)
             except LocalspecError as error:
                 trouble = str(error)
             self._engine.close()
@@ -177,13 +155,10 @@ class BackgroundEngine:
         while (submitted := self._tasks.get()) is not None:
             self._running, task, future = submitted
             try:
-                result = task()
+                settle = partial(future.set_result, task())
             except BaseException as error:  # no error may end the thread
-                self._call(
-                    partial(_settle, future, future.set_exception, _to_localspec_error(error))
-                )
-            else:
-                self._call(partial(_settle, future, future.set_result, result))
+                settle = partial(future.set_exception, _to_localspec_error(error))
+            self._call(partial(_settle, future, settle))
 
     def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
@@ -258,16 +233,13 @@ class BackgroundEngine:
     def _options_for(self, pair: PairReference) -> tuple[ModelOptions, list[str]]:
         """Options without another pair's adapters and projector, and notices about the removed
         ones."""
-        if self._adapter_pair is None:
-            self._adapter_pair = pair
-        first, options = self._adapter_pair, self._options
-        if pair == first:
-            return options, []
+        self._adapter_pair = first = self._adapter_pair or pair
+        options, same_model = self._options, pair.model == first.model
         kept = replace(
             options,
-            lora=options.lora if pair.model == first.model else (),
+            lora=options.lora if same_model else (),
             lora_draft=options.lora_draft if pair.draft == first.draft else (),
-            mmproj=options.mmproj if pair.model == first.model else None,
+            mmproj=options.mmproj if same_model else None,
         )
         names = [
             adapter.path.name
@@ -404,9 +376,9 @@ class BackgroundEngine:
             forget([conversation])
 
 
-def _settle(future: asyncio.Future[Any], settle: Callable[[Any], object], outcome: object) -> None:
+def _settle(future: asyncio.Future[Any], settle: Callable[[], object]) -> None:
     if not future.done():  # its waiter may have been cancelled
-        settle(outcome)
+        settle()
 
 
 def _to_localspec_error(error: BaseException) -> LocalspecError:

@@ -28,13 +28,8 @@ from localspec.chat.titles import NEW, title_from
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, UsageError, describe
 from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands
-from localspec.tui.session.answer import Answer
-from localspec.tui.session.background_engine import (
-    AnswerRequest,
-    BackgroundEngine,
-    OpenPair,
-    PairReference,
-)
+from localspec.tui.session.answer import Answer, AnswerRequest
+from localspec.tui.session.background_engine import BackgroundEngine, OpenPair, PairReference
 
 STOPPED_EARLY = "■ stopped before it was answered"
 KEEP_EVERY = 0.4
