@@ -23,7 +23,7 @@ def answer_line(
         speed_up: factor over STOCK; None if not measured.
         rest: further parts.
     """
-    parts = [f"{tokens:,} token{'' if tokens == 1 else 's'}"]
+    parts = [counted(tokens, "token")]
     if speed:
         parts.append(f"{rate(speed)} tok/s")
     if speed_up is not None:
@@ -31,6 +31,11 @@ def answer_line(
     if draft is not None:
         parts.append(f"draft {draft}")
     return " · ".join([*parts, *rest])
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things: `1 token`, `2,000 tokens`."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def rate(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import STOCK, answer_line, times
+from localspec.answer_line import STOCK, answer_line, counted, times
 from localspec.answer_line import rate as rate
 from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
@@ -140,7 +140,7 @@ def explain(figures: Figures, *, model: str | None = None, draft: str | None = N
 
 def _speed(figures: Figures, model: str | None) -> str:
     who = f"**{model}**" if model else "The model"
-    tokens = f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}"
+    tokens = counted(figures.tokens, "token")
     if not figures.decode_seconds:
         return f"{who} wrote {tokens}."
     text = f"{who} wrote {tokens} at {rate(figures.speed)} tokens per second."
@@ -165,7 +165,7 @@ def _proposals(figures: Figures, draft: str | None) -> str:
         return ""
     parts = [
         f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} guessed "
-        f"{tested:,} token{'' if tested == 1 else 's'}, of which {accepted:,} were right "
+        f"{counted(tested, 'token')}, of which {accepted:,} were right "
         f"({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from localspec.answer_line import rate, times
+from localspec.answer_line import counted, rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures
 from localspec.decoding.stats import AccountStatement
@@ -21,7 +21,7 @@ def line(found: AnswerResult) -> str:
     figures = found.figures
     begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
     if not figures.tokens:
-        return f"{begin}no answer to a prompt of {_count(figures.prompt_tokens, 'token')} yet"
+        return f"{begin}no answer to a prompt of {counted(figures.prompt_tokens, 'token')} yet"
     end = " · built-in story model, for tests and trying keys" if found.built_in else ""
     in_full = not found.built_in or words.too_small(figures) is None
     return f"{begin}{words.line(figures, draft=found.draft, in_full=in_full)}{end}"
@@ -37,12 +37,12 @@ def table(found: AnswerResult) -> str:
         ("model", found.model),
         ("draft model", found.draft or "none"),
         *([("", stats.vocabulary)] if stats.vocabulary else []),
-        ("prompt", _count(stats.prompt_tokens, "token") + cached),
-        ("generated", f"{_count(stats.generated_tokens, 'token')}, finish: {finish}"),
+        ("prompt", counted(stats.prompt_tokens, "token") + cached),
+        ("generated", f"{counted(stats.generated_tokens, 'token')}, finish: {finish}"),
         ("speed", f"{rate(stats.tokens_per_second)} tok/s after the first token"),
         *_compared(found.figures),
         ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
-        ("drafted", f"{_count(stats.drafted, 'token')}, of these {stats.tested} tested"),
+        ("drafted", f"{counted(stats.drafted, 'token')}, of these {stats.tested} tested"),
         ("accepted", _share(stats.accepted, stats.tested)),
     ]
     positions = zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
@@ -54,7 +54,7 @@ def table(found: AnswerResult) -> str:
     if stats.account is not None:
         rows.append(("balance", account(stats.account)))
     for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):
-        rows.append(("not drafted", f"{_count(passes, 'pass', 'passes')}: {reason}"))
+        rows.append(("not drafted", f"{counted(passes, 'pass', 'passes')}: {reason}"))
     if stats.threads:
         rows.append(("threads", stats.threads))
     if stats.kernels:
@@ -75,12 +75,8 @@ def account(statement: AccountStatement) -> str:
     """`drafting saved 1.20 s, and may lose 0.40 s now; 3 steps held back`."""
     word = "saved" if statement.saved >= 0.0 else "lost"
     limit = f"may lose {statement.fund:.2f} s now" if statement.fund > 0.0 else "is paused"
-    held = _count(statement.refused, "step")
+    held = counted(statement.refused, "step")
     return f"drafting {word} {abs(statement.saved):.2f} s, and {limit}; {held} held back"
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _share(part: int, whole: int) -> str:

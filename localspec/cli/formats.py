@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localspec import Chunk, Completion, Engine, GenerationStats
@@ -10,12 +10,17 @@ from localspec.cli.output import Console
 from localspec.errors import Cancelled, describe
 from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
+TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
+
 
 class Format:
-    """Base class; turns an answer into events: start, chunk …, end, or error at any time."""
+    """Prints an answer as events: start, chunk …, end, or error at any time. `kind`: TEXT for
+    streamed text, with a newline at the end if it has none, and reasoning on standard error,
+    dimmed; JSON for one object at the end, even if interrupted, but not after an error; JSON_LINES
+    for one object per line and event."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, kind: str) -> None:
+        self._console, self._kind = console, kind
         self._reader: Reader = Plain()
         self._parts = {"text": "", "reasoning": ""}
         self._models: dict[str, str | None] = {"model": None, "draft": None}
@@ -58,30 +63,14 @@ class Format:
         )
 
     def _event(self, name: str, **values: Any) -> None:
-        """Print an event; overridden by each format."""
-        raise NotImplementedError
-
-
-class JsonLines(Format):
-    """One object per line and event."""
-
-    def _event(self, name: str, **values: Any) -> None:
-        self._console.answer_json({"event": name, **values})
-
-
-class JsonObject(Format):
-    """One object at the end, even if interrupted, but not after an error."""
-
-    def _event(self, name: str, **values: Any) -> None:
-        if name == "end":
+        if self._kind == JSON_LINES:
+            self._console.answer_json({"event": name, **values})
+        elif self._kind == TEXT:
+            self._print(name, values)
+        elif name == "end":
             self._console.answer_json({**values, **self._models})
 
-
-class Text(Format):
-    """Streamed text, with a newline at the end if it has none; reasoning goes to standard
-    error, dimmed."""
-
-    def _event(self, name: str, **values: Any) -> None:
+    def _print(self, name: str, values: Mapping[str, Any]) -> None:
         text, reasoning = self._parts.values()
         aside = reasoning and not self._console.quiet
         if name == "chunk":

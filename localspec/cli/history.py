@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localspec.answer_line import counted
 from localspec.chat.titles import one_line
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
@@ -190,8 +191,7 @@ def rm(context: typer.Context, ids: Ids) -> int:
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)
         removed = store.delete(chosen)
-    sentence = f"Removed {removed} conversation{'' if removed == 1 else 's'}."
-    console.done({"removed": chosen}, sentence)
+    console.done({"removed": chosen}, f"Removed {counted(removed, 'conversation')}.")
     return 0
 
 

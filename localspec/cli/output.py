@@ -74,13 +74,12 @@ class Console:
 
     @property
     def shows_progress(self) -> bool:
-        # Log lines would interrupt the progress line.
-        return not self.quiet and not self.verbosity and sys.stderr.isatty() and _can_redraw()
+        return self._redraws(sys.stderr)
 
     @property
     def draws(self) -> bool:
         """Whether a full-screen display can be drawn on standard output."""
-        return not self.quiet and not self.verbosity and sys.stdout.isatty() and _can_redraw()
+        return self._redraws(sys.stdout)
 
     def answer(self, text: str) -> None:
         """Print and flush a part of the answer; may raise OutputLost, as do its callers."""
@@ -195,6 +194,10 @@ class Console:
             yield
         finally:
             timer.cancel()
+
+    def _redraws(self, stream: TextIO) -> bool:
+        # Log lines would interrupt what is redrawn.
+        return not self.quiet and not self.verbosity and stream.isatty() and _can_redraw()
 
     def erase_progress(self) -> None:
         if self._shown:

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from localspec.answer_line import rate
+from localspec.answer_line import counted, rate
 from localspec.cli import output
 from localspec.race import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
 from localspec.text import harmless
@@ -102,8 +102,7 @@ class RaceScreen:
         state = "reading the prompt"
         if tokens:
             speed = tokens / seconds if seconds else 0.0
-            state = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
-            state += f" · {rate(speed)} tok/s"
+            state = f"{seconds:.2f} s · {counted(tokens, 'token')} · {rate(speed)} tok/s"
         lines = _wrapped(_tail(self._texts[lane], room * width), console, width)
         lines = lines[max(0, len(lines) - room) :]
         lines += (Text() for _ in range(room - len(lines)))

@@ -87,11 +87,9 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
 
     from localspec.cli import formats
 
-    kind: type[Format] = formats.Text
-    if params["json"] or params["jsonl"]:
-        kind = formats.JsonObject if params["json"] else formats.JsonLines
-    form = kind(console)
-    shows_figures = kind is formats.Text and not console.quiet
+    kind = next((kind for kind in (formats.JSON, formats.JSON_LINES) if params[kind]), formats.TEXT)
+    form = formats.Format(console, kind)
+    shows_figures = kind == formats.TEXT and not console.quiet
     loading = "Interrupted while the model was loading."
     try:
         from localspec.cli.answer import answer_request

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.strip import Strip
 
+from localspec.answer_line import counted
 from localspec.chat import words
 from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures
@@ -175,8 +176,7 @@ class MessageLines:
     def _body(self, width: int, mode: DisplayMode) -> Iterable[Strip]:
         message, palette = self.message, mode.palette
         for attachment in message.attachments:
-            lines = attachment.text.count("\n") + 1
-            what = f"{lines:,} line{'' if lines == 1 else 's'}"
+            what = counted(attachment.text.count("\n") + 1, "line")
             if attachment.image is not None:
                 what = "an image"
             text = f"+ {harmless(attachment.name)}, {what}"
