@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import typer
@@ -72,7 +73,7 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
     from localspec.cli.request import read_opening, read_text
     from localspec.tui.app import ChatApp
     from localspec.tui.session import session_conversation
-    from localspec.tui.session.background_engine import PairReference
+    from localspec.tui.session.background_engine import BackgroundEngine, PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(params)
@@ -86,9 +87,12 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
     with running_in_terminal() as notices:
         app = ChatApp(
             PairReference(opening.model, opening.draft) if asked else None,
-            options=opening.options,
-            drafting=opening.drafting,
-            offline=opening.offline,
+            engine=partial(
+                BackgroundEngine,
+                options=opening.options,
+                drafting=opening.drafting,
+                offline=opening.offline,
+            ),
             sampling=dict(opening.given_sampling),
             max_tokens=None if opening.max_tokens == -1 else opening.max_tokens,
             system=read_text(params, "system"),

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +29,7 @@ from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
-from localspec.tui.session.background_engine import BackgroundEngine, Loader, PairReference
+from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
@@ -39,7 +39,6 @@ from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
-    from localspec import Drafting, ModelOptions
     from localspec.history.history import History
 
 DOUBLE_PRESS = 2.0
@@ -50,9 +49,9 @@ _priority = partial(Binding, priority=True)
 
 
 class ChatApp(Host):
-    """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `options`,
-    `drafting`, `offline`, `loader`: as for `BackgroundEngine`; `sampling`, `max_tokens`, `system`:
-    for new conversations, instead of the preferences; `notices`: sentences to show at the start;
+    """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `engine`:
+    makes the engine, with options of its own; `sampling`, `max_tokens`, `system`: for new
+    conversations, instead of the preferences; `notices`: sentences to show at the start;
     `session`: the first conversation, and its file; `resume`: show the last conversation;
     `trouble`: a sentence about an error while closing."""
 
@@ -87,13 +86,10 @@ class ChatApp(Host):
         self,
         pair: PairReference | None = None,
         *,
-        options: ModelOptions | None = None,
-        drafting: Drafting | None = None,
-        offline: bool | None = None,
+        engine: Callable[..., BackgroundEngine] = BackgroundEngine,
         sampling: dict[str, float | int] | None = None,
         max_tokens: int | None = None,
         system: str | None = None,
-        loader: Loader | None = None,
         notices: Iterable[str] = (),
         session: KeptSession | None = None,
         resume: bool = False,
@@ -104,19 +100,11 @@ class ChatApp(Host):
         self._pair = pair
         self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
-        self.offline = offline
         # It reports in its own thread.
         report_error = partial(self.call_later, self.show_notice, error=True)
         self.store = HistoryWriter(_history, on_trouble=report_error)
         self.conversation_display = ConversationDisplay(self)
-        self.engine = BackgroundEngine(
-            self.call_later,
-            options=options,
-            drafting=drafting,
-            offline=offline,
-            loader=loader,
-            session=session.path if session else None,
-        )
+        self.engine = engine(self.call_later, session=session.path if session else None)
         self.trouble: str | None = None
         self._kept = session.conversation if session else None
         first = self.new_conversation()

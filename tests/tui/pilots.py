@@ -200,7 +200,7 @@ async def chat(
     `pair`: what to open; None goes by the preferences; `ready`: wait until a model is open; `app`:
     instead of one with the scripted engine; `toasts`: show notices over the screen."""
     script = script or Script()
-    app = app or ChatApp(pair, loader=script.load)
+    app = app or ChatApp(pair, engine=script.engine)
     notices: list[Notice] = []
     copied: list[str] = []
     notify, copy = app.notify, app.copy_to_clipboard

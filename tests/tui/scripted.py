@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
-from localspec.tui.session.background_engine import PairReference
+from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 
 PLAIN = 0.05
 """Seconds of a plain pass."""
@@ -111,6 +112,7 @@ class Script:
         self.closed = 0
         self.notices: tuple[str, ...] = ()
         self.thinks: bool | None = None
+        self.engine = partial(BackgroundEngine, loader=self.load)
 
     def load(
         self,

@@ -102,7 +102,7 @@ async def test_the_empty_screen_offers_the_last_conversation(stored: list[Conver
 async def test_the_last_conversation_is_continued_from_the_start(
     stored: list[Conversation],
 ) -> None:
-    app = ChatApp(loader=Script().load, resume=True)
+    app = ChatApp(engine=Script().engine, resume=True)
     async with chat(app=app, size=(80, 24)) as shown:
         await shown.until(lambda: shown.has("Mostly voles and mice."))
         await shown.send("And else?")

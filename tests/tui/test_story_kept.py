@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from localspec.distill.trace import Trace
 from localspec.history.history import History
 from localspec.retrieval import manifest
 from localspec.tui.app import ChatApp
-from localspec.tui.session.background_engine import PairReference
+from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.session_conversation import read
 from tests.sessions.test_session_file import files_of_at_most
 from tests.tui.pilots import chat
@@ -32,7 +33,8 @@ REAL = ModelOptions(context=512, threads=1)
 def the_app(draft: str) -> ChatApp:
     """With real models."""
     pair = PairReference(None, draft)
-    return ChatApp(pair, options=REAL, sampling={"temperature": 0.0}, max_tokens=24)
+    engine = partial(BackgroundEngine, options=REAL)
+    return ChatApp(pair, engine=engine, sampling={"temperature": 0.0}, max_tokens=24)
 
 
 LONG = "Tell me a story about a fox, a bear and a bird. " * 12
@@ -40,8 +42,11 @@ LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 def with_session(path: Path) -> ChatApp:
     return ChatApp(
-        options=ModelOptions(context=1024, threads=1),
-        drafting=Drafting(drafter="none"),
+        engine=partial(
+            BackgroundEngine,
+            options=ModelOptions(context=1024, threads=1),
+            drafting=Drafting(drafter="none"),
+        ),
         sampling={"temperature": 0.0},
         max_tokens=12,
         session=read(path),
@@ -113,7 +118,8 @@ async def test_adapters_stay_with_the_pair_they_came_with() -> None:
         return script.load(*pair, options=options, **more)
 
     options = ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
-    app = ChatApp(PairReference("big.gguf", "small.gguf"), options=options, loader=load)
+    engine = partial(BackgroundEngine, options=options, loader=load)
+    app = ChatApp(PairReference("big.gguf", "small.gguf"), engine=engine)
     async with chat(script, app=app) as shown:
         for number, line in enumerate(
             ("/draft other.gguf", "/model third.gguf", "/draft small.gguf", "/model big.gguf"), 2

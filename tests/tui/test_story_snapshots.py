@@ -65,9 +65,8 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
 def looks_as_ever(
     compare: Compare, size: tuple[int, int], story: Story, answers: Sequence[str] = ()
 ) -> bool:
-    app = ChatApp(
-        PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Script(*answers).load
-    )
+    pair = PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf")
+    app = ChatApp(pair, engine=Script(*answers).engine)
     app.conversation_display.resident = lambda: 1234 << 20
     return compare(app, terminal_size=size, run_before=played(app, story))
 

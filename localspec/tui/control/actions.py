@@ -326,7 +326,7 @@ class Actions:
 
         self._session.require_idle()
         references = [name for name in (pair.model, pair.draft) if name is not None]
-        missing = await asyncio.to_thread(_to_download, references, self._host.offline)
+        missing = await asyncio.to_thread(_to_download, references, self._host.engine.offline)
         if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
             await self._host.open(pair)
 

@@ -45,7 +45,6 @@ class Host(App[None]):
     store: HistoryWriter
     engine: BackgroundEngine
     chat_session: ChatSession
-    offline: bool | None
     given: tuple[dict[str, float | int], int | None, str | None]
     transcript: Transcript
     composer: Composer

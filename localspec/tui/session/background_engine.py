@@ -102,8 +102,7 @@ class BackgroundEngine:
         session: Path | None = None,
     ) -> None:
         self._call = call
-        self._session = session
-        self._offline = offline
+        self._session, self.offline = session, offline
         self._options, self._drafting = options or ModelOptions(), drafting
         self._adapter_pair: PairReference | None = None  # the one that adapters belong to
         self._loader = loader
@@ -209,7 +208,7 @@ class BackgroundEngine:
         engine = (self._loader or load)(
             pair.model,
             draft=pair.draft,
-            offline=self._offline,
+            offline=self.offline,
             options=options,
             drafting=self._drafting,
             progress=progress,
@@ -265,7 +264,7 @@ class BackgroundEngine:
         for reference in (None if self._options.rpc else pair.model, pair.draft):
             # A self-draft uses the model's own file.
             if reference not in (None, "auto", "none") and not is_self(reference):
-                path = resolve(reference, offline=self._offline)
+                path = resolve(reference, offline=self.offline)
                 if description.describe(path).problem is None:  # heads need their target
                     report("testing the model in a separate process, once")
                     require_survivable(path, cancelled=lambda: self._is_cancelled)
