@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
@@ -15,6 +14,11 @@ MAX_BYTES = 1 << 20
 """Bytes of a text file."""
 MAX_IMAGE_BYTES = 16 << 20
 """Bytes of an image, which is stored with the conversation."""
+_LARGE = f"{MAX_BYTES >> 20} MiB, which fits no context. Cut out what matters."
+_LARGE_IMAGE = (
+    f"{MAX_IMAGE_BYTES >> 20} MiB. Make the image smaller: models see no more than a few hundred "
+    "points a side."
+)
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 
@@ -27,7 +31,10 @@ def read_attachment(name: str) -> Attachment:
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}. Check the path.") from None
     except OSError as error:
-        raise UsageError(_read_error(path, image, error)) from None
+        why = f"cannot be read: {error.strerror}. Name a text file."
+        if error.errno == errno.EFBIG:
+            why = f"is larger than {_LARGE_IMAGE if image else _LARGE}"
+        raise UsageError(f"{path} {why}") from None
     if image:
         from localspec.llama.pictures import require_image
 
@@ -37,15 +44,3 @@ def read_attachment(name: str) -> Attachment:
     if not text.strip():
         raise UsageError(f"{path} is empty. Name a file with some text.")
     return Attachment(path.name, text)
-
-
-def _read_error(path: Path, image: bool, error: OSError) -> str:
-    if error.errno == errno.EFBIG and image:
-        return (
-            f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB. Make the image smaller: models "
-            "see no more than a few hundred points a side."
-        )
-    if error.errno == errno.EFBIG:
-        limit = f"{MAX_BYTES >> 20} MiB, which fits no context"
-        return f"{path} is larger than {limit}. Cut out what matters."
-    return f"{path} cannot be read: {error.strerror}. Name a text file."

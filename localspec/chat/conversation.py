@@ -128,11 +128,9 @@ class Conversation:
         while level:
             level = [child for parent in level for child in self._children.get(parent, ())]
             below.update(level)
-        newest = next(message for message in reversed(self.messages) if message in below)
         # In a damaged history, parents need not precede their children.
-        while newest in self._children:
-            newest = self._children[newest][-1]
-        return newest
+        leaves = below - self._children.keys()
+        return next(message for message in reversed(self.messages) if message in leaves)
 
     def select(self, id: str) -> None:
         """Show the branch through a message, down to its newest leaf."""
@@ -200,13 +198,11 @@ class Conversation:
         """Make roots of messages whose ancestors are missing or circular."""
         valid: set[str | None] = {None}
         for start in self.messages.values():
-            chain: list[str] = []
-            in_chain: set[str] = set()
+            chain: set[str] = set()
             message = start
             while message.id not in valid:
-                chain.append(message.id)
-                in_chain.add(message.id)
-                if message.parent in in_chain or (
+                chain.add(message.id)
+                if message.parent in chain or (
                     message.parent is not None and message.parent not in self.messages
                 ):
                     message.parent = None

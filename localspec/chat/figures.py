@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from itertools import zip_longest
@@ -102,21 +103,12 @@ class Figures:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any] | None) -> Figures:
         """Figures from `as_dict`; missing and malformed fields have their default."""
-        stored = stored or {}
-        known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
-        for name, kinds in _NUMBERS.items():
-            if not isinstance(known.get(name, 0), kinds):
-                del known[name]
-        try:
-            for name in ("speeds", "notices"):
-                known[name] = tuple(known.get(name, ()))
-            known["by_position"] = tuple((int(a), int(t)) for a, t in known.get("by_position", ()))
-            known["by_drafter"] = {
-                name: (int(a), int(t)) for name, (a, t) in known.get("by_drafter", {}).items()
-            }
-            return cls(**known)
-        except (TypeError, ValueError, AttributeError):
-            return cls()
+        known = {}
+        for f in fields(cls):
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                read = _READERS[str(f.type).removesuffix(" | None")]
+                known[f.name] = read((stored or {})[f.name])
+        return cls(**known)
 
 
 _SHARED_FIELDS = (
@@ -125,8 +117,29 @@ _SHARED_FIELDS = (
     *("rule", "lossless", "seed"),
 )
 """Fields copied from `GenerationStats`."""
-_KINDS = {"int": (int, float), "float": (int, float), "float | None": (int, float, type(None))}
-_NUMBERS = {f.name: _KINDS[str(f.type)] for f in fields(Figures) if str(f.type) in _KINDS}
+
+
+def _number(value: Any) -> Any:
+    if abs(value) < 2**53:  # else it has no digits to show, or is none
+        return value
+    raise ValueError(value)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    one, two = map(_number, value)
+    return one, two
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("int", "float", "bool"), _number),
+    "str": "".join,
+    "tuple[str, ...]": lambda texts: tuple(map("".join, texts)),
+    "tuple[float, ...]": lambda numbers: tuple(map(_number, numbers)),
+    "tuple[tuple[int, int], ...]": lambda pairs: tuple(map(_pair, pairs)),
+    "Mapping[str, int]": lambda counts: {n: _number(count) for n, count in counts.items()},
+    "Mapping[str, tuple[int, int]]": lambda pairs: {n: _pair(pair) for n, pair in pairs.items()},
+}
+"""Check a stored value, by the field's type; they raise for others."""
 
 
 @dataclass(frozen=True, slots=True)

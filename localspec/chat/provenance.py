@@ -58,15 +58,13 @@ class Provenance:
         from localspec.decoding.tree import ROOT
 
         tree = step.tree
-        node, tokens = (step.path[-1] if step.path else ROOT), []
-        sources = []
+        node, nodes = (step.path[-1] if step.path else ROOT), list[int]()
         while children := [n for n in tree.children(node) if n < tree.proposed]:
             node = children[0]
-            tokens.append(tree.tokens[node])
-            sources.append(tree.sources[node])
-        if tokens:
-            text = b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
-            self.rejected.append(Rejected(self._length, text, sources[0]))
+            nodes.append(node)
+        if nodes:
+            text = b"".join(self._bytes(tree.tokens[n]) for n in nodes).decode("utf-8", "replace")
+            self.rejected.append(Rejected(self._length, text, tree.sources[nodes[0]]))
 
 
 def fit_spans(spans: Sequence[Span], length: int) -> list[Span]:

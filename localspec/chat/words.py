@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import STOCK, answer_line, counted, times
-from localspec.answer_line import rate as rate
+from localspec.answer_line import STOCK, answer_line, counted, rate, times
 from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
 from localspec.policy.reasons import RESTING
@@ -105,9 +104,8 @@ def too_small(figures: Figures) -> str | None:
 
 def main_reason(reasons: Mapping[str, int]) -> str:
     """The most frequent reason, except RESTING, which follows from others."""
-    causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
-    causes = causes or dict(reasons)
-    return max(causes, key=causes.__getitem__)
+    causes = [reason for reason in reasons if reason != RESTING]
+    return max(causes or reasons, key=reasons.__getitem__)
 
 
 def balance(figures: Figures, totals: Totals) -> str:

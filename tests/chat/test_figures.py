@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 
 import pytest
 
+from localspec.chat import words
 from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
 from localspec.decoding.interfaces import PROMPT, Plan, Step
 from localspec.decoding.stats import AccountStatement, GenerationStats
@@ -131,6 +133,16 @@ def test_figures_round_trip() -> None:
 )
 def test_invalid_records_give_defaults(stored: dict[str, object] | None) -> None:
     assert Figures.from_dict(stored) == Figures()
+
+
+@pytest.mark.parametrize("odd", ["x1", [[1]], 1e300, float("inf"), None, 3, {"a": "b"}])
+@pytest.mark.parametrize("name", [field.name for field in fields(Figures)])
+def test_odd_values_are_put_into_words(name: str, odd: object) -> None:
+    base = {"tokens": 9, "passes": 5, "decode_seconds": 1.0, "tested": 3, "reasons": {"why": 2}}
+    figures = Figures.from_dict(base | {name: odd})
+    assert words.explain(figures)
+    assert Totals.of([figures.as_dict()]) == Totals().plus(figures)
+    assert words.line(figures, in_full=True) or not figures.tokens
 
 
 def test_totals_of_a_conversation() -> None:

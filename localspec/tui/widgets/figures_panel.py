@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline, Static
 
-from localspec.answer_line import times
+from localspec.answer_line import rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
@@ -48,8 +48,8 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     text = Text()
     _title(text, "Speed", palette)
     known = bool(figures.decode_seconds)
-    _row(text, "now", f"{words.rate(figures.speed_now)} tok/s" if known else _NOTHING)
-    _row(text, "average", f"{words.rate(figures.speed)} tok/s" if known else _NOTHING)
+    _row(text, "now", f"{rate(figures.speed_now)} tok/s" if known else _NOTHING)
+    _row(text, "average", f"{rate(figures.speed)} tok/s" if known else _NOTHING)
     _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens" if known else _NOTHING)
     gain = figures.times_plain
     if gain is None:
