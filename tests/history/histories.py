@@ -83,13 +83,14 @@ def notices(history: History) -> str:
     return "\n".join(history.take_notices())
 
 
-def write_conversation(history: History, *texts: str) -> tuple[Conversation, bool]:
-    """Write a conversation; return it, and whether all of it was stored."""
+def write_conversation(history: History, *texts: str, kept: bool = True) -> Conversation:
+    """Write a conversation and return it. `kept`: whether it is on disk then, not only in memory;
+    it is found in either case."""
     conversation = conversation_of(*texts)
-    kept = history.put(conversation)
-    for message in conversation.path():
-        kept = history.put(conversation, [message]) and kept
-    return conversation, kept
+    written = [history.put(conversation, messages) for messages in ([], *zip(conversation.path()))]
+    assert all(written) is kept
+    assert history.load(conversation.id) == conversation
+    return conversation
 
 
 def assert_holds(path: Path, *conversations: Conversation) -> None:

@@ -37,8 +37,7 @@ def test_damaged_file_is_set_aside_and_salvaged(tmp_path: Path, how: str) -> Non
     for each in history.list(limit=1000):
         history.load(each.id)
     history.search("common")
-    conversation, kept = write_conversation(history, "after")
-    assert kept
+    conversation = write_conversation(history, "after")
     assert history.trouble is None
     notice = notices(history)
     assert "was damaged" in notice
@@ -80,15 +79,11 @@ def test_odd_values_are_listed_and_exported(tmp_path: Path, time: str) -> None:
     fill(path, 3)
     rows(path, f"UPDATE conversations SET updated = {time}, created = {time}, title = x'ff61'")
     rows(path, f"UPDATE messages SET created = {time}, content = CAST(content AS BLOB)")
-    history = open_history(path)
-    listed = history.list()
-    assert {(each.title, each.updated) for each in listed} == {("\ufffda", 0.0)}
-    assert {hit.updated for hit in history.search("common")} == {0.0}
-    assert "common words 0" in history.recent_prompts()
-    conversation = history.load(listed[0].id)
-    assert conversation.created == 0.0
-    assert "common words" in to_markdown(conversation)
-    history.close()
+    with closing(open_history(path)) as history:
+        assert {(each.title, each.updated) for each in history.list()} == {("\ufffda", 0.0)}
+        assert {hit.updated for hit in history.search("common")} == {0.0}
+        assert "common words 0" in history.recent_prompts()
+        assert "common words" in to_markdown(history.load(history.find("1")))
 
 
 @pytest.mark.parametrize("how", ["header", "middle"])
@@ -118,7 +113,7 @@ def test_repair_by_another_process_is_awaited(tmp_path: Path) -> None:
         assert history.trouble is not None
         assert history.trouble.kind == "locked"
         assert files_set_aside(tmp_path) == []
-    assert write_conversation(history, "one")[1]  # whoever that was is gone
+    write_conversation(history, "one")  # whoever that was is gone
     assert len(files_set_aside(tmp_path)) == 1
     history.close()
 
@@ -131,7 +126,7 @@ def test_concurrent_repairs_happen_once(tmp_path: Path) -> None:
     for number, history in enumerate(histories):
         for each in history.list(limit=1000):
             history.load(each.id)
-        assert write_conversation(history, f"after {number}")[1]
+        write_conversation(history, f"after {number}")
     assert len(files_set_aside(tmp_path)) == 1
     titles = [{each.title for each in history.list(limit=1000)} for history in histories]
     assert titles[0] == titles[1] >= {"after 0", "after 1"}

@@ -35,8 +35,7 @@ def test_file_removed_while_open(tmp_path: Path) -> None:
     write_conversation(history, "before")
     for file in tmp_path.iterdir():
         file.unlink()
-    conversation, kept = write_conversation(history, "after")
-    assert kept
+    conversation = write_conversation(history, "after")
     assert "was removed or replaced" in notices(history)
     history.close()
     assert_holds(history.path, conversation)
@@ -59,10 +58,9 @@ def test_file_system_without_locks(
 
 def test_locked_while_writing(tmp_path: Path) -> None:
     history = open_history(tmp_path / "history.db")
-    before, _ = write_conversation(history, "before")
+    before = write_conversation(history, "before")
     with locked(history.path):
-        during, kept = write_conversation(history, "during", "the walrus")
-        assert not kept
+        during = write_conversation(history, "during", "the walrus", kept=False)
         assert history.waiting
         assert history.trouble is not None
         assert history.trouble.kind == "locked"
@@ -85,7 +83,7 @@ def test_locked_while_writing(tmp_path: Path) -> None:
 
 def test_waiting_messages_are_merged(tmp_path: Path) -> None:
     history = open_history(tmp_path / "history.db")
-    conversation, _ = write_conversation(history, "one", "two")
+    conversation = write_conversation(history, "one", "two")
     with locked(history.path):
         conversation.title, conversation.titled_by = "renamed", "user"
         answer = conversation.add(ASSISTANT, "thr", state=STREAMING)
@@ -113,7 +111,7 @@ def test_unsaved_messages_are_written_to_a_file(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     history = open_history(tmp_path / "home" / "history.db")
     with locked(history.path):
-        write_conversation(history, "one")
+        write_conversation(history, "one", kept=False)
         notices(history)
         if not beside:
             history.path.parent.rename(tmp_path / "elsewhere")
@@ -130,12 +128,9 @@ def test_full_disk_keeps_messages_in_memory(tmp_path: Path) -> None:
     """A limit of the file size stands for a full disk."""
     history = open_history(tmp_path / "history.db")
     with files_of_at_most(300_000):
-        conversation, kept = write_conversation(
-            history, *(f"{n} " + "x" * 50_000 for n in range(10))
-        )
-        assert not kept
+        long = (f"{n} " + "x" * 50_000 for n in range(10))
+        conversation = write_conversation(history, *long, kept=False)
         assert "New messages are kept in memory only" in notices(history)
-        assert history.load(conversation.id) == conversation
         assert history.list()[0].messages == 10
     answer = conversation.add(ASSISTANT, "after")
     assert history.put(conversation, [answer])
@@ -162,7 +157,7 @@ def open_to_all() -> Iterator[Path]:
 def test_read_only_file(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
     path = open_to_all / "history.db"
     first = open_history(path)
-    before, _ = write_conversation(first, "before")
+    before = write_conversation(first, "before")
     if tidy:
         first.close()
     for file in open_to_all.iterdir():
@@ -175,14 +170,13 @@ def test_read_only_file(open_to_all: Path, folder_too: bool, tidy: bool) -> None
             assert history.trouble.kind == "read-only"
             assert "kept in memory only, and in a file of their own at the end" in notices(history)
             assert history.load(before.id) == before
-            during, kept = write_conversation(history, "during")
-            assert not kept
+            during = write_conversation(history, "during", kept=False)
             assert [each.title for each in history.list()] == ["during", "before"]
             with pytest.raises(HistoryError, match="cannot be written"):
                 history.delete([before.id])
             assert history.delete([during.id]) == 1
             assert history.take_notices() == []  # reading well is no news
-            during, _ = write_conversation(history, "again")
+            during = write_conversation(history, "again", kept=False)
         # Somebody puts it right.
         open_to_all.chmod(0o777)
         for file in open_to_all.iterdir():
@@ -209,9 +203,7 @@ def test_read_only_file_of_an_older_version(open_to_all: Path, version: int) -> 
     try:
         with without_root():
             history = open_history(path)
-            conversation, kept = write_conversation(history, "during")
-            assert not kept
-            assert history.load(conversation.id) == conversation
+            conversation = write_conversation(history, "during", kept=False)
     finally:
         open_to_all.chmod(0o777)
     path.chmod(0o666)
@@ -227,9 +219,7 @@ def test_invalid_paths(tmp_path: Path) -> None:
         history = open_history(path)
         assert history.trouble is not None
         assert str(path) in notices(history)
-        conversation, kept = write_conversation(history, "one")
-        assert not kept
-        assert history.load(conversation.id) == conversation
+        write_conversation(history, "one", kept=False)
         assert history.list()[0].title == "one"
         history.close()
 
@@ -250,9 +240,7 @@ def test_foreign_and_newer_files_are_not_changed(tmp_path: Path, foreign: bool) 
     assert history.trouble is not None
     assert history.trouble.kind == ("foreign" if foreign else "newer")
     assert "is not changed" in notices(history)
-    conversation, kept = write_conversation(history, "one")
-    assert not kept
-    assert history.load(conversation.id) == conversation
+    write_conversation(history, "one", kept=False)
     history.close()
     assert path.read_bytes() == before
 

@@ -41,16 +41,9 @@ LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 
 def with_session(path: Path) -> ChatApp:
-    return ChatApp(
-        engine=partial(
-            BackgroundEngine,
-            options=ModelOptions(context=1024, threads=1),
-            drafting=Drafting(drafter="none"),
-        ),
-        sampling={"temperature": 0.0},
-        max_tokens=12,
-        session=read(path),
-    )
+    options, plain = ModelOptions(context=1024, threads=1), Drafting(drafter="none")
+    engine = partial(BackgroundEngine, options=options, drafting=plain)
+    return ChatApp(engine=engine, sampling={"temperature": 0.0}, max_tokens=12, session=read(path))
 
 
 def learned() -> set[str]:
