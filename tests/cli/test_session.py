@@ -10,7 +10,7 @@ from localspec import Engine
 from localspec.chat.conversation import Attachment, Conversation, Message
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
-from localspec.tui.session.session_conversation import kept
+from localspec.tui.session.session_conversation import conversation_of, kept
 from tests.cli.conftest import Cli
 from tests.sessions.test_session_file import files_of_at_most
 
@@ -93,3 +93,20 @@ def test_prompts_are_kept_by_themselves(cli: Cli, home: Path) -> None:
         result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
         assert (result["stats"]["cached_tokens"] > 300) == cached
     assert len(list(conversation_files.folder().iterdir())) == 1
+
+
+PARTS = [{"type": "text", "text": "Hello"}, {"type": "image", "image": b""}, {"text": "you"}]
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_parts_of_messages_are_read_as_text(role: str) -> None:
+    found = conversation_of([{"role": role, "content": PARTS}, {"role": "user", "content": "Hi"}])
+    assert found is not None
+    assert found.for_model()[0]["content"].startswith("Hello\nyou")
+
+
+@pytest.mark.parametrize(
+    "found", [None, "text", 5, ["x"], [{"content": "x"}], {"messages": 5}, [{"role": "user"}], {}]
+)
+def test_other_values_are_no_conversation(found: object) -> None:
+    assert conversation_of(found) is None

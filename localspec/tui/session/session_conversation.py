@@ -59,16 +59,24 @@ def kept(conversation: Conversation) -> dict[str, Any]:
 
 
 def conversation_of(found: Any) -> Conversation | None:
-    """A conversation from `kept`, or from messages saved by `localspec run`; None from other
-    values."""
+    """A conversation from `kept`, or from messages that `localspec run` or another program saved;
+    None from other values."""
     if isinstance(found, list):
         found = {"messages": found}
-    if not isinstance(found, dict) or not found.get("messages"):
+    try:
+        return _conversation_from(found) if found["messages"] else None
+    except (AttributeError, KeyError, TypeError):
         return None
+
+
+def _conversation_from(found: dict[str, Any]) -> Conversation:
     system, messages = found.get("system"), dict[str, Message]()
     for stored in found["messages"]:
+        text = stored["content"] or ""
+        if not isinstance(text, str):  # parts, of which images have no text
+            text = "\n".join(part["text"] for part in text if "text" in part)
         if stored["role"] == "system":
-            system = system or stored["content"]
+            system = system or text
         if stored["role"] not in (chat.USER, chat.ASSISTANT):
             continue
         state = stored.get("state", chat.COMPLETE)
@@ -76,7 +84,7 @@ def conversation_of(found: Any) -> Conversation | None:
             stored.get("id") or chat.new_id(),
             next(reversed(messages), None),
             stored["role"],
-            stored["content"],
+            text,
             stored.get("created", time.time()),
             state if state in chat.STATES else chat.STOPPED,
             attachments=[Attachment(*file) for file in stored.get("attachments", ())],
