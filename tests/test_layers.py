@@ -141,7 +141,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_408, 90),  # three peers, shapes
     "chat": (930, 58),
-    "cli": (5_341, 179),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_309, 175),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_323, 95),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_751, 152),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (262, 12),  # answers on a busy machine are found
@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (158, 11),
     "gguf": (1_867, 90),  # missing parts, told from hub; value types, from bench and distill
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_770, 63),
+    "history": (1_754, 61),
     "hub": (1_819, 77),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
@@ -186,7 +186,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_201, 106),
+    "tui": (5_168, 106),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_378, 64),  # compares a certificate with what is here
     "watchdog": (50, 10),

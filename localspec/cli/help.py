@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-ARGUMENTS, OPTIONS = "Arguments", "Options"
+_ARGUMENTS, _OPTIONS = "Arguments", "Options"
 
 
 class Command(TyperCommand):
@@ -48,16 +48,16 @@ class Group(TyperGroup):
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
     """Write arguments, titled groups of options, then options without a group."""
-    sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
+    sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: []}
     untitled: list[tuple[str, str]] = []
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
         if record is None:  # it is hidden
             continue
-        title = ARGUMENTS if param.param_type_name == "argument" else param.rich_help_panel
+        title = _ARGUMENTS if param.param_type_name == "argument" else param.rich_help_panel
         rows = untitled if title is None else sections.setdefault(title, [])
         rows.append(record)
-    for title, rows in {**sections, OPTIONS: untitled}.items():
+    for title, rows in {**sections, _OPTIONS: untitled}.items():
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows)

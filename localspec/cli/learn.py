@@ -169,7 +169,7 @@ def _list(console: Console) -> int:
                 "tokens": manifest.tokens,
                 "bytes": size,
                 "segments": len(manifest.segments),
-                "learned": {name: dict(zip(KEYS, sums, strict=True)) for name, sums in shown},
+                "learned": {name: dict(zip(_KEYS, sums, strict=True)) for name, sums in shown},
             }
         )
         for name, (texts, tokens, when) in shown:
@@ -192,7 +192,7 @@ def _list(console: Console) -> int:
     return 0
 
 
-KEYS = ("texts", "tokens", "when")
+_KEYS = ("texts", "tokens", "when")
 
 
 def _sum_by_name(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:

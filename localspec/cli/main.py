@@ -20,7 +20,7 @@ from localspec.signals import END_SIGNALS, handle_signals
 
 NAME = "localspec"
 
-EXIT_CODES = """\
+_EXIT_CODES = """\
 Exit codes:
   0    done
   1    failed while running
@@ -37,7 +37,7 @@ app = typer.Typer(
     cls=VerbGroup,
     help="Make a local language model answer faster without changing its output.\n\n"
     "Without a command, localspec opens the chat, as in 'localspec --temp 0'.",
-    epilog=verbatim(EXIT_CODES),
+    epilog=verbatim(_EXIT_CODES),
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -24,7 +24,7 @@ Group = Mapping[str, Shared]
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
-KINDS: Mapping[str, Any] = {
+_KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("N", "K"), int),
     **dict.fromkeys(("X", "P"), float),
     **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), expanded),
@@ -48,7 +48,7 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
         words = names.split()
         declared = [word for word in words if word.startswith("-")]
         metavar = " ".join(words[len(declared) :])
-        kind = KINDS.get(metavar.rpartition("|")[2], str)
+        kind = _KINDS.get(metavar.rpartition("|")[2], str)
         several = "Repeatable" in help
 
         def read(context: Any, option: Any, value: Any) -> Any:

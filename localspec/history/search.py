@@ -58,11 +58,11 @@ def _clean_snippet(snippet: str) -> str:
 
 INDEX = ("titles", "words")
 
-PER_CONVERSATION = 5
+_PER_CONVERSATION = 5
 """Hits of one conversation: more would hide all others."""
-MAX_CANDIDATES = 5000
+_MAX_CANDIDATES = 5000
 """Matching messages that are considered, newest first."""
-SNIPPET_WORDS = 24
+_SNIPPET_WORDS = 24
 """Words."""
 
 
@@ -113,7 +113,7 @@ def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list
         "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
         # A title made from the first message is found in that message.
         "WHERE titles MATCH ? AND c.titled_by <> ? ORDER BY titles.rowid DESC LIMIT ?",
-        (MARK, END, SNIPPET_WORDS, expression, BY_TEXT, limit),
+        (MARK, END, _SNIPPET_WORDS, expression, BY_TEXT, limit),
     )
     return [_hit(row) for row in rows]
 
@@ -125,12 +125,12 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
         "SELECT m.seq, m.conversation "
         "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
         "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
-        (expression, MAX_CANDIDATES),
+        (expression, _MAX_CANDIDATES),
     ):
         if len(chosen) >= limit:
             break
         taken[conversation] = taken.get(conversation, 0) + 1
-        if taken[conversation] <= PER_CONVERSATION:
+        if taken[conversation] <= _PER_CONVERSATION:
             chosen.append(seq)
     if not chosen:
         return []
@@ -143,7 +143,7 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
         "JOIN conversations AS c ON c.id = m.conversation "
         f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
         "ORDER BY words.rowid DESC LIMIT ?",
-        (MARK, END, SNIPPET_WORDS, expression, chosen[-1], *chosen, len(chosen)),
+        (MARK, END, _SNIPPET_WORDS, expression, chosen[-1], *chosen, len(chosen)),
     )
     return [_hit(row) for row in rows]
 
