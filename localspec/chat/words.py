@@ -44,7 +44,7 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole else "–"
 
 
-def named(source: str) -> str:
+def source_name(source: str) -> str:
     kind, _, way = source.partition(":")
     name = NAMES.get(kind, f"drafter '{kind}'")
     return f"{name} {WAYS.get(way, way)}" if way else name
@@ -74,7 +74,7 @@ def line(
     )
 
 
-def off(figures: Figures) -> str | None:
+def why_undrafted(figures: Figures) -> str | None:
     """A sentence with the reason why nothing is drafted now; None while drafts are made."""
     if figures.off is None:
         return None
@@ -161,10 +161,10 @@ def _speed(figures: Figures, model: str | None) -> str:
 def _proposals(figures: Figures, draft: str | None) -> str:
     if not figures.tested:
         return ""
+    model = f" ({draft})" if draft else ""
     parts = [
-        f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} guessed "
-        f"{counted(tested, 'token')}, of which {accepted:,} were right "
-        f"({share(accepted, tested)})"
+        f"{source_name(name)}{model if name.startswith('model') else ''} guessed "
+        f"{counted(tested, 'token')}, of which {accepted:,} were right ({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested
     ]

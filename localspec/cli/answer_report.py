@@ -13,7 +13,7 @@ from localspec.decoding.stats import AccountStatement
 if TYPE_CHECKING:
     from localspec.cli.answer import AnswerResult
 
-_RANK_WIDTH = 15
+_NAME_WIDTH = 15
 
 
 def line(found: AnswerResult) -> str:
@@ -61,7 +61,7 @@ def table(found: AnswerResult) -> str:
         rows.append(("kernels", stats.kernels))
     rows.append(("rule", f"{stats.rule}, {'lossless' if stats.lossless else 'lossy'}"))
     rows.append(("seed", str(stats.seed)))
-    return "\n".join(f"{name:<{_RANK_WIDTH}}{value}" for name, value in rows)
+    return "\n".join(f"{name:<{_NAME_WIDTH}}{value}" for name, value in rows)
 
 
 def _compared(figures: Figures) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec import Chunk, Engine, Stream
 from localspec.chat.figures import Meter, baseline
-from localspec.chat.words import NAMES, line, main_reason, named
+from localspec.chat.words import NAMES, line, main_reason, source_name
 
 _INTERVAL = 0.1
 _SAME = (
@@ -64,4 +64,4 @@ class Speculation:
 
 
 def _label(source: str) -> str:
-    return named(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source
+    return source_name(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source

@@ -76,8 +76,8 @@ def test_lossy_rule_is_reported() -> None:
 
 
 def test_drafting_off() -> None:
-    assert words.off(figures()) is None
-    assert words.off(figures(off="it does not pay")) == "No drafts now: it does not pay."
+    assert words.why_undrafted(figures()) is None
+    assert words.why_undrafted(figures(off="it does not pay")) == "No drafts now: it does not pay."
     small = figures(
         tokens=100,
         passes=100,
@@ -89,7 +89,7 @@ def test_drafting_off() -> None:
         off="passes are too short",
     )
     assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small for drafts to help")
-    assert words.off(small) == (
+    assert words.why_undrafted(small) == (
         "This model is too small for drafts to help: a pass takes 0.8 ms. To see a gain, type "
         "'localspec race --scale A'."
     )

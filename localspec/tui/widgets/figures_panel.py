@@ -79,7 +79,7 @@ def rest_text(
             text.append(f"{words.share(accepted, tested)}\n")
     else:
         text.append("no drafts yet\n", palette.faint)
-    off = words.off(figures)
+    off = words.why_undrafted(figures)
     if off is not None:
         text.append(f"{off}\n", palette.style("warning"))
     total = figures.decode_seconds
@@ -130,7 +130,7 @@ def status_text(figures: Figures, draft: str | None, palette: Palette, *, live: 
     text = Text()
     text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
     text.append(words.line(figures, draft=draft, now=live))
-    off = words.off(figures)
+    off = words.why_undrafted(figures)
     if off is not None:
         text.append(f"  {off}", palette.faint)
     return text
