@@ -175,6 +175,7 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
     async with chat(app=with_session(tmp_path / "fox.session")) as shown:
         await shown.send(LONG)
         with files_of_at_most(20_000):
-            trouble = shown.app.engine.close(5.0)
+            shown.app.engine.end(5.0)
+            trouble = shown.app.engine.close()
     assert trouble is not None
     assert trouble.startswith("The session cannot be kept in")
