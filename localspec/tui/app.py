@@ -12,11 +12,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
-from textual.app import ComposeResult, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import TextArea
 
 from localspec.errors import Cancelled, UsageError
 from localspec.history.writer import HistoryWriter
@@ -32,11 +31,8 @@ from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.session_conversation import KeptSession, kept
-from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
-from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from localspec.history.history import History
@@ -117,27 +113,8 @@ class ChatApp(Host):
             records=self.preferences.record,
         )
         self._actions = Actions(self, self.conversation_display)
+        self.completed_values = self._actions.values
         self._interrupted = -DOUBLE_PRESS
-
-    def compose(self) -> ComposeResult:
-        self.title_line = Static(id="title", markup=False)
-        self.legend_line = Static(id="legend", markup=False)
-        self.status_line = Static(id="status", markup=False)
-        self.transcript = Transcript(id="transcript")
-        self.sidebar = Sidebar(self.store, id="sidebar")
-        self.figures_panel = FiguresPanel(id="figures")
-        self.composer = Composer(self._actions.values, id="composer")
-        self.prompt = self.composer.prompt
-        yield self.title_line
-        with Horizontal(id="body"):
-            yield self.sidebar
-            with Vertical(id="middle"):
-                yield self.transcript
-                yield self.legend_line
-                yield self.status_line
-                yield self.composer
-            yield self.figures_panel
-        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         stored = self.preferences

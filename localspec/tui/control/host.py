@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual.app import App
-from textual.widgets import Static
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Footer, Static
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
@@ -21,7 +22,7 @@ from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.clipboard import copy_text
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
-from localspec.tui.widgets.prompt_input import PromptInput
+from localspec.tui.widgets.prompt_input import Known
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
 
@@ -39,21 +40,34 @@ PROMPTS = 100
 
 class Host(App[None]):
     """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
-    of the command line; `transcript` and the others: widgets of the chat's screen."""
+    of the command line; `completed_values`: as for `Composer`."""
 
     preferences: Preferences
     store: HistoryWriter
     engine: BackgroundEngine
     chat_session: ChatSession
     given: tuple[dict[str, float | int], int | None, str | None]
-    transcript: Transcript
-    composer: Composer
-    prompt: PromptInput
-    sidebar: Sidebar
-    figures_panel: FiguresPanel
-    title_line: Static
-    legend_line: Static
-    status_line: Static
+    completed_values: Known
+
+    def compose(self) -> ComposeResult:
+        self.title_line = Static(id="title", markup=False)
+        self.legend_line = Static(id="legend", markup=False)
+        self.status_line = Static(id="status", markup=False)
+        self.transcript = Transcript(id="transcript")
+        self.sidebar = Sidebar(self.store, id="sidebar")
+        self.figures_panel = FiguresPanel(id="figures")
+        self.composer = Composer(self.completed_values, id="composer")
+        self.prompt = self.composer.prompt
+        yield self.title_line
+        with Horizontal(id="body"):
+            yield self.sidebar
+            with Vertical(id="middle"):
+                yield self.transcript
+                yield self.legend_line
+                yield self.status_line
+                yield self.composer
+            yield self.figures_panel
+        yield Footer(compact=True, show_command_palette=False)
 
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
