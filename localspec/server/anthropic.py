@@ -209,7 +209,7 @@ class MessageReply(NamedEvents):
             self._begun = True
             empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
             usage = {**self._usage(), "output_tokens": 0}
-            yield _event("message_start", message={**self._head, **empty, "usage": usage})
+            yield {"type": "message_start", "message": {**self._head, **empty, "usage": usage}}
         piece = part.piece
         if piece is None:
             return
@@ -232,8 +232,8 @@ class MessageReply(NamedEvents):
 
     def end(self) -> Iterable[Event]:
         yield from self._close()
-        yield _event("message_delta", delta=self._stop_info(), usage=self._usage())
-        yield _event("message_stop")
+        yield {"type": "message_delta", "delta": self._stop_info(), "usage": self._usage()}
+        yield {"type": "message_stop"}
 
     def whole(self) -> Any:
         used = [block for block in self._blocks if block["type"] == "tool_use"]
@@ -251,7 +251,7 @@ class MessageReply(NamedEvents):
         yield self._block_event("content_block_stop")
 
     def _block_event(self, kind: str, **members: Any) -> Event:
-        return _event(kind, index=len(self._blocks) - 1, **members)
+        return {"type": kind, "index": len(self._blocks) - 1, **members}
 
     def _stop_info(self) -> dict[str, Any]:
         reason = "tool_use" if self.answer.called else "end_turn"
@@ -269,10 +269,6 @@ class MessageReply(NamedEvents):
             "cache_creation_input_tokens": 0,
             "output_tokens": stats.generated_tokens,
         }
-
-
-def _event(kind: str, **members: Any) -> Event:
-    return {"type": kind, **members}
 
 
 _TEXTS = {

@@ -45,8 +45,8 @@ class Chat:
 
     @property
     def schema(self) -> Any:
-        """The JSON schema of answers that are not calls."""
-        return self.ask.options.get("json_schema")
+        """The JSON schema of answers that are not calls; None if a call is required."""
+        return None if self.tools.must else self.ask.options.get("json_schema")
 
 
 def mark_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
@@ -99,7 +99,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     formed = chat.schema is not None
     constrained = formed or any(ask.options.get(one) for one in ("grammar", "regex"))
     if constrained and tools.must:
-        raise ApiError(400, "An output format and a required call of a tool exclude each other.")
+        raise ApiError(400, "A grammar and a required call of a tool exclude each other.")
     if constrained and not formed and not knows:
         tools = ToolChoice()  # a grammar excludes calls in localspec's JSON format
     chat, images = mark_chat(engine, replace(chat, tools=tools))

@@ -58,7 +58,8 @@ def _describe(host: ModelHost) -> dict[str, Any]:
     if engine is not None:
         draft = None if engine.draft is None else engine.draft.path.stem
         meta |= {"n_ctx": engine.context_length, "draft": draft}
-        about |= {"max_model_len": engine.context_length}  # vLLM's name of it
+        names = ("max_model_len", "max_input_tokens")  # vLLM's and Anthropic's
+        about |= dict.fromkeys(names, engine.context_length)
     return {**about, "meta": meta}
 
 
