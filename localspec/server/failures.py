@@ -80,6 +80,6 @@ def error_body(path: str, error: ApiError) -> dict[str, Any]:
         return {"type": "error", "error": {"type": kind, "message": error.message}}
     if path.startswith("/api/"):
         return {"error": error.message}
-    code = error.status if error.code is None else error.code
+    code = error.code or (None if path.startswith("/v1/") else error.status)  # llama.cpp's number
     fields = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
     return {"error": {**fields, **error.more}}

@@ -230,7 +230,8 @@ def _error_path(value: Any, error: ErrorDetails) -> list[str]:
     """The path of an error in the body, without pydantic's names of union members."""
     found = []
     for part in error["loc"]:
-        if isinstance(value, dict) and (part in value or error["type"] == "missing"):
+        missing = error["type"] == "missing" and part == error["loc"][-1]
+        if isinstance(value, dict) and (part in value or missing):
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int):
             value = value[part] if part < len(value) else None

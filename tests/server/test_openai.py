@@ -62,7 +62,8 @@ def test_stream_matches_the_whole_answer(client: openai.OpenAI) -> None:
     chunks = list(chat(client, stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == text_of(client)
-    assert chunks[0].choices[0].delta.role == "assistant"
+    first = chunks[0].choices[0].delta
+    assert (first.role, first.content) == ("assistant", "")
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
     assert [bool(c.usage) for c in chunks] == [False] * (len(chunks) - 1) + [True]
     assert chunks[-1].choices == []
@@ -143,7 +144,9 @@ def test_required_tool_call(client: openai.OpenAI, choice: Any) -> None:
     assert (call.type, call.function.name) == ("function", "weather")
     assert json.loads(call.function.arguments)["city"] in ("Paris", "Rome")
     assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
-    chunks = list(chat(client, stream=True, **asked))
+    form = {"type": "json_object"}  # of text, and not of a call
+    chunks = list(chat(client, stream=True, response_format=form, **asked))
+    assert chunks[0].choices[0].delta.content is None
     parts = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
     assert parts[0].id
     assert parts[0].function.name == "weather"
@@ -217,7 +220,7 @@ def test_invalid_request_raises_bad_request(
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         chat(client, **fields)
-    assert caught.value.type == "invalid_request_error"
+    assert (caught.value.type, caught.value.code) == ("invalid_request_error", None)
     assert (caught.value.param or "").startswith(param)
 
 
@@ -236,6 +239,8 @@ def test_response_matches_chat(client: openai.OpenAI) -> None:
     same = client.chat.completions.create(model="any", messages=ASK, max_tokens=16)
     assert answer.output_text == same.choices[0].message.content
     assert answer.status == "incomplete"
+    values = {"max_output_tokens": 16, "temperature": 0.0, "text": {"format": {"type": "text"}}}
+    assert values.items() <= answer.to_dict().items()
     assert answer.incomplete_details is not None
     assert answer.incomplete_details.reason == "max_output_tokens"
     assert answer.usage is not None

@@ -304,7 +304,8 @@ class ChatReply(OpenaiReply):
 
     def begin(self) -> Iterable[Event]:
         for answer in self.answers:
-            yield self._chunk(answer, {"role": "assistant", "content": ""})
+            content = None if self._wanted.tools else ""  # else clients begin a text before a call
+            yield self._chunk(AnswerPart(answer), {"role": "assistant", "content": content})
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
@@ -321,8 +322,7 @@ class ChatReply(OpenaiReply):
             if self._speculation:
                 more["speculation"] = self._speculation[answer.number].figures()
         if delta or more:
-            finish = self._finish(answer) if part.complete else None
-            yield self._chunk(answer, delta, finish=finish, logprobs=part.logprobs, **more)
+            yield self._chunk(part, delta, **more)
 
     def whole(self) -> Any:
         verbose = {"__verbose": {"prompt": text_of_tokens(self.answer.stream.prompt, self.engine)}}
@@ -332,20 +332,12 @@ class ChatReply(OpenaiReply):
             **(verbose if self._wanted.verbose else {}),
         }
 
-    def _chunk(
-        self,
-        answer: Answer,
-        delta: dict[str, Any],
-        *,
-        finish: str | None = None,
-        logprobs: Sequence[TokenLogprob] = (),
-        **more: Any,
-    ) -> Event:
+    def _chunk(self, part: AnswerPart, delta: dict[str, Any], **more: Any) -> Event:
         choice = {
-            "index": answer.number,
+            "index": part.answer.number,
             "delta": delta,
-            "logprobs": self._logprobs(logprobs) if logprobs else None,
-            "finish_reason": finish,
+            "logprobs": self._logprobs(part.logprobs) if part.logprobs else None,
+            "finish_reason": self._finish(part.answer) if part.complete else None,
         }
         return self._event(choice, **more)
 

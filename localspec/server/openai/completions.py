@@ -9,12 +9,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from localspec import Engine, GenerationStats
-from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.marked_text import mark_text, unmarked
 from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
-from localspec.server.answers import Answer, AnswerPart, Answers, StreamRequest
+from localspec.server.answers import AnswerPart, Answers, StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.infill import infill_prompt
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
@@ -146,7 +145,7 @@ class CompletionReply(OpenaiReply):
         self._wanted = wanted
         self._echoes = echoes
         self._offsets = [TextOffsets(self.engine, len(echo.text)) for echo in echoes]
-        self._choices = [self._choice(answer) for answer in self.answers]
+        self._choices = [self._choice(AnswerPart(answer)) for answer in self.answers]
 
     def begin(self) -> Iterable[Event]:
         for echo, choice in zip(self._echoes, self._choices, strict=True):
@@ -156,19 +155,14 @@ class CompletionReply(OpenaiReply):
                 yield self._event(choice)
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
-        answer, whole = part.answer, self._choices[part.answer.number]
+        choice, whole = self._choice(part), self._choices[part.answer.number]
         if part.progress is not None:
-            yield self._event(self._choice(answer), prompt_progress=part.progress)
+            yield self._event(choice, prompt_progress=part.progress)
         elif part.complete:
-            reason = answer.stream.finish_reason
-            finish = "stop" if reason == "cancelled" else reason
-            whole["finish_reason"] = finish = "length" if answer.ask.silent else finish
-            figures = timings(answer.stream.stats)
-            yield self._event(self._choice(answer, finish=finish), timings=figures)
+            whole["finish_reason"] = choice["finish_reason"]
+            yield self._event(choice, timings=timings(part.answer.stream.stats))
         elif part.piece is not None or part.logprobs:
-            text = part.piece.text if isinstance(part.piece, Text) else ""
-            choice = self._choice(answer, text, part.logprobs)
-            whole["text"] += text
+            whole["text"] += choice["text"]
             for name, more in (choice["logprobs"] or {}).items():
                 whole["logprobs"][name] += more
             yield self._event(choice)
@@ -176,13 +170,11 @@ class CompletionReply(OpenaiReply):
     def whole(self) -> Any:
         return self._with_figures(self._choices)
 
-    def _choice(
-        self,
-        answer: Answer,
-        text: str = "",
-        logprobs: Sequence[TokenLogprob] = (),
-        finish: str | None = None,
-    ) -> dict[str, Any]:
+    def _choice(self, part: AnswerPart) -> dict[str, Any]:
+        answer, logprobs, finish = part.answer, part.logprobs, None
+        if part.complete:
+            reason = answer.stream.finish_reason
+            finish = "length" if answer.ask.silent else "stop" if reason == "cancelled" else reason
         if self._echoes[answer.number].logprobs is None:
             # After an echoed prompt the end token stays: lm-evaluation-harness drops the last one.
             ends = self.engine.model.vocabulary.ends
@@ -191,7 +183,7 @@ class CompletionReply(OpenaiReply):
         offsets = self._offsets[answer.number]
         return {
             "index": answer.number,
-            "text": text,
+            "text": part.piece.text if isinstance(part.piece, Text) else "",
             "logprobs": text_logprobs(logprobs, self.engine, offsets) if wants else None,
             "finish_reason": finish,
         }
