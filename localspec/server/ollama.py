@@ -231,8 +231,8 @@ def _content(
     content: dict[str, Any] = {"role": "assistant", "content": text, **thinking}
     if calls:
         content["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": call.as_object()}}
-            for call in calls
+            {"id": one.id, "function": {"index": n, "name": one.name, "arguments": one.as_object()}}
+            for n, one in enumerate(calls)
         ]
     return {"message": content}
 

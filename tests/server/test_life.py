@@ -14,6 +14,7 @@ import pytest
 from localspec.server.server_options import ServerOptions
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, patched
+from tests.server.bodies import BODIES, CHAT
 from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
@@ -107,6 +108,29 @@ def test_too_many_connections_are_refused_with_a_reason() -> None:
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         assert "More than 4 connections are open" in reply.json["error"]["message"]
         wait_until(lambda: server.get("/v1/models").status == 200, "they are closed")
+
+
+FAILING = """
+from localspec.server.answers import Answers
+
+async def failing(answers, parts=Answers.parts):
+    async for part in parts(answers):
+        yield part
+        raise MemoryError
+
+Answers.parts = failing
+start(OfferedModel(opener=lambda _: load()))
+"""
+
+
+def test_streams_report_a_failure_in_their_format() -> None:
+    with serving_program(FAILING) as server:
+        for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat"):
+            *_, last = server.post(path, {**BODIES[path], "stream": True}).events
+            error = last.get("response", last)["error"]
+            assert "not enough memory" in (error if isinstance(error, str) else error["message"])
+            if path == "/v1/responses":  # the type and code are those that OpenAI's clients know
+                assert (last["type"], error["code"]) == ("response.failed", "server_error")
 
 
 SLOW = """

@@ -501,7 +501,8 @@ def test_tools_with_a_schema_give_a_call_or_matching_json(families: Running, mod
         body = {"model": model, "messages": ASK, "tools": NOW, "format": OPEN, "stream": False}
         found = families.post("/api/chat", {**body, "options": options}).json["message"]
         if "tool_calls" in found:
-            assert found["tool_calls"][0]["function"] == {"name": "now", "arguments": {}}
+            called = {"index": 0, "name": "now", "arguments": {}}
+            assert found["tool_calls"][0]["function"] == called
             kinds.add("call")
         else:
             assert json.loads(found["content"]) == {"a": "x"}
@@ -773,7 +774,20 @@ def test_coding_agent_items(families: Running) -> None:
         function, {**result, "output": '[{"stdout": "a.txt"}]'}, again
     )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
-    assert "item_reference" in families.post("/v1/responses", lost).error()
+    assert "store: false" in families.post("/v1/responses", lost).error()
+
+
+def test_tools_of_a_namespace(families: Running) -> None:
+    """Codex groups the tools of an MCP server, and may send them as an item."""
+    clock = [{"type": "function", "name": "now"}]
+    space = {"type": "namespace", "name": "clock", "description": "Time.", "tools": clock}
+    item = {"type": "additional_tools", "role": "developer", "tools": [space]}
+    for body in ({"input": ASK, "tools": [space]}, {"input": [item, *ASK]}):
+        asked = {"model": "llama2", "tool_choice": "required", **body}
+        (call,) = families.post("/v1/responses", asked).json["output"]
+        assert (call["type"], call["namespace"], call["name"]) == ("function_call", "clock", "now")
+    named = item_tokens(families, "llama2", call, user("Go on."))
+    assert named > item_tokens(families, "llama2", {**call, "namespace": None}, user("Go on."))
 
 
 def test_hosted_tool_blocks(families: Running) -> None:

@@ -81,6 +81,7 @@ class FunctionTool(Record):
     description: str | None = None
     parameters: Object | None = None
     input_schema: Object | None = None  # Anthropic's name of them
+    tools: list[FunctionTool] | None = None  # of a namespace in Responses
 
 
 def text_of(content: Content | None, *, between: str = "\n") -> str:

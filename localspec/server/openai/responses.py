@@ -6,7 +6,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -34,9 +34,16 @@ _HOSTED = (
     *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
     *("mcp_approval_response", "compaction", "tool_search_call", "tool_search_output"),
 )
-"""Items of tools that OpenAI runs, which are left out."""
-_TOOL_FIELDS = {"type", "name", "description", "parameters"}
+"""Items without text for the model: those of tools that OpenAI runs, and further tools."""
 _LOGPROBS = "message.output_text.logprobs"
+_ECHOED = {
+    *("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning"),
+    *("tool_choice", "top_logprobs", "user"),
+}
+_DEFAULTS: dict[str, Any] = dict.fromkeys(("error", "previous_response_id", *_ECHOED))
+_DEFAULTS |= {"object": "response", "background": False, "store": False, "truncation": "disabled"}
+_DEFAULTS |= {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "top_logprobs": 0}
+"""Fields of a response; those of the request are returned."""
 
 
 class Item(Record):
@@ -46,6 +53,8 @@ class Item(Record):
     content: Content | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
+    tools: list[FunctionTool] | None = None
     arguments: str | Object | None = None
     input: str | None = None
     action: dict[str, Any] | None = None  # of a shell
@@ -69,23 +78,30 @@ class ResponsesRequest(Thinking, Sampling):
     text: Object | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    previous_response_id: str | None = None
-    conversation: str | dict[str, Any] | None = None
-    background: bool | None = None
-    prompt: dict[str, Any] | None = None
     metadata: Object | None = None
 
     def as_chat(self) -> ChatRequest:
         return ChatRequest.of(
             self,
             messages=self.messages(),
+            tools=[tool for _, tool in self.functions()],
             json_schema=schema_of((self.text or {}).get("format"), "text.format"),
             logprobs=_LOGPROBS in (self.include or ()),
         )
 
+    def functions(self) -> Iterator[tuple[str | None, FunctionTool]]:
+        """Yield all tools, each with its namespace, which is before its name."""
+        items = () if isinstance(self.input, str) else self.input
+        more = [t for one in items for t in one.tools or () if t.type in ("function", "namespace")]
+        for tool in (*(self.tools or ()), *more):
+            if tool.tools is None:
+                yield None, tool
+            for one in tool.tools or ():
+                yield tool.name, one.model_copy(update={"name": f"{tool.name}__{one.name}"})
+
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background", "prompt"):
-            if getattr(self, name):
+            if (self.model_extra or {}).get(name):
                 why = f"{name} is not supported: nothing is kept. Send the whole input."
                 raise ApiError(400, why, param=name)
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
@@ -117,8 +133,8 @@ def _message(item: Item) -> Message:
     if kind.endswith("_call"):  # of a function, or of a tool that the client runs
         values = {"input": item.input or ""} if kind == "custom_tool_call" else {}
         values = item.action or item.operation or values
-        name, arguments = item.name or kind.removesuffix("_call"), item.arguments or values
-        function = FunctionCall(name=name, arguments=arguments)
+        name = "__".join(filter(None, (item.namespace, item.name or kind.removesuffix("_call"))))
+        function = FunctionCall(name=name, arguments=item.arguments or values)
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
     if kind.endswith("_call_output"):
         content: Any = item.output or ""
@@ -129,7 +145,8 @@ def _message(item: Item) -> Message:
         parts = item.content if isinstance(item.content, list) else ()
         thought = "\n".join(part.text or "" for part in parts)
         return Message(role="assistant", reasoning_content=thought)
-    raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.", param="input")
+    advice = " Send the item itself, with store: false." if kind == "item_reference" else ""
+    raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.{advice}", param="input")
 
 
 def _is_thought(message: Message) -> bool:
@@ -151,20 +168,20 @@ class ResponseReply(NamedEvents):
         self._done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
         self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
-        tools = wanted.tools or ()
+        self._namespaces = {tool.name: space for space, tool in wanted.functions()}
+        empty, sampling = {"parameters": None, "strict": False}, self.answer.ask.sampling
         self._head = {
+            **_DEFAULTS,
+            **wanted.model_dump(include=_ECHOED, exclude_none=True),
             "id": f"resp_{secrets.token_hex(12)}",
-            "object": "response",
             "created_at": int(time.time()),
             "model": answers.model,
-            "instructions": wanted.instructions,
-            "metadata": wanted.metadata or {},
-            "parallel_tool_calls": wanted.parallel_tool_calls is not False,
-            "temperature": wanted.temperature,
-            "top_p": wanted.top_p,
-            "tool_choice": wanted.tool_choice or "auto",
-            "tools": [{**tool.model_dump(include=_TOOL_FIELDS), "strict": False} for tool in tools],
-            "error": None,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "text": {"format": {"type": "text"}, **(wanted.text or {})},
+            "tools": [
+                {**empty, **tool.model_dump(exclude_none=True)} for tool in wanted.tools or ()
+            ],
         }
 
     def begin(self) -> Iterable[Event]:
@@ -202,7 +219,7 @@ class ResponseReply(NamedEvents):
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: ApiError) -> Event:
-        why = {"code": error.kind, "message": error.message}
+        why = {"code": "server_error", "message": error.message}
         response = {**self._response(status="failed"), "error": why}
         return self._event("response.failed", response=response)
 
@@ -215,7 +232,9 @@ class ResponseReply(NamedEvents):
         if kind == "function_call":
             call = self.answer.calls[-1]
             item |= {"id": f"fc_{secrets.token_hex(12)}", "call_id": call.id}
-            item |= {"name": call.name, "arguments": ""}
+            space = self._namespaces.get(call.name)
+            item |= {"namespace": space} if space else {}
+            item |= {"name": call.name.removeprefix(f"{space}__"), "arguments": ""}
         elif kind == "reasoning":
             item |= {"id": f"rs_{secrets.token_hex(12)}", "summary": [], "content": []}
             part = {"type": "reasoning_text", "text": ""}
