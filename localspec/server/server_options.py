@@ -68,7 +68,9 @@ class ServerOptions:
         ):
             raise UsageError("api-key is empty or has characters that no header can carry.")
         for origin in self.cors:
-            if origin not in ("*", LOCAL) and not _is_origin(origin):
+            parts = urlsplit(origin)
+            whole = bool(parts.scheme and parts.netloc) and f"{parts.scheme}://{parts.netloc}"
+            if origin not in ("*", LOCAL, whole):
                 raise UsageError(
                     f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost "
                     "for all of this machine, or *."
@@ -91,8 +93,3 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 def is_loopback(host: str) -> bool:
     address = address_of(host)
     return host.lower() == "localhost" or (address is not None and address.is_loopback)
-
-
-def _is_origin(text: str) -> bool:
-    parts = urlsplit(text)
-    return bool(parts.scheme and parts.netloc) and text == f"{parts.scheme}://{parts.netloc}"

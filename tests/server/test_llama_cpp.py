@@ -61,6 +61,8 @@ def test_props_and_slots(server: Running) -> None:
     assert props["default_generation_settings"]["n_ctx"] == 1024
     assert props["default_generation_settings"]["params"]["temperature"] == 0.0
     assert "<|" in props["chat_template"]
+    can = props["chat_template_caps"]
+    assert (can["supports_tools"], can["supports_system_role"]) == (False, True)
     server.wait_until_idle()
     (slot,) = server.get("/slots").json
     assert (slot["is_processing"], slot["speculative"], slot["n_ctx"]) == (False, True, 1024)
@@ -100,6 +102,8 @@ def test_prompt_formats(server: Running, engine: Engine) -> None:
     both = server.post("/completion", {"prompt": shapes[:2], "n_predict": 6}).json
     assert [one["content"] for one in both] == texts[:2]
     assert [one["index"] for one in both] == [0, 1]
+    error = server.post("/completion", {"prompt": {"text": text}}).json["error"]
+    assert (error["param"], error["code"]) == ("prompt.prompt_string", 400)
 
 
 def test_stop_types_and_response_fields(server: Running) -> None:

@@ -60,7 +60,10 @@ class CompletionReply(Reply):
                 found["timings"] = timings(answer.stream.stats)
             if chunk.text or chunk.token_ids:
                 yield found
-            self._end_if_late(answer)
+            most = self._wanted.t_max_predict_ms or 0.0
+            late = 0 < most < answer.stream.stats.decode_seconds * 1e3
+            if late and "\n" in answer.text:
+                answer.stream.cancel()
 
     def whole(self) -> Any:
         found = [self._final(answer) for answer in self.answers]
@@ -79,12 +82,6 @@ class CompletionReply(Reply):
 
     def _probabilities(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
         return chat_logprobs(logprobs, self.engine, sampled=bool(self._wanted.post_sampling_probs))
-
-    def _end_if_late(self, answer: Answer) -> None:
-        most = self._wanted.t_max_predict_ms or 0.0
-        begun = most > 0 and "\n" in answer.text
-        if begun and answer.stream.stats.decode_seconds * 1e3 > most:
-            answer.stream.cancel()
 
     def _final(self, answer: Answer) -> Event:
         stream, ask, wanted = answer.stream, answer.ask, self._wanted

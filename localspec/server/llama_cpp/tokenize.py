@@ -10,6 +10,7 @@ from pydantic import Field
 
 from localspec import Engine, SamplingParams
 from localspec.prompting.marked_text import unmarked
+from localspec.prompting.reasoning import reasons
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.chat_prompt import chat_text, mark_chat, request_of
 from localspec.server.openai.chat import CountRequest
@@ -82,7 +83,10 @@ async def apply_template(service: Service, wanted: CountRequest) -> Any:
 
 async def props(service: Service) -> Any:
     engine = service.engine()
-    vocabulary = engine.model.vocabulary
+    vocabulary, template = engine.model.vocabulary, engine.model.chat_template
+    can = dict.fromkeys(("tools", "tool_calls", "parallel_tool_calls"), engine.prompts.knows_tools)
+    can |= dict.fromkeys(("system_role", "typed_content", "object_arguments"), bool(template))
+    can |= {"string_content": bool(template), "preserve_reasoning": reasons(template)}
     return {
         "default_generation_settings": {
             "n_ctx": engine.context_length,
@@ -92,7 +96,8 @@ async def props(service: Service) -> Any:
         "model_alias": service.host.name,
         "model_path": str(engine.model.path),
         "modalities": {"vision": engine.prompts.sees_images, "audio": False},
-        "chat_template": engine.model.chat_template or "",
+        "chat_template": template or "",
+        "chat_template_caps": {f"supports_{what}": able for what, able in can.items()},
         "bos_token": vocabulary.special_text(vocabulary.bos),
         "eos_token": vocabulary.special_text(vocabulary.eos),
         "build_info": FINGERPRINT,
