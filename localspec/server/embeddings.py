@@ -38,15 +38,14 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
     if wanted.encoding_format == "base64":
         raw = [vector.astype(np.dtype("<f4")).tobytes() for vector in vectors]
         encoded = [base64.b64encode(one).decode() for one in raw]
-    data = [
-        {"object": "embedding", "index": number, "embedding": one}
-        for number, one in enumerate(encoded)
-    ]
+    data = [{"object": "embedding", "index": n, "embedding": one} for n, one in enumerate(encoded)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
 
 
 async def llama_cpp(service: Service, wanted: EmbeddingsRequest) -> Any:
+    if wanted.encoding_format is not None:  # by a client of OpenAI, without /v1 in its address
+        return await openai(service, wanted)
     given = wanted.input if wanted.content is None else wanted.content
     vectors, _ = await _vectors(service, wanted, given, "content")
     return [{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)]

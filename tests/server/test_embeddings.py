@@ -38,7 +38,9 @@ def test_openai_client(client: openai.OpenAI, engine: Engine) -> None:
 def test_all_protocols_return_the_same_vector(server: Running) -> None:
     one = server.post("/v1/embeddings", {"input": FOX}).json["data"][0]["embedding"]
     tokens = server.post("/tokenize", {"content": FOX, "add_special": True}).json["tokens"]
+    formed = {"input": FOX, "encoding_format": "float"}
     others = [
+        server.post("/embeddings", formed).json["data"][0]["embedding"],
         server.post("/v1/embeddings", {"input": tokens}).json["data"][0]["embedding"],
         server.post("/v1/embeddings", {"input": [HEN, FOX]}).json["data"][1]["embedding"],
         server.post("/embedding", {"content": FOX}).json[0]["embedding"][0],
