@@ -91,29 +91,31 @@ class Detokenizer:
     def _append(self, text: str, *, final: bool) -> bool:
         if self.stopped is not None:
             return True
+        begin = 0 if self._thinks is None else self._end_of_thought(text, len(self._held))
         text = self._held + text
-        begin = self._end_of_thought(text) if self._thinks is not None else 0
+        undecided, begin = begin < 0 and not final, max(begin, 0)
         if self._after is not None:
             self._begun += text[begin:]
             match = self._after.match(self._begun)
             begin = len(text) - (len(self._begun) - match.end() if match else 0)
             self._after = None if match else self._after
         found = [(at, stop) for stop in self._stop if (at := text.find(stop, begin)) >= 0]
-        if found:
+        if found and not undecided:
             end, self.stopped = min(found, key=lambda match: match[0])
         else:
             held = [held_back(text[begin:], stop) for stop in self._stop if not final]
-            end = len(text) - max(held, default=0)
+            end = min(len(text) - max(held, default=0), *(at for at, _ in found), len(text))
             self._held = text[end:]
         self._released += text[:end]
-        return bool(found)
+        return self.stopped is not None
 
-    def _end_of_thought(self, text: str) -> int:
+    def _end_of_thought(self, text: str, held: int) -> int:
+        """Where a text that follows `held` characters is outside thoughts; -1 if it may be."""
         self._thought += text
         if self._thinks is False:
             beginning = self._thought.lstrip()
             if any(opens.startswith(beginning) for opens in _THOUGHTS):
-                return len(text)
+                return -1
             begun = [closes for opens, closes in _THOUGHTS.items() if beginning.startswith(opens)]
             self._thinks, self._closes = (True, begun[0]) if begun else (None, "")
         if self._thinks is None:
@@ -121,9 +123,9 @@ class Detokenizer:
         before, at = len(self._thought) - len(text), self._thought.find(self._closes)
         if at < 0:
             self._thought = self._thought[1 - len(self._closes) :]
-            return len(text)
+            return held + len(text)
         self._thinks = None
-        return at + len(self._closes) - before
+        return held + at + len(self._closes) - before
 
 
 def held_back(text: str, mark: str, *, also: str = "") -> int:

@@ -22,9 +22,9 @@ from localspec.prompting.marked_text import MarkedText, keep_marks, mark_all, ma
 from localspec.prompting.reasoning import split_thoughts
 
 Messages = list[dict[str, Any]]
-CallForm = tuple[bool, str | None, bool]
+CallForm = tuple[bool, str | None, str]
 """A template's format of calls: whether arguments are an object rather than JSON, the content of a
-message without one, and whether ids have nine characters."""
+message without one, and which ids it takes: `_ANY`, `_NINE` or `_NAMED`."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
@@ -34,6 +34,7 @@ _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
+_ANY, _NINE, _NAMED = "any", "nine letters and digits, as Mistral's", "functions.NAME:0, as Kimi's"
 _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
@@ -137,12 +138,13 @@ class RoleAdapter:
     @cached_property
     def _call_form(self) -> CallForm | None:
         """The format of calls; None if the template supports no calls or no results."""
-        forms = itertools.product((False, True), (True, False), ("", None))
-        tried = [(whole, content, short) for short, whole, content in forms]
+        forms = itertools.product((_ANY, _NINE, _NAMED), (True, False), ("", None))
+        tried = [(whole, content, ids) for ids, whole, content in forms]
         for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # or without names of arguments
             for form in tried:
-                if self._shows(*self._in_parts(_sample_call(form)), words=words):
-                    return form
+                text = self._render(self._in_parts(_sample_call(form)))
+                if all(word in text for word in words):
+                    return (*form[:2], _NAMED) if f".{_WORD}:0" in text else form
         return None
 
     @cached_property
@@ -167,21 +169,10 @@ class RoleAdapter:
 
     def _convert_calls(self, messages: Messages) -> Messages:
         """Convert calls and their results to the template's format."""
-        names: dict[Any, Any] = {}
-        found: Messages = []
-        for message in messages:
-            if message.get("tool_calls"):
-                calls = message["tool_calls"]
-                names |= {call.get("id"): call.get("function", {}).get("name") for call in calls}
-                if self._call_form:
-                    message = _convert_call(self._with_thought(message), self._call_form)
-            elif _is_result(message) and self._call_form:
-                name = message.get("name") or names.get(message.get("tool_call_id"))
-                more = {} if name is None else {"name": name}
-                converted = {**message, **more, "role": "tool"}
-                message = _with_id(converted, short=self._call_form[2])
-            found.append(message)
-        return found
+        if self._call_form is None:
+            return messages
+        found = [self._with_thought(one) if one.get("tool_calls") else one for one in messages]
+        return _convert_calls(found, self._call_form)
 
 
 def _shape_of(message: Mapping[str, Any]) -> Any:
@@ -268,7 +259,11 @@ def _system_in_question(messages: Messages) -> Messages:
 
 def _alternate_roles(messages: Messages) -> Messages:
     found: Messages = []
-    for message in _merge(messages):
+    # Some templates refuse an empty answer, as is left where an answer was stopped.
+    said = [
+        m for m in messages if m["role"] != "assistant" or m.get("content") or "tool_calls" in m
+    ]
+    for message in _merge(said):
         last = found[-1] if found else {"role": "system"}
         if message["role"] == "assistant" and last["role"] == "system":
             found.append({"role": "user", "content": ""})
@@ -317,21 +312,43 @@ def _sample_call(form: CallForm) -> Messages:
     call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
     calls = [{"id": "call_0123456789", "type": "function", "function": call}]
     result = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
-    return [
-        {"role": "user", "content": "?"},
-        _convert_call({"role": "assistant", "tool_calls": calls}, form),
-        _with_id(result, short=form[2]),
-    ]
+    asked, answer = {"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}
+    return _convert_calls([asked, answer, result], form)
 
 
-def _convert_call(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
-    whole, content, short = form
-    calls = []
-    for call in message["tool_calls"]:
-        function = dict(call.get("function") or {})
-        function["arguments"] = _arguments(function.get("arguments"), whole=whole)
-        calls.append(_with_id({**call, "function": function}, short=short))
-    return {**message, "content": message.get("content") or content, "tool_calls": calls}
+def _convert_calls(messages: Messages, form: CallForm) -> Messages:
+    whole, content, ids = form
+    found: Messages = []
+    count, waiting = 0, list[tuple[Any, Any, str]]()  # the given ids, names and ids of calls
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                function = dict(call.get("function") or {})
+                function["arguments"] = _arguments(function.get("arguments"), whole=whole)
+                given, name = call.get("id"), function.get("name")
+                waiting.append((given, name, _id_of(given, name, count, ids)))
+                calls.append({**call, "id": waiting[-1][2], "function": function})
+                count += 1
+            message = {**message, "content": message.get("content") or content, "tool_calls": calls}
+        elif _is_result(message):
+            given, name = message.get("tool_call_id"), message.get("name")
+            of_it = [one for one in waiting if given in (None, one[0])][:1]
+            _, known, new = (*of_it, (given, None, _id_of(given, name, count, ids)))[0]
+            waiting = [one for one in waiting if one not in of_it]
+            more = {"name": name or known} if name or known else {}
+            message = {**message, **more, "role": "tool", "tool_call_id": new}
+        found.append(message)
+    return found
+
+
+def _id_of(given: Any, name: Any, number: int, ids: str) -> str:
+    """The id of a call: the given one, if the template takes it."""
+    if ids == _NAMED:
+        return f"functions.{name}:{number}"
+    said = str(given or f"call_{number}")
+    fits = ids == _ANY or (len(said) == 9 and said.isalnum())
+    return said if fits else hashlib.sha256(said.encode()).hexdigest()[:9]
 
 
 def joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
@@ -371,14 +388,3 @@ def _arguments(arguments: Any, *, whole: bool) -> Any:
             found = json.loads(arguments)
     # Clients resend invalid arguments in later turns, and templates iterate over them.
     return found if isinstance(found, Mapping) else {"arguments": found} if found else {}
-
-
-def _with_id(message: dict[str, Any], *, short: bool) -> dict[str, Any]:
-    """Shorten the id to nine letters and digits, which Mistral's templates require."""
-    if not short:
-        return message
-    name = "tool_call_id" if "role" in message else "id"
-    said = str(message.get(name) or "")
-    if len(said) == 9 and said.isalnum():
-        return message
-    return {**message, name: hashlib.sha256(said.encode()).hexdigest()[:9]}

@@ -144,20 +144,19 @@ class _LimitInserter(NodeTransformer):
     """Adds limits where the sandbox has no hook. `[a, b]`, `a ~ b` and `a in b` become filters or
     tests; bodies that may be repeated begin with a check of the time."""
 
-    def generic_visit(self, node: nodes.Node, *args: Any, **named: Any) -> nodes.Node:
+    def generic_visit(self, node: nodes.Node, *args: Any, **named: Any) -> Any:
         super().generic_visit(node, *args, **named)
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
             tick = nodes.Filter(nodes.Const(None), "_tick", [], [], None, None)
             node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
+        if isinstance(node, nodes.Assign):
+            return _with_queues(node)
+        if isinstance(node, nodes.Concat):
+            node = nodes.Filter(nodes.List(node.nodes), "join", [], [], None, None)
         target = isinstance(node, nodes.Tuple) and node.ctx != "load"
         if isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and not target:
             return nodes.Filter(node, "_check_size", [], [], None, None, lineno=node.lineno)
         return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802 (jinja2's name)
-        self.generic_visit(node)
-        parts = nodes.List(node.nodes, lineno=node.lineno)
-        return nodes.Filter(parts, "join", [], [], None, None, lineno=node.lineno)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 (jinja2's name)
         self.generic_visit(node)
@@ -167,6 +166,28 @@ class _LimitInserter(NodeTransformer):
         result = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
         result.set_lineno(node.lineno)
         return result if operand.op == "in" else nodes.Not(result, lineno=node.lineno)
+
+
+def _with_queues(node: nodes.Assign) -> Any:
+    """Write `append` and `pop(0)` on a namespace's list, as Kimi's templates have them, as
+    assignments: lists do not change here."""
+    match node.node:
+        case nodes.Call(
+            node=nodes.Getattr(
+                node=nodes.Getattr(node=nodes.Name() as space) as queue, attr=method
+            ),
+            args=[item],
+        ) if method == "append" or (method == "pop" and item == nodes.Const(0)):
+            rest = nodes.Slice(nodes.Const(1), None, None)
+            changed = (
+                nodes.Add(queue, nodes.List([item]))
+                if method == "append"
+                else nodes.Getitem(queue, rest, "load")
+            )
+            node.node = nodes.Getitem(queue, item, "load") if method == "pop" else item
+            place = nodes.NSRef(space.name, queue.attr)
+            return [node, nodes.Assign(place, changed, lineno=node.lineno)]
+    return node
 
 
 def _is_in(value: Any, container: Any) -> bool:

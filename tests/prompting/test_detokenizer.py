@@ -70,6 +70,15 @@ def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:
     assert take_all(plain, 2) == ["<this", " "]
 
 
+@pytest.mark.parametrize("text", ["\n\nYes.", "\n\n", " <thing>\n\n"])
+def test_stop_strings_apply_where_a_thought_might_have_begun(text: str) -> None:
+    pieces = [letter.encode() for letter in text]
+    found = Detokenizer(pieces.__getitem__, ("\n\n",), thinks=False)
+    released = take_all(found, len(pieces))
+    found.finish()
+    assert ("".join([*released, found.take()]), found.stopped) == (text.split("\n\n")[0], "\n\n")
+
+
 def test_a_control_token_also_ends_the_answer() -> None:
     pieces = [b"a S", b"", b"b"]
     text = Detokenizer(pieces.__getitem__, ("STOP", "<|end|>"), ending={1: "<|end|>"})
