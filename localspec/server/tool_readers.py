@@ -44,7 +44,8 @@ _MARKS = (
     *("<tool_call>", "<function=", "[TOOL_CALLS]", "<tools>", "<function_call>", "```json"),
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>", "<longcat_tool_call>"),
     *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
-    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<minimax:tool_call>"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>"),
+    "<minimax:tool_call>",
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
@@ -54,7 +55,8 @@ _MARKS = (
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
     *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
-    *("```<｜tool▁call▁end｜>", "<|tool_calls_section_end|>", "</longcat_tool_call>"),
+    *("```<｜tool▁call▁end｜>", "<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+    "</longcat_tool_call>",
     *("</minimax:tool_call>", "<|END_ACTION|>", "```", "</function_calls>", "<|tools_suffix|>"),
     *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
@@ -79,16 +81,20 @@ _BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _OF_PYTHON = {other: one for one, other in LITERALS.items()}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
-_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
+_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
 _CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
-_END = "</(?:｜DSML｜)?(?:function|invoke|tool_call)>"
+_END = "(?:</(?:｜DSML｜)?(?:function|invoke|tool_call)>|(?=<tool_call>))"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(
     rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
 )
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
-_MAY_END = re.compile(r"\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z")
-"""Text that may be the end of a parameter: closing tags, and a tag that is begun."""
+_MAY_END = re.compile(
+    r"(?s:\n?</?tool_call>.*|\n?<arg_key>[^<>]*(?:<[^<>]*)?(?:>\s*(?:<[^<>]*)?)?)\Z"
+    r"|\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z"
+)
+"""Text that may be the end of a parameter: closing tags, the next key, and a tag that is begun."""
+_UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
 _ENDS = re.compile(
     rf"(?:{_CLOSE}|\A)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
     r"|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
@@ -139,9 +145,11 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     known = root.get("properties")
     known = known if isinstance(known, Mapping) else {}
     names = "|".join(map(re.escape, known)) or "(?!)"
-    gap = rf'(?<![>\s])\n(?=<parameter(?:=| name=")(?:{names})"?>'
-    gap += r"|</function>\Z)" if end is not None else ")"
-    body = re.sub(gap, "\n</parameter>\n", body)  # models forget to close parameters
+    gap = rf"(?<![>\s])(?:\n?(?=<arg_key>(?:{names})</arg_key>\s*<arg_value>)"
+    gap += rf'|\n(?=<parameter(?:=| name=")(?:{names})"?>'
+    gap += r"|</function>\Z))" if end is not None else "))"
+    body = re.sub(gap, "</parameter>\n", body)  # models forget to close parameters, and calls
+    body += "</tool_call>" * (end is not None)
     for parameter in _WHOLE.finditer(body):
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
@@ -215,7 +223,7 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
     if not isinstance(call, ast.Call) or call.args:
         raise _NotCall
     arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    return ast.unparse(call.func), dump(arguments)
+    return ast.unparse(call.func).removesuffix(".call"), dump(arguments)
 
 
 @lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
@@ -231,10 +239,10 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         (rf"\s*{FUNCTIONARY}all\n", lambda text, found, tools: ([], found.end())),  # before text
         (
             rf'{maybe}(?:{{\s*"tool_calls?"\s*:\s*)?\[?\s*'
-            rf'(?:{{[^{{}}]{{,200}}"function"\s*:\s*)?(?={{)',
+            rf'(?:{{[^{{}}]{{,200}}"function"\s*:\s*|{{(?={{))?(?={{)',  # some double the brackets
             _read_json,
         ),
-        (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _read_named),  # Llama 3.1
+        (rf"{maybe}<function=(?P<name>[^>\s{{]+)>?\s*(?={{)", _read_named),  # Llama 3.1
         (
             rf'{maybe}<(?:function(?:="?| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
             _read_tagged,
@@ -243,18 +251,20 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
             rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)",
             _read_tagged,
         ),
-        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _read_python),
+        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
         (
             # DeepSeek, R1 (with a type before the name and a fence after it), Kimi K2, Solar.
-            rf"{mark}(?:function<｜tool▁sep｜>|functions\.|\w*<\|tool_call:name\|>)?"
-            r"(?P<name>[\w.-]+?)(?::\d+)?\s*(?:<｜tool▁sep｜>|\n```json\n|"
+            rf"{mark}(?:function<｜tool▁sep｜>|functions[._]?(?={known})|functions\.|"
+            rf"\w*<\|tool_call:name\|>)?(?P<name>(?P<known>{known})|[\w.-]+?)"
+            r"(?(known)[:_]?\d*|(?::\d+)?)\s*(?:<｜tool▁sep｜>|\n```json\n|"
             r"<\|tool_call_argument_begin\|>|<\|tool_call:args\|>)\s*(?={)",
             _read_named,
         ),
         (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", _read_quoted),
         # Mistral, whose marks are control tokens and leave no text; functionary.
         (
-            rf"{mark}(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)",
+            rf"{mark}(?:function<｜tool▁sep｜>)?(?P<name>{known})"
+            rf"(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)",
             _read_named,
         ),
     )
@@ -294,6 +304,7 @@ class CallReader:
     def finish(self) -> Sequence[Piece]:
         found = self._read_pieces()
         if self._reader is _read_quoted or (self._emitted and self._reader is not _read_json):
+            self._held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
             self._held += "<tool_call|>" if self._reader is _read_quoted else "</tool_call>"
             with suppress(ValueError):  # models forget to close calls
                 found += self._read_pieces() if self._parse_call()[1] else ()
