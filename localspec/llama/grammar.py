@@ -92,7 +92,8 @@ class Grammar:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
         _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
         made = cls.__new__(cls)
-        inside = _LARK_ESCAPED.sub(_escape_for_lark, _without_anchors(pattern))
+        pattern = re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern)  # as Python reads it
+        inside = _LARK_ESCAPED.sub(_escape_for_lark, _without_anchors(json_schema.as_rust(pattern)))
         complaint = "The regular expression is not valid"
         made._begin(vocabulary, f"start: /{inside}/", complaint, thought_end)
         return made
@@ -254,6 +255,7 @@ def _cause(message: str) -> str:
     wrong = re.findall(r"(?m)^ *error: (.*)$", message)
     lines = [line.strip() for line in message.splitlines()]
     first = wrong[0] if wrong else next(filter(None, lines), "no cause given")
+    first = first.partition("; following special tokens")[0]  # all of them
     return re.sub(r"^(?:at )?\d+\(\d+\): |^(?:parser|lexer|Parser) [Ee]rror: ", "", first)[:300]
 
 

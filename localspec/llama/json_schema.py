@@ -22,7 +22,7 @@ from localspec.llama.intended_schema import (
     values_in,
 )
 
-WHITESPACE = "\\x20"
+_WHITESPACE = "\\x20"
 """At most one space between parts: small models may repeat line feeds without end."""
 MAX_PATTERN = 10_000
 """Characters of a regular expression; more can take seconds."""
@@ -74,7 +74,9 @@ _NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""
 _ECMA = re.compile(
-    r"\\[a-zA-Z]\{[^}]*\}|\\.|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})", re.S
+    r"\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\.|(?P<any>\[\^\])"
+    r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
+    re.DOTALL,
 )
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
@@ -158,7 +160,7 @@ def _compile_resolved(
 def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
     from llguidance import LLMatcher
 
-    options = {"whitespace_pattern": WHITESPACE}
+    options = {"whitespace_pattern": _WHITESPACE}
     grammar = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
     try:
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
@@ -204,9 +206,9 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         if key in ("maxLength", "maxItems") and isinstance(value, int | float) and value > _LONGEST:
             continue
         if key == "pattern" and isinstance(value, str):
-            value = _as_rust(value)
+            value = as_rust(value)
         elif key == "patternProperties" and isinstance(value, dict):
-            value = {_as_rust(pattern): one for pattern, one in value.items()}
+            value = {as_rust(pattern): one for pattern, one in value.items()}
         elif key == "$ref" and str(value).startswith("#/"):
             value = quote(value, safe="#/%$!&'()*+,;=:@?~", errors="replace")
         counts = key.startswith(("min", "max")) and isinstance(value, float)
@@ -217,15 +219,19 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _as_rust(pattern: str) -> str:
-    """Escape what is literal in ECMA's regular expressions and not in Rust's: braces that repeat
-    nothing, and within a set "[", "&" and "~"."""
+def as_rust(pattern: str) -> str:
+    """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
+    letters, control characters, braces that repeat nothing, and within a set "[", "&" and "~"."""
 
     def part(found: re.Match[str]) -> str:
         if found["set"]:
             literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", lambda one: one[1] or "\\", found["set"])
-            return f"[{literal}]"
-        return rf"\{found[0]}" if found["brace"] else found[0]
+            return f"[{_ECMA.sub(part, literal)}]"
+        if found["control"]:
+            return f"\\x{ord(found['control']) % 32:02x}"
+        if found["any"]:
+            return r"[\s\S]"
+        return found["letter"] or (rf"\{found[0]}" if found["brace"] else found[0])
 
     return _ECMA.sub(part, pattern)
 
