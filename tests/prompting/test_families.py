@@ -145,6 +145,12 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     assert f'"call_id": "{name}"' in mistral
     assert text(named["gemma2"], *messages).count("<start_of_turn>user") == 2
     assert "functions.weather to=assistant" in text(named["gpt-oss"], *messages)
+    stopped: Message = {"role": "assistant", "content": ""}
+    assert "U\n\nV" in text(named["ministral3"], ASK, stopped, AGAIN)
+    nameless = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    told = [*messages, nameless, {"role": "tool", "content": "5"}]
+    found = text(named["kimi-k2"], *told)
+    assert re.findall(r"\w*\.?\w+:\d", found) == ["functions.weather:0"] * 2 + ["functions.f:1"] * 2
 
 
 def test_helpers_of_templates(open_prompts: Open) -> None:
