@@ -170,7 +170,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_135, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
-    "prompting": (1_826, 60),  # answers of Solar; generators are measured; lists are written out
+    "prompting": (1_818, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
     "remote": (664, 20),

@@ -238,13 +238,9 @@ def _one_call_each(messages: Messages) -> Messages:
 
 def _one_system(messages: Messages) -> Messages:
     begin = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
-    return [
-        *_merge(begin),
-        *(
-            {**message, "role": "user"} if message["role"] == "system" else message
-            for message in messages[len(begin) :]
-        ),
-    ]
+    roles = {"system": "user"}
+    later = ({**one, "role": roles.get(one["role"], one["role"])} for one in messages[len(begin) :])
+    return [*_merge(begin), *later]
 
 
 def _system_in_question(messages: Messages) -> Messages:
@@ -294,13 +290,9 @@ def _is_result(message: Mapping[str, Any]) -> bool:
 def _merge(messages: Messages) -> Messages:
     found: Messages = []
     for message in messages:
-        last = found[-1] if found else None
-        if (
-            last is not None
-            and last["role"] == message["role"]
-            and not _is_result(message)
-            and not last.get("tool_calls")
-        ):
+        last = found[-1] if found else {"role": None}
+        apart = _is_result(message) or last.get("tool_calls")
+        if last["role"] == message["role"] and not apart:
             content = joined(last.get("content") or "", message.get("content") or "")
             found[-1] = {**last, **message, "content": content}
         else:
