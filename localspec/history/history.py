@@ -12,8 +12,8 @@ from typing import TypeVar
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import HistoryFile
-from localspec.history.search import SearchHit, search
-from localspec.history.search import expression as as_expression
+from localspec.history.rows import storable
+from localspec.history.search import SearchHit, expression, search
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 
@@ -43,11 +43,11 @@ class History(HistoryFile):
     def search(self, query: str, *, limit: int = 50) -> Sequence[SearchHit]:
         """Find messages with all words and "phrases" of a query, whose last word may be incomplete.
         Titles come first, then messages, newest first, a few of each conversation."""
-        expression = as_expression(query)
-        if expression is None or limit < 1:
+        wanted = expression(query)
+        if wanted is None or limit < 1:
             return []
         return (
-            self._read_or_none(lambda statements: search(statements.connection, expression, limit))
+            self._read_or_none(lambda statements: search(statements.connection, wanted, limit))
             or []
         )
 
@@ -71,7 +71,7 @@ class History(HistoryFile):
     def find(self, prefix: str) -> str:
         """The id of a conversation, from its prefix or its number: 1 is the newest. Raises
         UsageError unless exactly one matches, HistoryError if the file cannot be read."""
-        prefix = prefix.strip().lower()
+        prefix = storable(prefix).strip().lower()
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id

@@ -29,7 +29,7 @@ def expression(query: str) -> str | None:
     """An FTS5 expression that requires all words and "phrases"; None if there are none. The last
     word may be incomplete, as users search while typing."""
     # Everything is quoted, so that nothing is parsed as FTS5 syntax.
-    text = query.translate(_CONTROL)[:MAX_QUERY]
+    text = storable(query.translate(_CONTROL)[:MAX_QUERY])
     parts = [
         (segment(match[1] if match[3] is None else match[3]), match[2] == '"')
         for match in _PART.finditer(text)

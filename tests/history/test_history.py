@@ -215,7 +215,7 @@ def test_find_by_number_and_id(history: History) -> None:
     assert history.find("12") == ids[2]  # there are not that many: the beginning of an id
     assert history.find("ABC1") == ids[1]
     assert history.find(ids[3]) == ids[3]
-    for nothing in ("", "0", "5", "xyz", "%", "_bc0", "²"):
+    for nothing in ("", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff"):
         with pytest.raises(UsageError, match="no conversation"):
             history.find(nothing)
     with pytest.raises(UsageError, match="several conversations: abc000000000, abc100000000"):
