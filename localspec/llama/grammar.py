@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -54,7 +53,7 @@ _MAX_WORDS = 500
 class Grammar:
     """llguidance's matcher after the text so far; a `decoding.sampling.Constraint`."""
 
-    __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_path")
+    __slots__ = ("_bits", "_ends", "_matcher", "_vocabulary")
 
     def __init__(self, vocabulary: Vocabulary, text: str, *, thought_end: str = "") -> None:
         """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused.
@@ -113,9 +112,7 @@ class Grammar:
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
         every = f'%llguidance {{"no_forcing": true}}\n{grammar}'
         self._matcher = LLMatcher(tokenizer, every, log_level=0, limits=limits)
-        forcing = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits)
-        self._forcing = _ForcedTokens(vocabulary, forcing)
-        self._path: _TokenPath = ()
+        self._vocabulary = vocabulary
         self._bits: npt.NDArray[np.uint8] | None = None
         if not self._matcher.is_error():
             self._mask()
@@ -168,18 +165,23 @@ class Grammar:
     def advance(self, token: int) -> None:
         if self._matcher.try_consume_tokens([token]) != 1 and not self.allows(token):
             raise ValueError(f"token {token} is not allowed here")
-        self._path = self._path, token
         self._bits = None
         self._raise_on_error()
 
     def fork(self) -> Grammar:
         copy = Grammar.__new__(Grammar)
         copy._matcher, copy._bits = self._matcher.deep_copy(), self._bits
-        copy._ends, copy._forcing, copy._path = self._ends, self._forcing, self._path
+        copy._ends, copy._vocabulary = self._ends, self._vocabulary
         return copy
 
     def forced(self) -> Sequence[int]:
-        return self._forcing.after(self._path)
+        text, tokenize = self._matcher.compute_ff_bytes(), self._vocabulary.tokenize_bytes
+        for before in (b"", b"\1") if text else ():  # some vocabularies begin a text with a space
+            skipped = tokenize(before) if before else []
+            tokens = tokenize(before + text)[len(skipped) :]
+            if b"".join(map(self._vocabulary.piece, tokens)) == text:
+                return tokens
+        return ()
 
     def _mask(self) -> npt.NDArray[np.uint8]:
         """A bit per token, lowest first; uint8 [at least vocabulary / 8]."""
@@ -197,39 +199,6 @@ class Grammar:
             f"The grammar leaves too many ways to derive the answer: {cause}. "
             "Make it less ambiguous."
         )
-
-
-_TokenPath: TypeAlias = tuple[Any, ...]
-"""The tokens of an answer so far, as nested pairs."""
-
-
-class _ForcedTokens:
-    """Forced continuations, from a second matcher, as forcing allows only one tokenization."""
-
-    def __init__(self, vocabulary: Vocabulary, begin: Callable[[], LLMatcher]) -> None:
-        self._vocabulary, self._begin = vocabulary, begin
-        self._matcher: LLMatcher | None = None
-        self._path: _TokenPath = ()
-
-    def after(self, path: _TokenPath) -> Sequence[int]:
-        if self._matcher is None:
-            self._matcher = self._begin()
-        new, known = list[int](), path
-        while known is not self._path and known:
-            known, token = known
-            new.append(token)
-        if known is not self._path:
-            self._matcher.reset()
-        self._path = path
-        if new and not self._matcher.consume_tokens(new[::-1]):
-            return ()
-        text = self._matcher.compute_ff_bytes()
-        for before in (b"", b"\1") if text else ():  # some vocabularies begin a text with a space
-            skipped = self._vocabulary.tokenize_bytes(before) if before else []
-            tokens = self._vocabulary.tokenize_bytes(before + text)[len(skipped) :]
-            if b"".join(map(self._vocabulary.piece, tokens)) == text:
-                return tokens
-        return ()
 
 
 def _keep_allowed(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:

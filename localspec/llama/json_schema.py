@@ -14,7 +14,6 @@ from urllib.parse import quote
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import (
     ROOT,
-    TYPES,
     intended,
     map_schemas,
     resolve_reference,
@@ -39,19 +38,13 @@ _UNENFORCED = frozenset(
         "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"
     )
 )  # fmt: skip
-_ENFORCED_FORMATS = frozenset(
+_FORMATS = frozenset(
     (
         "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid",
-        "uri", "unknown"
+        "uri", "unknown", "idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference",
+        "uri-template", "json-pointer", "relative-json-pointer", "regex"
     )
 )  # fmt: skip
-_UNENFORCED_FORMATS = frozenset(
-    (
-        "idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template",
-        "json-pointer", "relative-json-pointer", "regex"
-    )
-)  # fmt: skip
-_FORMATS = _ENFORCED_FORMATS | _UNENFORCED_FORMATS
 _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "if": (("then", "else"), ()),
     "then": (("if",), ()),
@@ -64,6 +57,10 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
 """Keywords without effect, by the sibling keywords that they need, and by idle values."""
+_TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf")) | {
+    *("minProperties", "maxProperties")
+}
+"""Keywords that can be enforced with some values only."""
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
@@ -285,12 +282,7 @@ def _is_exact(value: Any) -> bool:
 def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     """Drop keywords that cannot be enforced; their names are added to `left_out`."""
     gone = part.keys() & _UNENFORCED | {key for key, _ in _unenforced(part)}
-    if str(part.get("format")) in _UNENFORCED_FORMATS:
-        gone |= {"format"}
-    if isinstance(part.get("type"), str) and part["type"] not in TYPES:
-        gone |= {"type"}
-    tried = {"minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"}
-    for name in tried & part.keys():
+    for name in _TRIED & part.keys() - gone:
         if _compile({name: part[name], **_required_context(name, part)})[1] is not None:
             gone |= {name}
     if "oneOf" in part and "anyOf" not in part and _compile({"oneOf": part["oneOf"]})[1]:
