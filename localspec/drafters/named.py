@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
-from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan
+from localspec.decoding.interfaces import LAST, Draft, Limits, Plan
 from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
-from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
+from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source, SourceDrafter
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.lookahead import LEVELS, LookaheadSource
 from localspec.errors import UsageError
@@ -31,23 +31,9 @@ class Cascade(Source):
         primer: LookupSource | None = None,
     ) -> None:
         self.name, self.first, self.then, self.primer = name, first, then, primer
-        self._parts = [source for source in (first, then, primer) if source is not None]
-        self.hidden = tuple({layer for source in self._parts for layer in source.hidden})
-
-    @property
-    def native_seconds(self) -> float:
-        return sum(source.native_seconds for source in self._parts)
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        for source in self._parts:
-            source.begin(prompt)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        for source in self._parts:
-            source.committed(context, hidden)
 
 
-class NamedDrafter(Drafter):
+class NamedDrafter(SourceDrafter):
     """Drafts by one source with a fixed plan, as far as there is room: for `--drafter` and
     `--depth`. It is the `DraftContext` of its model. `trees`: whether the acceptance rule takes
     branches; `columns`: of the lookahead window, if any; a UsageError if it needs more."""
@@ -58,10 +44,13 @@ class NamedDrafter(Drafter):
         self._full_plan, self._limits, self._columns = plan, limits, columns
         self._leaves = limits.max_leaves if trees else 1
         self._uncut_plan = self._cut_plan(limits.max_draft, limits.max_draft)
-        self._cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
+        cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
+        self._cascade = cascade
+        super().__init__(
+            [part for part in (cascade.first, cascade.then, cascade.primer) if part is not None]
+        )
         self._nothing = f"drafter '{source.name}' had nothing to propose"
         self._window = source if isinstance(source, LookaheadSource) else None
-        self.hidden = source.hidden
         if self._window is not None and self._columns < 2:
             raise UsageError(
                 f"Drafter '{source.name}' tries several continuations per pass, which is not "
@@ -69,13 +58,6 @@ class NamedDrafter(Drafter):
                 "times width is too large. Choose another drafter, or leave out --rule, --depth "
                 "and --width."
             )
-
-    @property
-    def native_seconds(self) -> float:
-        return self._cascade.native_seconds
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        self._cascade.begin(prompt)
 
     def plan(self, session: Session) -> Plan:
         limits, held = self._limits, len(session.context)
@@ -114,9 +96,6 @@ class NamedDrafter(Drafter):
     def verified(self, rows: Rows) -> None:
         if self._window is not None:
             self._window.verified(rows)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self._cascade.committed(context, hidden)
 
     def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
         if isinstance(source, ModelSource):

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from localspec.decoding.distribution import Ids
 from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
@@ -27,10 +27,8 @@ start: thought space answer
 space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
-_LARK_ESCAPED = re.compile(
-    r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.|/|\n",
-    re.DOTALL,  # a hyphen is no range there
-)
+_HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
+"""One beside a class, where it is no range; or what is escaped."""
 _MAX_LENGTH = 50_000
 """Characters of a grammar."""
 _FUEL = 1_000_000
@@ -92,9 +90,12 @@ class Grammar:
         _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
         made = cls.__new__(cls)
         pattern = re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern)  # as Python reads it
-        inside = _LARK_ESCAPED.sub(_escape_for_lark, _without_anchors(json_schema.as_rust(pattern)))
+        pattern = _HYPHEN.sub(
+            lambda one: one[0] if one[1] is None else rf"{one[1]}\-",
+            _without_anchors(json_schema.as_rust(pattern)),
+        )
         complaint = "The regular expression is not valid"
-        made._begin(vocabulary, f"start: /{inside}/", complaint, thought_end)
+        made._begin(vocabulary, f"start: /{regex_to_lark(pattern, '')}/", complaint, thought_end)
         return made
 
     def _begin(
@@ -212,12 +213,6 @@ def _without_anchors(pattern: str) -> str:
     begins = pattern.startswith("^")
     ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
     return f"(?:{pattern[begins : len(pattern) - ends]})" if begins and ends else pattern
-
-
-def _escape_for_lark(found: re.Match[str]) -> str:
-    if found[1] is not None:
-        return rf"{found[1]}\-"
-    return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(found[0], found[0])
 
 
 def _cause(message: str) -> str:

@@ -8,14 +8,13 @@ drafted that the budget does not cover (`localspec.policy.budget`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan, Step
-from localspec.decoding.sampling import Rows
+from localspec.decoding.interfaces import LAST, Draft, Limits, Plan, Step
 from localspec.decoding.session import Session
-from localspec.decoding.sources import LookupSource, ModelSource
+from localspec.decoding.sources import LookupSource, ModelSource, SourceDrafter
 from localspec.decoding.stats import AccountStatement
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
@@ -30,7 +29,7 @@ AUTO = "auto"
 MAX_DRAFT = 63  # tokens
 
 
-class Policy(Drafter):
+class Policy(SourceDrafter):
     """The `localspec.decoding.interfaces.Drafter` of `auto`, for one answer.
 
     Args:
@@ -75,7 +74,7 @@ class Policy(Drafter):
     ) -> None:
         self._profile, self._target = profile, profile.target if costs is None else costs
         self._lookup_sources, self._model_sources = lookups, models
-        self._sources = (*lookups, *models)
+        super().__init__((*lookups, *models))
         self._most, self._capacity = min(limits.max_draft, MAX_DRAFT), limits.capacity
         self._leaves = limits.max_leaves if branches else 1
         self._drawn, self._overlaps, self._nothing = drawn, overlaps, nothing
@@ -92,7 +91,6 @@ class Policy(Drafter):
         self._model_state: ModelState | None = None
         self._builder: DraftBuilder | None = None
         self._lookup_worth = self._gain = 0.0
-        self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
         self.statement = AccountStatement()
         profile.budget.update_statement(self.statement)
         profile.begin()
@@ -246,14 +244,6 @@ class Policy(Drafter):
         reason = reasons.REJECTED if passes else reasons.UNLIKELY
         return Draft(tree, reason, verifying + sum(passes))
 
-    @property
-    def native_seconds(self) -> float:
-        return sum((model.native_seconds for model in self._model_sources), 0.0)
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        for source in self._sources:
-            source.begin(prompt)
-
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
@@ -261,10 +251,6 @@ class Policy(Drafter):
             "only a model source can go on while the target verifies"
         )
         return self._model_state.source.verifying(session, draft.tree)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        for source in self._sources:
-            source.committed(context, hidden)
 
     # Learning.
 
