@@ -35,7 +35,7 @@ class HeadCache(NativeCache, ABC):
 
     `tokens` are read from the beginning of the text; positions with unknown states are skipped.
     `target`: the target's llama_context, whose embeddings and output matrix a head may use; it must
-    outlive the cache. `siblings`: caches of other answers, which get the same threads.
+    outlive the cache.
     """
 
     recurrent = False
@@ -44,7 +44,6 @@ class HeadCache(NativeCache, ABC):
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         super().__init__(model)
-        self.siblings: Sequence[HeadCache] = ()
         self._native = NativeContext(
             model, options, rows=MAX_PASS, batch=MAX_PASS, **self._fields(target)
         )
@@ -63,11 +62,6 @@ class HeadCache(NativeCache, ABC):
         self._base = 0  # the token at position 0 of the native cache
         self._pending.clear()
 
-    def set_threads(self, count: int) -> None:
-        super().set_threads(count)
-        for cache in self.siblings:
-            cache.set_threads(count)
-
     def checkpoint(self) -> None:
         """Do nothing: attention can be cut anywhere."""
 
@@ -80,11 +74,13 @@ class HeadCache(NativeCache, ABC):
             self.clear()
             return
         self.read()
-        self._rewind(agreed)
+        self.truncate(agreed)
+        del self._text[agreed:]
+        self._encoded = agreed
 
     @abstractmethod
-    def _rewind(self, length: int) -> None:
-        """Forget the text from `length` on; all of it is encoded."""
+    def truncate(self, length: int) -> None:
+        """Drop the tokens from `length` on, and what was computed for them."""
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
         """Add layer inputs of tokens before the text's last: float32 [n, layers × target width]."""
@@ -172,11 +168,6 @@ class EagleCache(HeadCache):
     def _forget(self) -> None:
         super()._forget()
         self._verified = 0  # how many of `tokens` were read with the target's states
-
-    def _rewind(self, length: int) -> None:
-        del self._text[length:]
-        self._encoded = length
-        self.truncate(min(len(self.tokens), length))
 
     def _restart_at(self, context: Sequence[int], position: int) -> None:
         super()._restart_at(context, position)
@@ -326,9 +317,6 @@ class BlockCache(HeadCache):
 
     def _drop_failed(self) -> None:
         self._sequences.cut(self._encoded - self._base)
-
-    def _rewind(self, length: int) -> None:
-        self.truncate(length)
 
     def truncate(self, length: int) -> None:
         if length >= self._encoded:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
-from localspec.drafters.trained_head import FedHead, TrainedHead
+from localspec.drafters.trained_head import TrainedHead
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
@@ -187,11 +188,13 @@ class SharedSlots(Slots):
             SharedSlot(number, self, target, draft, make_model, head)
             for number, head in enumerate(heads)
         ]
-        self._heads = [head.cache for head in heads if isinstance(head, FedHead)]
+        self._heads: list[Any] = [head.cache for head in heads if head is not None]
+
+    @property
+    def contexts(self) -> list[Context]:
+        return [*super().contexts, *self._heads[1:]]
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
-        if self._heads:
-            self._heads[0].siblings = self._heads[1:]
         if sessions.files is not None:
             sessions.files.write_apart()
             self.kept.disk = sessions.files

@@ -79,7 +79,8 @@ class Slots:
 
     @property
     def contexts(self) -> list[Context]:
-        """The first slot's caches: of the target, and of the draft model or head if any."""
+        """The first slot's caches: of the target, and of the draft model or head if any; then the
+        heads' caches of other slots."""
         first = self.all[0]
         cache = first.parts.native_cache
         return [first.cache] if cache is None else [first.cache, cache]
