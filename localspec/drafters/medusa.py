@@ -61,7 +61,7 @@ class MedusaCache:
     max_draft = 64
 
     def __init__(self, weights: MedusaWeights, vocabulary: int, capacity: int) -> None:
-        self.model = weights
+        self.model, self.most = weights, len(weights.outputs)
         self.capacity = capacity
         self.tokens: list[int] = []
         self.place = -1
@@ -148,11 +148,6 @@ class Medusa(DepthHead):
 
     def forget(self) -> None:
         self.cache.clear()
-
-    def room(self, context: Sequence[int]) -> int:
-        if self.cache.place != len(context):
-            return 0
-        return min(len(self.cache.model.outputs), self.cache.capacity - len(context))
 
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self.cache.set_state(len(context), hidden[self.layers[0]][-1])

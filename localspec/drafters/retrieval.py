@@ -37,13 +37,13 @@ class _Position:
     ) -> None:
         self._snapshot, self._size, self.tail, self._streak = snapshot, size, tail, streak
         # Occurrences of the longest suffix, then of shorter ones; each lookup costs the same.
-        self._suffixes = Chain(snapshot.longest(tail))
+        self.suffixes = Chain(snapshot.longest(tail))
         self._known = [] if known is None else [known]
         self.chain = Chain(self._predictions())
 
     @cached_property
     def best(self) -> StoredOccurrences | None:
-        return next((o for o in chain(self._known, self._suffixes.skip(0)) if o.followers), None)
+        return next((o for o in chain(self._known, self.suffixes.skip(0)) if o.followers), None)
 
     def advance(self, token: int) -> _Position:
         known, streak = None, 0
@@ -53,12 +53,6 @@ class _Position:
             streak = self._streak + 1 if token == next(iter(followers)) else 0
         tail = [*self.tail[1 - LONGEST :], token]
         return _Position(self._snapshot, self._size, tail, streak, known)
-
-    def alternatives(self) -> Iterator[tuple[int, float]]:
-        for occurrences in self._suffixes.skip(0):
-            for token, following in occurrences.followers.items():
-                if token < self._size:
-                    yield token, min(0.5, following.total / (max(2, occurrences.total) + 1))
 
     def _predictions(self) -> Iterator[Prediction]:
         occurrences, streak = self.best, self._streak
@@ -87,8 +81,11 @@ class RetrievalSource(CopyingSource):
 
     def alternatives(self, position: Any, most: int) -> list[tuple[int, float]]:
         found: dict[int, float] = {}
-        for token, chance in position.alternatives():
-            if token not in found and len(found) == most:
-                break
-            found.setdefault(token, chance)
+        for occurrences in position.suffixes.skip(0):
+            for token, following in occurrences.followers.items():
+                if len(found) == most:
+                    return list(found.items())
+                if token < self._size:
+                    chance = min(0.5, following.total / (max(2, occurrences.total) + 1))
+                    found.setdefault(token, chance)
         return list(found.items())

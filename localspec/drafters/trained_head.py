@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,15 +78,19 @@ class DepthHead(TrainedHead):
 
     One row serves all candidates of a depth."""
 
+    cache: Any  # a BlockCache, or a `localspec.drafters.medusa.MedusaCache`
+
     def unread(self, context: Sequence[int]) -> int:
         return 1  # a draft costs the same after any number of unread tokens
 
-    def start(self, draft: DraftContext) -> DraftPasses:
-        self.open(draft.session.context, draft.depth)
-        return self
+    def room(self, context: Sequence[int]) -> int:
+        if self.cache.place != len(context):
+            return 0
+        most: int = min(self.cache.most, self.cache.capacity - len(context))
+        return most
 
-    def open(self, context: Sequence[int], most: int) -> None:
-        """Prepare a draft of up to `most` tokens."""
+    def start(self, draft: DraftContext) -> DraftPasses:
+        return self
 
     # DraftPasses: a row depends on the length of a path only, and is valid until the next draft.
 
@@ -135,16 +139,13 @@ class BlockHead(FedHead, DepthHead):
         self.drop_drafted()
         super().forget()
 
-    def room(self, context: Sequence[int]) -> int:
-        if self.cache.place != len(context):
-            return 0
-        return min(self.cache.most, self.cache.capacity - len(context))
-
-    def open(self, context: Sequence[int], most: int) -> None:
-        most = min(most, self.room(context))
+    def start(self, draft: DraftContext) -> DraftPasses:
+        context = draft.session.context
+        most = min(draft.depth, self.room(context))
         if self._rows is not None and len(self._rows) < most:
             self._rows = None
         self._last, self._most = context[-1], most
+        return self
 
     def knows(self, path: list[int]) -> bool:
         return self._rows is not None and len(path) < len(self._rows)
