@@ -46,10 +46,8 @@ class MedusaWeights:
         pass
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    """Cached, as finding the libraries takes milliseconds."""
-    return ThreadpoolController()
+_blas = cache(ThreadpoolController)
+"""Cached, as finding the libraries takes milliseconds."""
 
 
 class MedusaCache:

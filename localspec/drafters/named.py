@@ -81,10 +81,9 @@ class NamedDrafter(SourceDrafter):
     def draft(self, session: Session, plan: Plan) -> Draft:
         self.session, self._tree, self.depth = session, TokenTree(), plan.depth
         tree, cascade = self._tree, self._cascade
-        if cascade.then is None:
-            self._extend(cascade.first, plan, plan.depth, plan.width)
-        else:
-            self._extend(cascade.first, plan, max(1, plan.depth // 2), plan.width)
+        depth = plan.depth if cascade.then is None else max(1, plan.depth // 2)
+        self._extend(cascade.first, plan, depth, plan.width)
+        if cascade.then is not None:
             # One branch only, as it continues from unverified tokens.
             self._extend(cascade.then, plan, plan.depth - len(tree.path(tree.main_leaf())), 1)
         if self._window is not None:

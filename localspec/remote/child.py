@@ -10,8 +10,11 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from logging.handlers import QueueHandler
 from pathlib import Path
 from threading import RLock
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from localspec.llama import devices, library
@@ -92,16 +95,6 @@ class Child:
         self.send("progress", *values)
 
 
-class _Relay(logging.Handler):
-    def __init__(self, child: Child) -> None:
-        super().__init__()
-        self._child = child
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # the parent is gone
-            self._child.send("log", record.name, record.levelno, record.getMessage())
-
-
 def enable_keepalive() -> None:
     """Enable TCP keep-alive on all sockets, as llama.cpp would wait forever for a host that
     vanished. Its sockets are found by trying all descriptors."""
@@ -126,7 +119,7 @@ def main(reference: str, width: int, level: int) -> None:
     child = Child(answers, SharedRows(width, reference))
     logger = logging.getLogger("localspec")
     logger.setLevel(level)
-    logger.addHandler(_Relay(child))
+    logger.addHandler(QueueHandler(SimpleNamespace(put_nowait=partial(child.send, "log"))))
     logger.propagate = False
     library.on_abort(lambda error: child.send("last words", str(error)))
     while True:

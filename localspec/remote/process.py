@@ -1,7 +1,7 @@
 """The child process of a remote target, and its protocol over standard input and output.
 
 Requests are (number of the context or None, method, arguments), pickled. Replies are any number of
-("log", name, level, text), ("progress", values …) and ("last words", text), then ("done", value) or
+("log", record), ("progress", values …) and ("last words", text), then ("done", value) or
 ("error", exception). Logits, and the flag that stops a pass, are in shared memory.
 """
 
@@ -115,8 +115,9 @@ class ChildProcess:
                         if kind == "last words":
                             (words,) = values
                         elif kind == "log":
-                            name, level, text = values
-                            logging.getLogger(name).log(level, "%s", text)
+                            logger = logging.getLogger(values[0].name)
+                            if logger.isEnabledFor(values[0].levelno):
+                                logger.handle(values[0])
                         elif progress is not None:
                             progress(*values)
                 except BaseException:  # its late replies must not reach a later call
