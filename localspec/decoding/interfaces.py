@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 
 TARGET = "target"
@@ -197,22 +198,24 @@ class Drafter:
 
     Args:
         reason: for plain decoding, for users.
+        sources: that it drafts by.
 
     Attributes:
         hidden: layers of the target whose rows it reads after every pass.
     """
 
-    hidden: tuple[int, ...] = ()
-
-    def __init__(self, reason: str = "") -> None:
-        self._plain = Plan(None, reason=reason)
+    def __init__(self, reason: str = "", sources: Sequence[Source] = ()) -> None:
+        self._plain, self._sources = Plan(None, reason=reason), sources
+        self.hidden = tuple(sorted({layer for source in sources for layer in source.hidden}))
 
     @property
     def native_seconds(self) -> float:
-        return 0.0
+        return sum([source.native_seconds for source in self._sources], 0.0)
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Catch up with the prompt of a new answer."""
+        for source in self._sources:
+            source.begin(prompt)
 
     def plan(self, session: Session) -> Plan:
         return self._plain
@@ -232,6 +235,8 @@ class Drafter:
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """See `localspec.decoding.sources.Source.committed`."""
+        for source in self._sources:
+            source.committed(context, hidden)
 
     def observe(self, step: Step) -> None:
         """Learn from a finished step."""

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from localspec.decoding.caches import Cache
-from localspec.decoding.interfaces import Drafter
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -56,26 +55,6 @@ class Source:
                 last token before this step (after a prompt, further). Empty where the step was
                 interrupted.
         """
-
-
-class SourceDrafter(Drafter):
-    """A drafter by these sources."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-        self.hidden = tuple(sorted({layer for s in sources for layer in s.hidden}))
-
-    @property
-    def native_seconds(self) -> float:
-        return sum([source.native_seconds for source in self._sources])
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        for source in self._sources:
-            source.begin(prompt)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        for source in self._sources:
-            source.committed(context, hidden)
 
 
 class Prediction(NamedTuple):

@@ -7,10 +7,10 @@ from itertools import islice, takewhile
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
-from localspec.decoding.interfaces import LAST, Draft, Limits, Plan
+from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan
 from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
-from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source, SourceDrafter
+from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.lookahead import LEVELS, LookaheadSource
 from localspec.errors import UsageError
@@ -33,7 +33,7 @@ class Cascade(Source):
         self.name, self.first, self.then, self.primer = name, first, then, primer
 
 
-class NamedDrafter(SourceDrafter):
+class NamedDrafter(Drafter):
     """Drafts by one source with a fixed plan, as far as there is room: for `--drafter` and
     `--depth`. It is the `DraftContext` of its model. `trees`: whether the acceptance rule takes
     branches; `columns`: of the lookahead window, if any; a UsageError if it needs more."""
@@ -46,9 +46,8 @@ class NamedDrafter(SourceDrafter):
         self._uncut_plan = self._cut_plan(limits.max_draft, limits.max_draft)
         cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
         self._cascade = cascade
-        super().__init__(
-            [part for part in (cascade.first, cascade.then, cascade.primer) if part is not None]
-        )
+        parts = cascade.first, cascade.then, cascade.primer
+        super().__init__(sources=[part for part in parts if part is not None])
         self._nothing = f"drafter '{source.name}' had nothing to propose"
         self._window = source if isinstance(source, LookaheadSource) else None
         if self._window is not None and self._columns < 2:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.interfaces import LAST, Draft, Limits, Plan, Step
+from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan, Step
 from localspec.decoding.session import Session
-from localspec.decoding.sources import LookupSource, ModelSource, SourceDrafter
+from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
@@ -29,7 +29,7 @@ AUTO = "auto"
 MAX_DRAFT = 63  # tokens
 
 
-class Policy(SourceDrafter):
+class Policy(Drafter):
     """The `localspec.decoding.interfaces.Drafter` of `auto`, for one answer.
 
     Args:
@@ -74,7 +74,7 @@ class Policy(SourceDrafter):
     ) -> None:
         self._profile, self._target = profile, profile.target if costs is None else costs
         self._lookup_sources, self._model_sources = lookups, models
-        super().__init__((*lookups, *models))
+        super().__init__(sources=(*lookups, *models))
         self._most, self._capacity = min(limits.max_draft, MAX_DRAFT), limits.capacity
         self._leaves = limits.max_leaves if branches else 1
         self._drawn, self._overlaps, self._nothing = drawn, overlaps, nothing

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
-from localspec.drafters.trained_head import TrainedHead
+from localspec.drafters.trained_head import FedHead, TrainedHead
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
@@ -188,11 +187,7 @@ class SharedSlots(Slots):
             SharedSlot(number, self, target, draft, make_model, head)
             for number, head in enumerate(heads)
         ]
-        self._heads: list[Any] = [head.cache for head in heads if head is not None]
-
-    @property
-    def contexts(self) -> list[Context]:
-        return [*super().contexts, *self._heads[1:]]
+        self._heads = [head.cache for head in heads if isinstance(head, FedHead)]
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
         if sessions.files is not None:

@@ -79,11 +79,9 @@ class Slots:
 
     @property
     def contexts(self) -> list[Context]:
-        """The first slot's caches: of the target, and of the draft model or head if any; then the
-        heads' caches of other slots."""
-        first = self.all[0]
-        cache = first.parts.native_cache
-        return [first.cache] if cache is None else [first.cache, cache]
+        """The first slot's cache of the target, then all of draft models or heads."""
+        drafts = [slot.parts.native_cache for slot in self.all]
+        return [self.all[0].cache, *(cache for cache in drafts if cache is not None)]
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
         """Set where texts are stored, and the profile of pass costs."""
