@@ -43,7 +43,6 @@ class NamedDrafter(Drafter):
     ) -> None:
         self._full_plan, self._limits, self._columns = plan, limits, columns
         self._leaves = limits.max_leaves if trees else 1
-        self._uncut_plan = self._cut_plan(limits.max_draft, limits.max_draft)
         cascade = source if isinstance(source, Cascade) else Cascade(source.name, source)
         self._cascade = cascade
         parts = cascade.first, cascade.then, cascade.primer
@@ -59,18 +58,12 @@ class NamedDrafter(Drafter):
             )
 
     def plan(self, session: Session) -> Plan:
-        limits, held = self._limits, len(session.context)
-        left, free = session.limit - held - 1, limits.capacity - held
-        if left >= self._uncut_plan.depth and free >= limits.max_draft:
-            return self._uncut_plan
-        return self._cut_plan(min(left, limits.max_draft), min(limits.max_draft, free))
-
-    def _cut_plan(self, levels: int, nodes: int) -> Plan:
-        """The plan, cut to this many levels and tokens."""
-        plan = self._full_plan
-        depth = min(plan.depth, levels)
+        """The full plan, cut to the levels and tokens that are left."""
+        plan, limits, held = self._full_plan, self._limits, len(session.context)
+        depth = min(plan.depth, limits.max_draft, session.limit - held - 1)
         if depth < 1:
             return LAST
+        nodes = min(limits.max_draft, limits.capacity - held)
         # At every level but the last, width − 1 branches may end beside the main one.
         width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
         if (depth, width) != (plan.depth, plan.width):
