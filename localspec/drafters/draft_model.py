@@ -149,10 +149,11 @@ class DraftModel(ModelSource):
         self._agreed = min(known, len(self.cache.tokens))
 
     def drop_drafted(self) -> None:
-        """Drop what was computed for the last draft only; `sync` begins with it."""
+        """Drop what was computed for the last draft only; `sync` and `forget` begin with it."""
 
     def forget(self) -> None:
         """Drop the whole text, between two drafts."""
+        self.drop_drafted()
         self._left_out = 0
         self.cache.truncate(0)
 

@@ -144,9 +144,6 @@ class Medusa(DepthHead):
     def drop_drafted(self) -> None:
         self.cache.clear()  # a state is valid at one position only
 
-    def forget(self) -> None:
-        self.cache.clear()
-
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self.cache.set_state(len(context), hidden[self.layers[0]][-1])
 

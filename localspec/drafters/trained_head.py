@@ -61,12 +61,11 @@ class FedHead(TrainedHead):
         if len(self.cache.tokens) != held:
             self._agreed = 0
         if self._at_prompt and len(context) <= self.cache.capacity:
-            self.catch_up(context)
+            self.cache.read()
+            missing = context[len(self.cache.tokens) : -1]
+            if missing:
+                self.cache.extend(missing, 0)
         self._at_prompt = False
-
-    @abstractmethod
-    def catch_up(self, context: Sequence[int]) -> None:
-        """Read a text as far as possible, at most all but its last token."""
 
     def forget(self) -> None:
         super().forget()
@@ -115,11 +114,6 @@ class EagleHead(FedHead):
     def drop_drafted(self) -> None:
         self.cache.drop_drafted()
 
-    def catch_up(self, context: Sequence[int]) -> None:
-        missing = context[len(self.cache.tokens) : -1]
-        if missing:
-            self.cache.extend(missing, 0)
-
 
 class BlockHead(FedHead, DepthHead):
     """A block diffusion head (DFlash, DSpark): several tokens in one pass, computed before any is
@@ -131,13 +125,6 @@ class BlockHead(FedHead, DepthHead):
 
     def drop_drafted(self) -> None:
         self._rows = None
-
-    def catch_up(self, context: Sequence[int]) -> None:
-        self.cache.read()
-
-    def forget(self) -> None:
-        self.drop_drafted()
-        super().forget()
 
     def start(self, draft: DraftContext) -> DraftPasses:
         context = draft.session.context

@@ -54,6 +54,9 @@ class ToyStates(ToyCache):
         self._text = list(context[:end])
         self.states_read += len(inputs)
 
+    def read(self) -> None:
+        """Nothing to do: states are read when they are given."""
+
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         held = len(self.tokens)
         unknown = held + len(tokens) - 1 - max(len(self._text), held - 1)
@@ -84,9 +87,6 @@ class ToyBlocks(ToyStates):
         super().feed(context, inputs)
         self.tokens[:] = self._text
         self._true = len(self.tokens)
-
-    def read(self) -> None:
-        """Nothing to do: states are read when they are given."""
 
     def draft(self, last: int, count: int) -> Rows:
         """Rows along the likeliest text."""
