@@ -96,11 +96,7 @@ def _one_of_as_any_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str
 
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
-    bounded = _bound(schema)
-    for part in values_in(bounded):
-        for _, why in _unenforced(part):
-            raise UsageError(why)
-    _, grammar, cause = _compile_resolved(bounded)
+    _, grammar, cause = _compile_resolved(_bound(schema))
     if cause is not None:
         raise cause
     return grammar
@@ -128,9 +124,8 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
     arguments; and these keywords, or a sentence on why the whole schema was left out."""
     left_out: set[str] = set()
     try:
-        bounded = _bound(intended(schema, of_objects=True))
-        bounded, _, cause = _compile_resolved(bounded)
-        if cause is not None or any(any(_unenforced(part)) for part in values_in(bounded)):
+        bounded, _, cause = _compile_resolved(_bound(intended(schema, of_objects=True)))
+        if cause is not None:
             bounded = map_schemas(bounded, lambda part: _loosen(part, left_out))
             cause = _compile(bounded)[1]
     except RecursionError:
@@ -146,12 +141,15 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
 def _compile_resolved(
     schema: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], str, UsageError | None]:
-    """`_compile` a schema, replacing `oneOf` if needed; the schema used comes first."""
+    """`_compile` a schema, replacing `oneOf` if needed: the schema used, its grammar, and why that
+    cannot be enforced."""
     grammar, cause = _compile(schema)
     if cause is not None and "oneOf" in str(cause):
-        resolved = map_schemas(schema, lambda part: _one_of_as_any_of(part, schema))
-        return resolved, *_compile(resolved)
-    return schema, grammar, cause
+        schema = map_schemas(schema, lambda part: _one_of_as_any_of(part, schema))
+        grammar, cause = _compile(schema)
+    unenforced = (why for part in values_in(schema) for _, why in _unenforced(part))
+    why = next(unenforced, None)
+    return schema, grammar, cause if why is None else UsageError(why)
 
 
 def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
