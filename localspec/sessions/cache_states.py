@@ -18,18 +18,14 @@ _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
 
 
 class CacheStates:
-    """The caches of a pair, and the alignment (`mapped`) of a draft model with another
-    vocabulary."""
+    """The caches of a pair, and the alignment of a draft model with another vocabulary."""
 
     def __init__(
-        self,
-        target: Context,
-        draft: Context | None,
-        mapped: MappedCache | None,
-        identity: Mapping[str, Any],
+        self, target: Context, draft: Context | MappedCache | None, identity: Mapping[str, Any]
     ) -> None:
-        self.target, self._mapped = target, mapped
-        self._caches = {TARGET: target} if draft is None else {TARGET: target, DRAFT: draft}
+        self.target, self._mapped = target, draft if isinstance(draft, MappedCache) else None
+        inner: Any = draft if self._mapped is None else self._mapped.inner
+        self._caches = {TARGET: target} if inner is None else {TARGET: target, DRAFT: inner}
         self.identity = dict(identity) | {"format": FORMAT}
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:

@@ -52,7 +52,7 @@ class ConversationFiles:
             self._writer.shutdown()
 
     def states(self, target: Context, draft: Context | None) -> CacheStates:
-        return CacheStates(target, draft, None, self._identity)
+        return CacheStates(target, draft, self._identity)
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
         """The file with the longest prefix of a prompt: at least LEAST tokens more than `here`, and

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.registry import Parts
 from localspec.errors import SessionError
 from localspec.llama.context import Context
@@ -34,10 +33,9 @@ class Sessions:
     """`size`: bytes on disk for automatically stored conversations, 0 for none."""
 
     def __init__(self, target: Context, parts: Parts, models: Mapping[str, Any], size: int) -> None:
-        model, self._recurrent = parts.model, target.recurrent
-        draft = None if model is None else parts.native_cache  # a head's is not kept
-        mapped = model.cache if isinstance(model, HeterogeneousDraftModel) else None
-        self._states = CacheStates(target, draft, mapped, identity(models))
+        self._recurrent = target.recurrent
+        draft: Any = None if parts.model is None else parts.model.cache  # a head's is not kept
+        self._states = CacheStates(target, draft, identity(models))
         self.files: ConversationFiles | None = None
         if size:
             self.files = ConversationFiles(self._states.identity, size, recurrent=self._recurrent)
