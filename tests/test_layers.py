@@ -142,10 +142,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "bench": (2_408, 90),  # three peers, shapes
     "chat": (930, 58),
     "cli": (5_309, 175),  # options of three peers, of on-policy rounds; signals are named
-    "decoding": (2_323, 95),  # protocol of caches; values of any type; drafts without a way on
+    "decoding": (2_328, 95),  # protocol of caches; values of any type; drafters call their sources
     "distill": (2_751, 152),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (262, 12),  # answers on a busy machine are found
-    "drafters": (2_580, 70),  # the same; plans that options force
+    "drafters": (2_526, 70),  # the same; plans that options force
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (124, 20),  # closed folders are told; the log, which `__init__` had
@@ -162,26 +162,26 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
     # Escapes of ECMA and Python in patterns.
-    "llama": (5_714, 241),
+    "llama": (5_649, 241),
     "llm_plugin": (100, 10),  # tells reasoning from answers
     "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (976, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
-    "policy": (2_135, 72),
+    "policy": (2_121, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     "prompting": (1_818, 60),  # answers of Solar; generators are measured; lists are written out
     "quality": (391, 15),
     "race": (286, 18),
-    "remote": (664, 20),
+    "remote": (658, 20),
     "retrieval": (712, 40),
-    "scheduling": (1_445, 22),  # the slots of three rooms; ends of Python, and forks
+    "scheduling": (1_442, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (502, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers.
     "server": (5_456, 191),  # infill and near-JSON have files; refuses connections in words
-    "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
+    "sessions": (567, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (158, 10),
     "signals": (50, 10),
     "stream": (225, 10),  # no generator, which would keep a stream alive
