@@ -6,16 +6,14 @@ which add nothing to the residual stream, and norm weights scaled for the padded
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import ModelShape, write_f16
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import remove_abandoned, replacing
+from localspec.errors import UsageError
+from localspec.gguf.writer import writing
 from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
@@ -49,6 +47,9 @@ for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
     PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
 PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
 _ALIASES = {"1b": "A"}
+_ADVICE = (
+    "Free some space (2 GB for a model of 1 B), or set LOCALSPEC_HOME to a folder that has it."
+)
 
 
 def find_pair(name: str) -> ScaledPair:
@@ -93,7 +94,7 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
     """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
     Raises LocalspecError."""
     file_type(shape.quant)
-    with _writing(destination) as done:
+    with writing(destination, _ADVICE) as done:
         whole = done.with_name(f"f16-{done.name}")
         try:
             write_f16(source, whole, destination.stem, shape)
@@ -103,16 +104,3 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
                 quantize.quantize(whole, done, shape.quant)
         finally:
             whole.unlink(missing_ok=True)
-
-
-@contextmanager
-def _writing(destination: Path) -> Iterator[Path]:
-    try:
-        remove_abandoned(destination.parent)
-        with replacing(destination) as done:
-            yield done
-    except OSError as error:
-        raise LocalspecError(
-            f"{destination} could not be written: {error.strerror or error}. Free some space (2 GB "
-            "for a model of 1 B), or set LOCALSPEC_HOME to a folder that has it."
-        ) from error

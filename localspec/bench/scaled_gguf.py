@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.errors import ModelInvalid, UsageError
 from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.writer import NewTensor, write_gguf
+from localspec.gguf.writer import NewTensor, require_room, write_gguf
 from localspec.llama.quantize import file_type
 from localspec.llama.types import FILE_TYPES
-from localspec.text import gigabytes, printable
+from localspec.text import printable
 
 _Tensor = npt.NDArray[Any]
 _BESIDE = 1.3
@@ -207,7 +206,7 @@ def dequantize_tensor(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
 
 
 def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> None:
-    """Write a llama model in that shape, in f16; errors as of `localspec.bench.scale.scale_model`.
+    """Write a llama model in that shape, in f16. Raises OSError, ModelInvalid or UsageError.
 
     The numbers of heads grow with the width.
     """
@@ -254,7 +253,7 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
         NewTensor(part, size[::-1], "F32" if len(size) == 1 else "F16", partial(data, part, size))
         for part, size in tensors.items()
     ]
-    _require_room(destination.parent, sum(tensor.size for tensor in made))
+    require_room(destination.parent, int(_BESIDE * sum(tensor.size for tensor in made)))
     metadata: dict[str, Value] = {
         key: changed.get(key, value) for key, value in source.file.metadata.items()
     }
@@ -262,12 +261,3 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     metadata.pop("general.quantization_version", None)
     metadata["general.file_type"] = next(n for n, name in FILE_TYPES.items() if name == "F16")
     write_gguf(destination, metadata, {**source.file.kinds, "general.file_type": U32}, made)
-
-
-def _require_room(folder: Path, size: int) -> None:
-    needed, free = int(size * _BESIDE), shutil.disk_usage(folder).free
-    if free < needed:
-        raise LocalspecError(
-            f"Writing the model takes {gigabytes(needed)} for a while, and {folder.parent} has "
-            f"{gigabytes(free)}. Free some space, or set LOCALSPEC_HOME to a folder that has it."
-        )

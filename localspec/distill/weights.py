@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import LlamaFile, Shape, gguf_package
 from localspec.distill.shape import BLOCK, ShapeTarget
-from localspec.errors import LocalspecError, ModelInvalid
-from localspec.files import replacing
+from localspec.errors import ModelInvalid
 from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
-from localspec.gguf.writer import NewTensor, write_gguf
+from localspec.gguf.writer import NewTensor, write_gguf, writing
 from localspec.llama.types import FILE_TYPES
 from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
@@ -182,14 +181,9 @@ def write_file(
             kept = F16
         tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
     metadata = {key: value for key, _, value in facts}
-    try:
-        with replacing(path) as partial:
-            write_gguf(partial, metadata, {key: type_ for key, type_, _ in facts}, tensors)
-    except OSError as error:
-        raise LocalspecError(
-            f"{path} could not be written: {error.strerror or error}. What was trained is kept: "
-            "free some space, and run the same command again."
-        ) from None
+    kept = "What was trained is kept: free some space, and run the same command again."
+    with writing(path, kept) as partial:
+        write_gguf(partial, metadata, {key: type_ for key, type_, _ in facts}, tensors)
 
 
 def tokenizer_of(target: GGUFFile) -> list[Fact]:

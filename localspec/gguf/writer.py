@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from localspec.errors import LocalspecError
+from localspec.files import remove_abandoned, replacing
 from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
 from localspec.llama.types import TYPE_NUMBERS, row_bytes
+from localspec.text import gigabytes
 
 _ALIGNMENT = 32
 
@@ -27,6 +33,29 @@ class NewTensor:
     @property
     def size(self) -> int:
         return row_bytes(self.type, self.shape[0]) * prod(self.shape[1:])
+
+
+@contextmanager
+def writing(path: Path, advice: str) -> Iterator[Path]:
+    """As `replacing`, of a model; files of killed processes are removed before. Raises
+    LocalspecError, with `advice` for the next step, where `replacing` raises OSError."""
+    try:
+        remove_abandoned(path.parent)
+        with replacing(path) as partial:
+            yield partial
+    except LocalspecError:  # some are OSErrors, too
+        raise
+    except OSError as error:
+        why = error.strerror or error
+        raise LocalspecError(f"{path} cannot be written: {why}. {advice}") from None
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Raise OSError if a disk has less than `size` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        why = f"it takes {gigabytes(size)}, and {folder} has {gigabytes(free)}"
+        raise OSError(errno.ENOSPC, why)
 
 
 def write_gguf(

@@ -6,7 +6,6 @@ The weights are copied: llama.cpp refuses a file with more tensors than its grap
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import paths
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import remove_abandoned, replacing
+from localspec.errors import UsageError
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
+from localspec.gguf.writer import require_room, writing
 from localspec.identity import fingerprint, machine
 from localspec.llama import kernels, library
 from localspec.llama.adapters import identity_with_adapters
@@ -40,6 +39,11 @@ from localspec.text import gigabytes, printable
 outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
 """Fewest bits per weight, by quantization."""
+
+_ADVICE = (
+    "Free some space, or set LOCALSPEC_HOME to a folder that has it; -d none does without a draft "
+    "model."
+)
 
 logger = logging.getLogger("localspec.self_draft")
 
@@ -178,24 +182,17 @@ class _DraftSearch:
         if recipe.quant in MIN_BITS:
             least = min(least, int(self.file.n_parameters * MIN_BITS[recipe.quant] / 8))
         logger.info("making %s", path)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(folder)
-            free = shutil.disk_usage(folder).free
-            if free < least:
-                raise LocalspecError(_no_room(path, f"it takes {gigabytes(least)}"))
-            with replacing(path) as partial:
-                quantize(
-                    self.target,
-                    partial,
-                    recipe.quant,
-                    self.options.fixed_threads,
-                    again=True,
-                    leave_out=recipe.left_out,
-                    name=f"{named} {recipe.description}",
-                )
-        except OSError as error:
-            raise LocalspecError(_no_room(path, error.strerror or str(error))) from None
+        with writing(path, _ADVICE) as partial:
+            require_room(folder, least)
+            quantize(
+                self.target,
+                partial,
+                recipe.quant,
+                self.options.fixed_threads,
+                again=True,
+                leave_out=recipe.left_out,
+                name=f"{named} {recipe.description}",
+            )
         return path
 
     def _require_layers(self, count: int) -> None:
@@ -225,13 +222,6 @@ def _describe(forecast: Forecast) -> str:
     return (
         f"a pass takes {forecast.cost:.2f} times as long as the model's and predicts "
         f"{forecast.acceptance:.0%} of its tokens, {promise}"
-    )
-
-
-def _no_room(path: Path, why: str) -> str:
-    return (
-        f"The draft {path} cannot be written: {why}. Free some space, or set LOCALSPEC_HOME to a "
-        "folder that has it; -d none does without a draft model."
     )
 
 
