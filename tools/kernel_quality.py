@@ -40,7 +40,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import MAX_TREE
 from localspec.llama.quantize import quantize
 
-SHAPES = {"smollm2": "768x30x1536:F16", "demo": "768x6x1024:F16"}
+SHAPES = {"smollm2": ModelShape(768, 30, 1536, "F16"), "demo": ModelShape(768, 6, 1024, "F16")}
 TYPES = {name: name for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "IQ4_XS")}
 TYPES |= {"MXFP4": "MXFP4_MOE", "Q2_K": "Q2_K", "Q6_K": "Q6_K", "F16": "F16", "BF16": "BF16"}
 TYPES |= {f"{name}_K": f"{name}_K_S" for name in ("Q3", "Q4", "Q5")}
@@ -73,7 +73,7 @@ def main() -> None:
     for model in args.models:
         print(f"\n{model}\n\n| type | ppl F32 | stock | kernels | kernels ÷ stock ", end="")
         print("| mean abs. Δ stock | kernels | ratio |\n|---|" + "---:|" * 7)
-        source = scaled_model(resolve(model), ModelShape.parse(SHAPES[model]))
+        source = scaled_model(resolve(model), SHAPES[model])
         for name in args.types:
             print(line(name, source, args.tokens), flush=True)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 import localspec
 from localspec import Engine, ModelOptions
@@ -61,7 +60,13 @@ def benchmark(
         machine=this_machine(settings.options.fixed_threads),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        settings=_describe(settings),
+        settings={
+            "turns": settings.turns,
+            "max-tokens": settings.max_tokens,
+            "seed": settings.seed,
+            "prompts": len(settings.prompts),
+            "ctx": settings.options.context,
+        },
         pairs=[],
         notices=list(notices),
     )
@@ -131,13 +136,3 @@ def _prepare_files(pair: BenchPair, notify: Notify) -> tuple[str | None, str]:
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
         return str(target), str(draft) if pair.draft == "auto" else pair.draft
     return pair.target, pair.draft
-
-
-def _describe(settings: BenchSettings) -> dict[str, Any]:
-    return {
-        "turns": settings.turns,
-        "max-tokens": settings.max_tokens,
-        "seed": settings.seed,
-        "prompts": len(settings.prompts),
-        "ctx": settings.options.context,
-    }

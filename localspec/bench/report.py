@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
@@ -20,7 +17,6 @@ from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
 from localspec.bench.summary import ALL, Cell, PairSummary, summarise
-from localspec.errors import LocalspecError
 
 FORMAT = 4
 """Version of the JSON, incremented when its meaning changes."""
@@ -54,6 +50,10 @@ class Report:
     pairs: list[PairResults]
     notices: list[str] = field(default_factory=list)
     partial: bool = False
+
+    def files(self) -> dict[str, str]:
+        """The texts of its files by their names."""
+        return {"report.json": self.to_json(), "report.md": markdown(self)}
 
     def to_json(self) -> str:
         data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
@@ -302,34 +302,3 @@ def table_text(table: Table, width: int) -> str:
         grid.add_row(*row)
     console.print(grid, *table.notes, sep="\n")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-
-
-def prepare(folder: Path) -> None:
-    """Make the folder and test that it is writable, before a long run. Raises LocalspecError: it
-    is not."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x")
-    except OSError as error:
-        raise _write_error(folder, error) from None
-
-
-def write(report: Report, folder: Path) -> None:
-    """Write report.json first, then report.md. Raises LocalspecError: the disk is full, or the
-    folder is not writable."""
-    path = folder
-    try:
-        for name, form in (("report.json", Report.to_json), ("report.md", markdown)):
-            path = folder / name
-            path.write_bytes(form(report).encode())
-    except OSError as error:
-        raise _write_error(path, error) from None
-
-
-def _write_error(path: Path, error: OSError) -> LocalspecError:
-    cause = error.strerror or os.strerror(error.errno or 0)
-    return LocalspecError(
-        f"The report cannot be written to {path}: {cause}. "
-        "Make room, or name another folder with --output."
-    )

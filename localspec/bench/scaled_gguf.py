@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,16 +17,11 @@ from localspec.errors import ModelInvalid, UsageError
 from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import NewTensor, require_room, write_gguf
-from localspec.llama.quantize import file_type
 from localspec.llama.types import FILE_TYPES
-from localspec.text import printable
 
 _Tensor = npt.NDArray[Any]
 _BESIDE = 1.3
 """Disk space needed while a model is written ÷ its size in f16."""
-
-
-_SHAPE = re.compile(r"(\d{1,6})x(\d{1,4})x(\d{1,6}):(\w+)", re.IGNORECASE)
 
 
 def gguf_package() -> Any:
@@ -49,20 +43,6 @@ class ModelShape:
     layers: int
     feed_forward: int
     quant: str
-
-    @classmethod
-    def parse(cls, text: str) -> ModelShape:
-        """Parse "2304x30x4608:Q4_0". Raises UsageError: another form, or an unknown
-        quantization."""
-        found = _SHAPE.fullmatch(text)
-        if found is None:
-            raise UsageError(
-                f"'{printable(text)}' is not a shape. Write width x layers x "
-                "feed-forward:quantization"
-                ", as 2304x30x4608:Q4_0."
-            )
-        file_type(found[4])
-        return cls(int(found[1]), int(found[2]), int(found[3]), found[4].upper())
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,10 +108,10 @@ def bench(context: typer.Context) -> int:
     console: Console = context.obj
     params, output = context.params, context.params["output"]
     with working(console, "Interrupted before anything was measured.") as work:
-        from localspec.bench.report import prepare, write
+        from localspec.bench import output_folder
 
         if output is not None:
-            prepare(output)
+            output_folder.prepare(output)
         notices: list[str] = []
         pairs, settings = _pairs_and_settings(params, _peers(params, notices))
         console.notices(notices)
@@ -134,7 +134,7 @@ def bench(context: typer.Context) -> int:
     finally:
         # A closed pipe, as by `head`, must not prevent writing the files.
         if output is not None:
-            write(report, output)
+            output_folder.write(output, report.files())
             console.notice(f"The report is in {output}.")
     if report.partial:
         raise Cancelled("Interrupted; the report covers the results so far.")

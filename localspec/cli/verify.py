@@ -59,12 +59,12 @@ def verify(context: typer.Context) -> int:
     if params["check"] is not None:
         return _compare(console, models, params["check"])
     if params["output"] is not None:
-        from localspec.bench import report
+        from localspec.bench import output_folder
 
-        report.prepare(params["output"])
+        output_folder.prepare(params["output"])
     with working(console, "Interrupted before anything was verified.") as work:
         from localspec.verify import checks
-        from localspec.verify.certificate import rows, write
+        from localspec.verify.certificate import rows
         from localspec.verify.examination import examine, new_certificate
 
         effort = checks.QUICK if params["quick"] else checks.USUAL
@@ -80,7 +80,7 @@ def verify(context: typer.Context) -> int:
         console.result(found, "".join(indent(*row) for row in rows(found)))
     finally:
         if params["output"] is not None:
-            write(certificate, params["output"])
+            output_folder.write(params["output"], {"certificate.json": certificate.to_json()})
             console.notice(f"The certificate is in {params['output']}.")
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.bench.suites import prompt_lines
 from localspec.errors import UsageError
-from localspec.files import read_file
 from localspec.quality.programs import passes
 
 LETTERS = "ABCDEFGHIJKLMNOP"
@@ -33,24 +33,14 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     make = SUITES.get(suite)
     if make is None:
         raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
-    try:
-        lines = read_file(path, streams=True).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", error)
-        raise UsageError(
-            f"The questions in {path} cannot be read: {why}. Name a file of JSON lines with --file."
-        ) from None
     items = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in prompt_lines(path, f"a question of {suite}, as published"):
         try:
             item = make(json.loads(line), str(number))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"Line {number} of {path} is not a question of {suite}: {error!r}. Its fields are "
-                "in "
-                "dev/quality.md."
+                "in dev/quality.md."
             ) from None
         items += [] if item is None else [item]
     if not items:

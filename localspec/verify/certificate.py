@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine, file_facts
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import read_file, write_atomically
+from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
 from localspec.llama.adapters import Adapter
@@ -54,17 +54,8 @@ class Certificate:
         facts: dict[str, Any] = finite(values)
         return {**facts, "sha256": fingerprint(facts)}
 
-
-def write(certificate: Certificate, folder: Path) -> None:
-    """Write certificate.json atomically."""
-    text = json.dumps(certificate.as_dict(), ensure_ascii=False, indent=2) + "\n"
-    try:
-        write_atomically(folder / "certificate.json", text)
-    except OSError as error:
-        raise LocalspecError(
-            f"The certificate cannot be written into {folder}: {error.strerror or error}. Make "
-            "room, or name another folder with --output."
-        ) from None
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), ensure_ascii=False, indent=2) + "\n"
 
 
 def read(path: Path) -> dict[str, Any]:

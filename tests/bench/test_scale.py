@@ -11,7 +11,7 @@ from localspec import paths
 from localspec.bench import scaled_gguf
 from localspec.bench.scale import PAIRS, ScaledPair, scale_model, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -118,10 +118,9 @@ def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
     assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
 
 
-def test_parse_shape() -> None:
-    assert ModelShape.parse("128X3x256:q4_0") == ModelShape(128, 3, 256, "Q4_0")
-    with pytest.raises(UsageError, match="'huge' is not a shape"):
-        ModelShape.parse("huge")
+def test_missing_source_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"none\.gguf"):
+        scale_model(tmp_path / "none.gguf", tmp_path / "big.gguf", SMALL)
 
 
 def test_lack_of_disk_space_is_reported_first(

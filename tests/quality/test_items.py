@@ -80,7 +80,7 @@ def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [("", "no questions"), ("{}\n", "Line 1"), ("[1]\n", "Line 1"), ('{"answer": 1\n', "Line 1")],
+    [("", "no prompts"), ("{}\n", "Line 1"), ("[1]\n", "Line 1"), ('{"answer": 1\n', "Line 1")],
 )
 def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "questions.jsonl"
@@ -92,5 +92,11 @@ def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> 
 def test_missing_suites_and_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="humaneval, mmlu"):
         load("drop", tmp_path, None)
-    with pytest.raises(UsageError, match="--file"):
+    with pytest.raises(UsageError, match=r"none\.jsonl cannot be read: .*Check the path"):
         load("mmlu", tmp_path / "none.jsonl", None)
+
+
+def test_strings_may_have_line_separators(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps(SUM | {"question": "Two\u2028and three?"}, ensure_ascii=False))
+    assert load("gsm8k", path, None)[0].prompt.startswith("Two\u2028and three?")

@@ -1,0 +1,40 @@
+"""The folder that `--output` names."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.files import write_atomically
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and test that it is writable, before a long run. Raises LocalspecError: it
+    is not."""
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts by file name, in order, each atomically. Raises LocalspecError: the disk is full,
+    or the folder is not writable."""
+    for name, text in texts.items():
+        with _explained(folder / name):
+            write_atomically(folder / name, text)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        cause = error.strerror or os.strerror(error.errno or 0)
+        raise LocalspecError(
+            f"{path} cannot be written: {cause}. Make room, or name another folder with --output."
+        ) from None
