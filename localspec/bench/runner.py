@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, product
 
 from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.suites import by_suite
 
 ProgressCallback = Callable[[int, int, str], None]
 """Called before each answer with the numbers of answers done and in all, and a description."""
 
 WARM_UP_TOKENS = 8
 
-_Result = TypeVar("_Result")
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The next answer of an arm. `turn`: None if it is not counted; `begins`: whether it is the
+    first of the arm's turn; `most`: tokens at most, None for as many as asked for."""
+
+    arm: Arm
+    prompt: BenchPrompt
+    temperature: float
+    what: str
+    turn: int | None = None
+    begins: bool = False
+    most: int | None = None
 
 
 def run(
@@ -34,56 +46,49 @@ def run(
     and the first one rotates. An arm that fails is added to `dropped`, with the reason. A prompt
     has the same seed in all arms and turns.
     """
-    done, rotation = 0, 0
-    left = list(arms)
-    suites: dict[str, list[BenchPrompt]] = {}
-    for prompt in prompts:
-        suites.setdefault(prompt.suite, []).append(prompt)
-    firsts = [some[0] for some in suites.values()]
-
-    def attempt(arm: Arm, do: Callable[[], _Result]) -> _Result | None:
+    left, done = list(arms), 0
+    for asked in _questions(left, by_suite(prompts), temperatures, turns):
+        arm, prompt, temperature = asked.arm, asked.prompt, asked.temperature
+        if arm not in left:
+            continue
+        # Arms may have been dropped, so the total is computed again.
+        answers = len(prompts) * sum(turns if arm.every_turn else 1 for arm in left)
+        progress(done, max(done, answers * len(temperatures)), asked.what)
+        most = min(asked.most or max_tokens, max_tokens)
         try:
-            return do()
+            if asked.begins:
+                arm.begin_turn()
+            sample = arm.generate(prompt, temperature=temperature, seed=seed, max_tokens=most)
         except Exception as error:
             left.remove(arm)
             dropped[arm.name] = str(error) or type(error).__name__
-            return None
+            continue
+        if asked.turn is not None:
+            done += 1
+            which = replace(sample, arm=arm.name, suite=prompt.suite, prompt=prompt.id)
+            yield replace(which, temperature=temperature, turn=asked.turn)
 
-    def answer(
-        arm: Arm, prompt: BenchPrompt, temperature: float, what: str, most: int = max_tokens
-    ) -> Sample | None:
-        # Arms may have been dropped, so the total is computed again.
-        answers = len(prompts) * sum(turns if arm.every_turn else 1 for arm in left)
-        progress(done, max(done, answers * len(temperatures)), what)
-        generate = partial(arm.generate, prompt, temperature=temperature, seed=seed)
-        return attempt(arm, partial(generate, max_tokens=min(most, max_tokens)))
 
-    def answer_turn(temperature: float, turn: int) -> Iterator[Sample]:
-        nonlocal done, rotation
-        for arm in list(left):
-            if turn == 0 or arm.every_turn:
-                attempt(arm, arm.begin_turn)
-        for prompt in (prompt for some in suites.values() for prompt in some):
-            taking_part = [arm for arm in left if turn == 0 or arm.every_turn]
-            first = rotation % max(1, len(taking_part))
-            rotation += 1
-            for arm in taking_part[first:] + taking_part[:first]:
-                kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
-                what = f"{kind} · {prompt.suite} · turn {turn + 1} · {arm.name}"
-                sample = answer(arm, prompt, temperature, what)
-                if sample is not None:
-                    which = replace(sample, arm=arm.name, suite=prompt.suite, prompt=prompt.id)
-                    done += 1
-                    yield replace(which, temperature=temperature, turn=turn)
-
+def _questions(
+    left: Sequence[Arm],
+    suites: Mapping[str, Sequence[BenchPrompt]],
+    temperatures: Sequence[float],
+    turns: int,
+) -> Iterator[_Question]:
+    """All questions in order. `left`: the arms; failed ones are removed meanwhile."""
+    firsts, rotation = [prompts[0] for prompts in suites.values()], count()
     # The first pass has additional costs: allocations, page faults and measurements.
-    if firsts and temperatures:
-        for arm in list(left):
-            answer(arm, firsts[0], temperatures[0], f"warming up {arm.name}", WARM_UP_TOKENS)
+    for arm in list(left) if firsts and temperatures else ():
+        what = f"warming up {arm.name}"
+        yield _Question(arm, firsts[0], temperatures[0], what, most=WARM_UP_TOKENS)
     for temperature in temperatures:
-        for arm in [arm for arm in left if arm.practises]:
-            for prompt in firsts:
-                if arm in left:
-                    answer(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+        for arm, prompt in product([arm for arm in left if arm.practises], firsts):
+            yield _Question(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+        kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
         for turn in range(turns):
-            yield from answer_turn(temperature, turn)
+            for number, prompt in enumerate(chain.from_iterable(suites.values())):
+                arms = [arm for arm in left if turn == 0 or arm.every_turn]
+                first = next(rotation) % max(1, len(arms))
+                for arm in arms[first:] + arms[:first]:
+                    what = f"{kind} · {prompt.suite} · turn {turn + 1} · {arm.name}"
+                    yield _Question(arm, prompt, temperature, what, turn, begins=number == 0)

@@ -157,17 +157,13 @@ class LlamaFile:
         """Raise ModelInvalid for a missing tensor, which would become zeros, or for one that a
         plain llama model does not have."""
         missing, others = {*needed} - self.tensors.keys(), self.tensors.keys() - {*allowed}
-        if others:
-            shown = ", ".join(sorted(others)[:3])
-            raise ModelInvalid(
-                f"{self.path} has tensors that a plain llama model has not "
-                f"({shown}: a mixture of experts, perhaps). {self._cannot}"
-            )
-        if missing:
-            shown = ", ".join(sorted(missing)[:3])
-            raise ModelInvalid(
-                f"{self.path} lacks tensors of a llama model ({shown}). {self._cannot}"
-            )
+        if others or missing:
+            shown = ", ".join(sorted(others or missing)[:3])
+            why = f"lacks tensors of a llama model ({shown})"
+            if others:
+                why = "has tensors that a plain llama model has not "
+                why += f"({shown}: a mixture of experts, perhaps)"
+            raise ModelInvalid(f"{self.path} {why}. {self._cannot}")
 
 
 def dequantize_tensor(file: GGUFFile, tensor: TensorInfo) -> _Tensor:

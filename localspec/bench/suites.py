@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -47,25 +47,36 @@ def load_suites(
     missing, empty or malformed, or a suite is in none."""
     if per_suite is not None and per_suite < 1:
         raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
-    by_suite: dict[str, dict[str, BenchPrompt]] = {}
+    found: dict[str, dict[str, BenchPrompt]] = {}
     for named in files or (BUILT_IN,):
         path = named if named.exists() else SETS.get(str(named), named)
         for number, line in prompt_lines(path, _SHAPE):
             try:
-                prompt = _prompt(line, path, by_suite)
+                prompt = _prompt(line, path, found)
             except UsageError as error:
                 raise UsageError(f"{path}, line {number} {error}") from None
-            by_suite.setdefault(prompt.suite, {})[prompt.id] = prompt
+            found.setdefault(prompt.suite, {})[prompt.id] = prompt
     for suite in suites or ():
-        if suite not in by_suite:
-            raise UsageError(f"There is no suite '{suite}'. Choose from {', '.join(by_suite)}.")
-    chosen = [
+        if suite not in found:
+            raise UsageError(f"There is no suite '{suite}'. Choose from {', '.join(found)}.")
+    return interleaved(
         [*prompts.values()][:per_suite]
-        for suite, prompts in by_suite.items()
+        for suite, prompts in found.items()
         if suites is None or suite in suites
-    ]
-    mixed = chain.from_iterable(zip_longest(*chosen))
+    )
+
+
+def interleaved(suites: Iterable[Sequence[BenchPrompt]]) -> list[BenchPrompt]:
+    """The first prompt of each suite, then the second, and so on."""
+    mixed = chain.from_iterable(zip_longest(*suites))
     return [prompt for prompt in mixed if prompt is not None]
+
+
+def by_suite(prompts: Iterable[BenchPrompt]) -> dict[str, list[BenchPrompt]]:
+    found: dict[str, list[BenchPrompt]] = {}
+    for prompt in prompts:
+        found.setdefault(prompt.suite, []).append(prompt)
+    return found
 
 
 def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
@@ -98,27 +109,25 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
     if isinstance(text, str):
         return BenchPrompt(name, suite, text)
     if "turns" in fields and "prompt" not in fields:
-        first, *later = _turns(fields["turns"])
-        return BenchPrompt(name, suite, first, (_user_message(first),), tuple(later))
+        turns = fields["turns"]
+        if (
+            not isinstance(turns, list)
+            or not turns
+            or not all(t and isinstance(t, str) for t in turns)
+        ):
+            raise UsageError(
+                'has "turns" that is not a list of user messages. Write it like '
+                '{"turns": ["…", "…"]}'
+            )
+        first, *later = turns
+        asked: Message = {"role": "user", "content": first}
+        return BenchPrompt(name, suite, first, (asked,), tuple(later))
     if "messages" in fields and "prompt" not in fields:
         messages = _messages(fields["messages"])
         return BenchPrompt(name, suite, str(messages[-1]["content"]), messages)
     raise UsageError(
         f'has no text in "prompt", no "turns" and no "messages". Write it like {_SHAPE}'
     )
-
-
-def _user_message(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def _turns(value: Any) -> list[str]:
-    texts = value if isinstance(value, list) else []
-    if not texts or not all(isinstance(turn, str) and turn for turn in texts):
-        raise UsageError(
-            'has "turns" that is not a list of user messages. Write it like {"turns": ["…", "…"]}'
-        )
-    return texts
 
 
 def _messages(value: Any) -> tuple[Message, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
-from localspec.distill.kinds import Head, Tensor, Tensors, TrainingBatch
+from localspec.distill.kinds import Head, Tensors, TrainingBatch
 from localspec.distill.losses import Output
-from localspec.distill.pytorch import torch_package
+from localspec.distill.pytorch import Tensor, torch
 from localspec.distill.weights import TrainingFacts, Weights
 from localspec.gguf.file import ARRAY, I32, U32, Array, GGUFFile
 
@@ -65,7 +65,6 @@ class EagleHead(Head):
         return made
 
     def outputs(self, made: Tensors, batch: TrainingBatch) -> list[Output]:
-        torch = torch_package()
         with torch.no_grad():
             inputs, _ = network.layer_inputs(self.frozen, self.shape, batch.tokens)
             read = torch.cat([inputs[layer] for layer in self.layers], -1)
@@ -91,7 +90,7 @@ class EagleHead(Head):
     def _layer(
         self, made: Tensors, words: Tensor, g: Tensor, cached: list[tuple[Tensor, Tensor]]
     ) -> Tensor:
-        torch, epsilon = torch_package(), self.shape.epsilon
+        epsilon = self.shape.epsilon
         x = torch.cat(
             (
                 network.norm(words, made["blk.0.attn_norm.weight"], epsilon),
@@ -121,10 +120,9 @@ def _attend(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """Attention of a token drafted after `turn` others (section 3.2): to these, at the `turn`
     positions before it, by the keys of their own turns; to earlier ones by those of turn 0.
     `cached`: keys and values of each turn, all [batch, heads, tokens, head width]."""
-    torch, turn = torch_package(), len(cached) - 1
-    functional = torch.nn.functional
+    turn = len(cached) - 1
     if not turn:
-        return functional.scaled_dot_product_attention(queries, *cached[0], is_causal=True)
+        return torch.nn.functional.scaled_dot_product_attention(queries, *cached[0], is_causal=True)
     queries = queries * queries.shape[-1] ** -0.5
     (keys, values), drafted = cached[0], cached[1:]
     # The token of turn s is turn - s positions earlier.

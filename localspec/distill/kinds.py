@@ -15,11 +15,10 @@ from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.losses import Labels, Output
-from localspec.distill.pytorch import torch_package
+from localspec.distill.pytorch import Tensor, torch
 from localspec.distill.weights import TrainingFacts, Weights
 from localspec.gguf.writer import NewTensor
 
-Tensor = Any
 Tensors = Mapping[str, Tensor]
 
 
@@ -36,7 +35,6 @@ class TrainingBatch:
 
     def later(self, count: int) -> tuple[Tensor, Labels]:
         """Indices of positions that at least `count` others follow, and the labels of these."""
-        torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
         return found, self.labels.at(found + count)
 

@@ -9,9 +9,8 @@ from dataclasses import astuple, dataclass
 from operator import add
 from typing import Any, NamedTuple
 
-from localspec.distill.pytorch import torch_package
+from localspec.distill.pytorch import Tensor, torch
 
-Tensor = Any
 MIN_REST = 1e-6
 """Smallest q of all other tokens, so that its logarithm is finite."""
 ABSENT = -30.0
@@ -70,7 +69,6 @@ class Output:
 def distance(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metrics]:
     """KL(p ‖ q) plus `hard` × cross entropy of the next token, summed over n positions; `logits`:
     the draft's, [n, vocabulary]."""
-    torch = torch_package()
     total = torch.logsumexp(logits, -1, keepdim=True)
     log_q = logits.gather(1, labels.ids) - total
     p = labels.log_p.exp()
@@ -94,7 +92,6 @@ def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor
     """`distance` of states, in chunks, as all logits would take gigabytes. With `backward`, adds to
     the matrix's gradient. Returns the gradient of the mean loss by the states (None without
     `backward`), and metrics."""
-    torch = torch_package()
     count, size = len(output.states), max(1, CHUNK // len(output.matrix))
     measured, gradients = Metrics(), []
     for start in range(0, max(1, count), size):  # without positions the gradients are zeros

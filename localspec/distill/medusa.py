@@ -10,7 +10,7 @@ from localspec.distill import network, weights
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import Head, Tensors, TrainingBatch
 from localspec.distill.losses import Output
-from localspec.distill.pytorch import torch_package
+from localspec.distill.pytorch import torch
 from localspec.distill.weights import Fact, TrainingFacts, Weights
 from localspec.gguf.file import STRING, U32
 
@@ -39,7 +39,6 @@ class MedusaHeads(Head):
         return made
 
     def outputs(self, made: Tensors, batch: TrainingBatch) -> list[Output]:
-        torch = torch_package()
         with torch.no_grad():
             last = network.states(self.frozen, self.shape, batch.tokens)
             read = last.flatten(0, 1)[batch.places]

@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill.pytorch import torch_package
-
-Tensor = Any
-"""A torch.Tensor; torch is not imported for its types."""
+from localspec.distill.pytorch import Tensor, torch
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
@@ -26,7 +23,6 @@ def layer_inputs(
     weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """The input of each layer, and `states`."""
-    torch = torch_package()
     x = torch.nn.functional.embedding(tokens, weights["token_embd.weight"])
     angles = rotations(shape, tokens.shape[1], x.device)
     inputs = []
@@ -53,7 +49,7 @@ def attention(
     weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
     """Causal attention with grouped queries."""
-    functional = torch_package().nn.functional
+    functional = torch.nn.functional
     queries, keys, values = project(weights, shape, x, angles, at)
     mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     return functional.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}.attn_output.weight"])
@@ -63,11 +59,10 @@ def project(
     weights: Mapping[str, Tensor], shape: Shape, x: Tensor, angles: tuple[Tensor, Tensor], at: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, [batch, heads, tokens, head width], repeated for every head."""
-    functional = torch_package().nn.functional
     batch, tokens, _ = x.shape
 
     def heads(name: str, count: int) -> Tensor:
-        found = functional.linear(x, weights[f"{at}.{name}.weight"])
+        found = torch.nn.functional.linear(x, weights[f"{at}.{name}.weight"])
         return found.view(batch, tokens, count, shape.head_width).transpose(1, 2)
 
     queries = _rotate(heads("attn_q", shape.heads), angles)
@@ -81,20 +76,18 @@ def project(
 
 
 def feed_forward(weights: Mapping[str, Tensor], x: Tensor, at: str) -> Tensor:
-    functional = torch_package().nn.functional
+    functional = torch.nn.functional
     gate = functional.silu(functional.linear(x, weights[f"{at}.ffn_gate.weight"]))
     up = functional.linear(x, weights[f"{at}.ffn_up.weight"])
     return functional.linear(gate * up, weights[f"{at}.ffn_down.weight"])
 
 
 def norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    torch = torch_package()
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, epsilon)
 
 
 def rotations(shape: Shape, tokens: int, device: Any) -> tuple[Tensor, Tensor]:
     """Cosines and sines of RoPE's angles, [tokens, rotated ÷ 2] each."""
-    torch = torch_package()
     pairs = torch.arange(0, shape.rotated, 2, dtype=torch.float32, device=device)
     angles = torch.outer(
         torch.arange(tokens, dtype=torch.float32, device=device),
@@ -105,7 +98,6 @@ def rotations(shape: Shape, tokens: int, device: Any) -> tuple[Tensor, Tensor]:
 
 def _rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     """Rotate queries or keys [batch, heads, tokens, head width] by their positions."""
-    torch = torch_package()
     cosines, sines = angles
     count = 2 * cosines.shape[1]
     even, odd = x[..., 0:count:2], x[..., 1:count:2]

@@ -8,6 +8,8 @@ from typing import Any
 from localspec.errors import UsageError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+Tensor = Any
+"""A torch.Tensor; torch is not imported for its types."""
 
 
 def torch_package() -> Any:
@@ -23,10 +25,19 @@ def torch_package() -> Any:
         ) from None
 
 
+class _Torch:
+    """PyTorch, imported with its first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch_package(), name)
+
+
+torch: Any = _Torch()
+
+
 def device(wanted: str) -> Any:
     """The device for training, one of DEVICES; "auto" takes the fastest. A UsageError if it does
     not exist."""
-    torch = torch_package()
     there = {
         "cpu": True,
         "cuda": torch.cuda.is_available(),

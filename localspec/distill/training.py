@@ -16,10 +16,11 @@ import numpy.typing as npt
 import psutil
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import losses, pytorch
+from localspec.distill import losses
 from localspec.distill.frequent import Answers
 from localspec.distill.kinds import Kind, TrainingBatch
 from localspec.distill.losses import Labels, Metrics
+from localspec.distill.pytorch import Tensor, device, torch
 from localspec.distill.rounds import DRAFT_INTERVAL
 from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
@@ -42,7 +43,6 @@ WINDOW = 64
 """Batches whose answers are sorted by length, to reduce padding."""
 PAUSE = 30.0
 """Seconds between checkpoints."""
-Tensor = Any
 Array = npt.NDArray[Any]
 
 
@@ -85,14 +85,11 @@ def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[l
     found: list[list[int]] = []
     for start in range(0, len(order), window):
         here = sorted(order[start : start + window].tolist(), key=lambda i: (lengths[i], i))
-        batch: list[int] = []
+        found.append([])
         for index in here:
-            if batch and lengths[index] * (len(batch) + 1) > most:
-                found.append(batch)
-                batch = []
-            batch.append(index)
-        if batch:
-            found.append(batch)
+            if found[-1] and lengths[index] * (len(found[-1]) + 1) > most:
+                found.append([])
+            found[-1].append(index)
     return [found[i] for i in random.permutation(len(found))]
 
 
@@ -120,11 +117,10 @@ class Training:
         progress: OnProgress,
         draft_texts: DraftTexts,
     ) -> None:
-        self._torch = torch = pytorch.torch_package()
         self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
         self._draft_texts = draft_texts
         self._plan: TrainingPlan = plan
-        self._device = pytorch.device(plan.device)
+        self._device = device(plan.device)
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         kind.begin(self._tensor)
@@ -200,7 +196,6 @@ class Training:
         return [[texts[n] for n in group] for group in groups]
 
     def _train_step(self, step: int, records: Sequence[TraceRecord], hard: float) -> Metrics:
-        torch = self._torch
         measured, states, gradients = Metrics(), [], []
         for output in self._kind.outputs(self._weights, self._batch(records)):
             gradient, found = losses.chunked_loss(output, hard, backward=True)
@@ -225,7 +220,7 @@ class Training:
 
     def _measure(self, step: int, loss: float | None) -> Point:
         depths = defaultdict[int, Metrics](Metrics)
-        with self._torch.no_grad():
+        with torch.no_grad():
             for batch in self._held:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
                     depths[depth] += losses.chunked_loss(output, self._plan.hard, backward=False)[1]
@@ -295,7 +290,7 @@ class Training:
         return TrainingBatch(self._tensor(tokens), where, self._tensor(left), labels)
 
     def _tensor(self, values: Array) -> Tensor:
-        return self._torch.from_numpy(np.array(values)).to(self._device)
+        return torch.from_numpy(np.array(values)).to(self._device)
 
     def _numpy(self, tensors: Mapping[str, Tensor]) -> Weights:
         return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ def initial(
     layers. The rest is drawn at random, as is everything for a target of another architecture.
     `kept`: the target's ids of the shape's tokens, None for all."""
     random = np.random.Generator(np.random.PCG64(seed))
-    source = _open_source(target)
+    source = None
+    with suppress(ModelInvalid):
+        source = LlamaFile(target, "trained")
     layers = 0 if source is None else int(source.number("block_count"))
     taken = _outer_layers(layers, shape.layers)
     found: Weights = {}
@@ -116,13 +119,6 @@ def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))
-
-
-def _open_source(path: Path) -> LlamaFile | None:
-    try:
-        return LlamaFile(path, "trained")
-    except ModelInvalid:
-        return None
 
 
 def _reduce_width(values: npt.NDArray[Any], wanted: tuple[int, ...]) -> npt.NDArray[Any] | None:

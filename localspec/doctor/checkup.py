@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from statistics import mean
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
-from localspec.bench.suites import SUITES, load_suites
+from localspec.bench.suites import SUITES, by_suite, interleaved, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
@@ -133,7 +132,9 @@ def measure_pair(
     report("measuring what passes cost")
     engine.calibrate()
     kinds: dict[str, TextKind] = {}
-    for prompt in _shortest_first(load_suites()):
+    # The shortest prompt of each kind, then the second shortest, …, to save prefill time.
+    suites = by_suite(sorted(load_suites(), key=lambda prompt: len(prompt.text)))
+    for prompt in interleaved(suites[kind] for kind in SUITES):
         if stopped() or perf_counter() >= end:
             break
         report(f"speed in {prompt.suite}")
@@ -195,15 +196,6 @@ def _measure_answer(
     except ContextOverflow:
         return None
     return stream.stats if stream.stats.generated_tokens >= LEAST_TOKENS else None
-
-
-def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
-    """The shortest prompt of each kind, then the second shortest, …, to save prefill time."""
-    by_kind: dict[str, list[BenchPrompt]] = {}
-    for prompt in sorted(prompts, key=lambda prompt: len(prompt.text)):
-        by_kind.setdefault(prompt.suite, []).append(prompt)
-    rounds = zip_longest(*(by_kind[kind] for kind in SUITES if kind in by_kind))
-    return [prompt for round_ in rounds for prompt in round_ if prompt is not None]
 
 
 def text_check(engine: Engine) -> Check:

@@ -69,7 +69,9 @@ def counts(found: Outcome) -> Counter[str]:
 def test_suites_in_order_with_rotating_arms() -> None:
     log: list[str] = []
     found = Outcome(*(Scripted(name, log) for name in "abc"))
-    assert log[:6] == [f"{name} {what}" for what in ("warms up", "begins") for name in "abc"]
+    assert log[:3] == [f"{name} warms up" for name in "abc"]
+    assert log[3:9] == [f"{name} {what}" for name in "abc" for what in ("begins", "story-0 0")]
+    assert not any(line.endswith("begins") for line in log[9:])
     asked = [line.split() for line in log if line.endswith(" 0")]
     assert [arm for arm, *_ in asked] == [*"abc", *"bca", *"cab", *"abc"]
     assert [prompt for _, prompt, _ in asked[::3]] == ["story-0", "story-1", "copy-0", "copy-1"]
