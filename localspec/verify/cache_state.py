@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import product
 from threading import Timer
 
@@ -30,16 +31,42 @@ _TOKENS = 12
 _SOURCE = "verify"
 _TREES = "tree commits"
 
-Measurement = tuple[str, float]
-"""What happened to the cache, and the distance of the next row from a fresh one."""
+
+@dataclass(slots=True)
+class _Distances:
+    """Distances of rows from fresh ones, in logits.
+
+    Attributes:
+        found: by what happened to the cache before.
+        fresh: by a separate pass over the last token.
+        wrong: by a wrong token in the text.
+        only_rounding: whether those after trees are the same for other rejected tokens.
+        failed: errors of llama.cpp, by what failed.
+    """
+
+    found: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    fresh: list[float] = field(default_factory=list)
+    wrong: list[float] = field(default_factory=list)
+    only_rounding: bool = True
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, what: str, *distances: float) -> None:
+        self.found[what] += distances
+
+    def limits(self, noise: float) -> dict[str, float]:
+        """The largest distance by rounding."""
+        rounding = MARGIN * max([noise, *self.fresh])
+        limits = dict.fromkeys(self.found, rounding)
+        if self.wrong and self.only_rounding:
+            # A committed branch leaves cells in another order, in which sums round differently. The
+            # distance may be at most half of that of a text with a wrong token.
+            limits[_TREES] = max(rounding, min(self.wrong) / 2.0)
+        return limits
 
 
 def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Check rejections, trees, cancelled answers, and prompts with a common prefix."""
-    found: dict[str, list[float]] = defaultdict(list)
-    fresh, wrong = list[float](), list[float]()
-    failed: dict[str, str] = {}  # cause by attempt
-    only_rounding = True
+    moved = _Distances()
     # Short texts only: each is read a dozen times for every way of drafting.
     answers = sorted(subject.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
     ways, done = list(subject.ways()), list[str]()
@@ -47,44 +74,23 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
         answer, where = answers[number], f"caches, text {number + 1} of {len(answers)}"
         if name == ways[0]:
             subject.report(f"{where}: rejection and trees")
-            if subject.limits.max_draft >= _NODES:
-                try:
-                    moved = _distances_after_drafts(subject, answer, branches=False)
-                    found["rejections"] += moved
-                except NativeError as error:  # as below
-                    failed["After rejections llama.cpp refused the next pass"] = str(error)
-            if subject.branches:
-                by_trees = _distances_after_drafts(subject, answer, branches=True)
-                found[_TREES] += by_trees
-                if not subject.same_bits:
-                    # If the distance depends on the rejected tokens, it is not rounding.
-                    others_rejected = _distances_after_drafts(
-                        subject, answer, branches=True, rank=1 + _WRONG
-                    )
-                    only_rounding = only_rounding and by_trees == others_rejected
-                    wrong += _wrong_token_distances(subject, answer)
+            _add_drafts(moved, subject, answer)
         others = [other for other in answers if other is not answer]
         done.append(name)
         subject.report(f"{where}: answers by {name}")
         try:
-            for what, distance in _distances_after_answers(subject, answer, name, others, fresh):
-                found[what].append(distance)
+            _add_answers(moved, subject, answer, name, others)
         except NativeError as error:  # llama.cpp may refuse a pass over stale cells
-            failed[f"An answer by {name} ended in an error"] = str(error)
+            moved.failed[f"An answer by {name} ended in an error"] = str(error)
     subject.engine.clear()
-    rounding = MARGIN * max([subject.noise, *fresh])
-    limits = dict.fromkeys(found, rounding)
-    if wrong and only_rounding:
-        # A committed branch leaves cells in another order, in which sums round differently. The
-        # distance may be at most half of that of a text with a wrong token.
-        limits[_TREES] = max(rounding, min(wrong) / 2.0)
-    faults = [f"{what}: {why}" for what, why in failed.items()]
-    for what, moved in found.items():
+    found, limits = moved.found, moved.limits(subject.noise)
+    faults = [f"{what}: {why}" for what, why in moved.failed.items()]
+    for what, distances in found.items():
         limit = subject.limit(limits[what])
-        if any(not distance <= limit for distance in moved if distance):
+        if any(not distance <= limit for distance in distances if distance):
             faults.append(
                 f"After {what} the model reads another text than was committed: its logits are "
-                f"{max(moved):.4f} from those of a fresh prompt: {beyond(limit)}."
+                f"{max(distances):.4f} from those of a fresh prompt: {beyond(limit)}."
             )
     rows, most = sum(map(len, found.values())), max(map(max, found.values()), default=0.0)
     if not (rows or faults):
@@ -99,12 +105,29 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
         figures={
             "seed": SEED,
             "cases": {
-                what: {"rows": len(moved), "most": max(moved), "limit": limits[what]}
-                for what, moved in found.items()
+                what: {"rows": len(distances), "most": max(distances), "limit": limits[what]}
+                for what, distances in found.items()
             },
         },
         complete=len(done) == len(answers) * len(ways),
     )
+
+
+def _add_drafts(moved: _Distances, subject: Subject, answer: PlainAnswer) -> None:
+    """Add distances after rejections and trees along an answer."""
+    if subject.limits.max_draft >= _NODES:
+        try:
+            moved.add("rejections", *_distances_after_drafts(subject, answer, branches=False))
+        except NativeError as error:  # as of answers
+            moved.failed["After rejections llama.cpp refused the next pass"] = str(error)
+    if subject.branches:
+        by_trees = _distances_after_drafts(subject, answer, branches=True)
+        moved.add(_TREES, *by_trees)
+        if not subject.same_bits:
+            # If the distance depends on the rejected tokens, it is not rounding.
+            others = _distances_after_drafts(subject, answer, branches=True, rank=1 + _WRONG)
+            moved.only_rounding = moved.only_rounding and by_trees == others
+            moved.wrong += _wrong_token_distances(subject, answer)
 
 
 def _wrong_token_distances(subject: Subject, answer: PlainAnswer) -> list[float]:
@@ -148,20 +171,15 @@ def _distances_after_drafts(
     return found
 
 
-def _distances_after_answers(
-    subject: Subject,
-    answer: PlainAnswer,
-    name: str,
-    others: Sequence[PlainAnswer],
-    fresh: list[float],
-) -> Iterator[Measurement]:
-    """How far rows move after sampled answers that end in different ways. Appends to `fresh` how
-    far a separate pass over the last token moves a row."""
+def _add_answers(
+    moved: _Distances, subject: Subject, answer: PlainAnswer, name: str, others: list[PlainAnswer]
+) -> None:
+    """Add distances after sampled answers that end in different ways."""
     engine, drafting = subject.engine, subject.ways()[name]
     whole = subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING)
-    yield "answers", _distance_from_fresh(subject, whole.context)
+    moved.add("answers", _distance_from_fresh(subject, whole.context))
     if not subject.same_bits:
-        fresh.append(_single_token_distance(subject, whole.context))
+        moved.fresh.append(_single_token_distance(subject, whole.context))
     for ending in ("cancelled answers", "answers cancelled in a pass", "answers left"):
         stream = engine.stream(
             Tokens(answer.prompt), max_tokens=_TOKENS, sampling=_SAMPLING, drafting=drafting
@@ -179,13 +197,13 @@ def _distances_after_answers(
                 for _ in stream:
                     pass
                 timer.join()
-        yield ending, _distance_from_fresh(subject, stream.context)
+        moved.add(ending, _distance_from_fresh(subject, stream.context))
     # A prompt that shares its beginning with the text in the cache.
     for other in others[:1]:
         subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
         half = [*answer.prompt, *other.prompt[-_TOKENS:]]
         whole = subject.answer(half, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
-        yield "reuse", _distance_from_fresh(subject, whole.context)
+        moved.add("reuse", _distance_from_fresh(subject, whole.context))
 
 
 def _distance_from_fresh(subject: Subject, text: Sequence[int]) -> float:
