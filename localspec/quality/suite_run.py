@@ -51,11 +51,13 @@ class Way:
 
 @dataclass(slots=True)
 class SuiteOutcome:
-    """All ways with the same questions, `plain` first; `noise`: how far rounding moves logits."""
+    """All ways with the same questions, `plain` first; `noise`: how far rounding moves logits;
+    `left_out`: number of questions that do not fit the context."""
 
     ways: dict[str, Way]
     noise: float = 0.0
     items: int = 0
+    left_out: int = 0
     complete: bool = False
 
     @property
@@ -74,6 +76,7 @@ class SuiteOutcome:
     def as_dict(self) -> dict[str, Any]:
         return {
             "items": self.items,
+            "left_out": self.left_out,
             "complete": self.complete,
             "noise": self.noise,
             "faults": self.faults,
@@ -105,6 +108,7 @@ def run_suite(
         subject.report(f"question {number + 1} of {len(items)}")
         prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
         if len(prompt) + item.max_tokens > subject.engine.context_length:
+            outcome.left_out += 1
             continue
         if sampling.greedy and number < _NOISE_ANSWERS:
             plainly = subject.plain(prompt[-MAX_PROMPT:], 24)
@@ -168,6 +172,10 @@ def text(suite: str, found: dict[str, Any]) -> str:
         lines += [f"  {_difference(difference)}" for difference in differences[:_LISTED]]
         if len(differences) > _LISTED:
             lines.append(f"  and {len(differences) - _LISTED} more, which --json lists")
+    if found["left_out"]:
+        lines.append(
+            f"Left out, as the context is too short: {found['left_out']}. Give more --ctx."
+        )
     if found["noise"]:
         lines.append(f"Rounding moves logits by {found['noise']:.4f} at most here.")
     lines += found["faults"]

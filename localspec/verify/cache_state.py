@@ -51,7 +51,8 @@ class _Distances:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, what: str, *distances: float) -> None:
-        self.found[what] += distances
+        if distances:  # of an answer of one token there are none
+            self.found[what] += distances
 
     def limits(self, noise: float) -> dict[str, float]:
         """The largest distance by rounding."""

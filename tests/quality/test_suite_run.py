@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def test_exact_answers_are_equal(engine: Engine) -> None:
     assert outcome.ways["here"].differences == []
     assert outcome.ways["here"].tokens == outcome.ways["plain"].tokens > 20
     assert outcome.noise == 0.0
+
+
+def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:
+    outcome = SuiteOutcome({"plain": Way(PLAIN)})
+    items = [ITEMS[0], replace(ITEMS[1], max_tokens=512)]
+    run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
+    assert (outcome.items, outcome.left_out) == (1, 1)
+    assert "too short: 1. Give more --ctx" in text("tales", outcome.as_dict())
 
 
 def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,11 @@ def test_resampling_from_the_target_fails(
     assert any("not distributed" in fault for fault in outcome.faults)
 
 
+def test_answer_of_one_token_is_checked(subject: Subject) -> None:
+    subject.answers = [subject.plain(subject.prompts(1)[0], 1)]
+    assert check_cache_state(subject, LITTLE, ENDLESS).figures["cases"]["answers"]["rows"] > 0
+
+
 class TreesOnly(Subject):
     """A subject that only drafts trees, with sampled siblings."""
 
