@@ -23,21 +23,19 @@ METHOD = (
 )
 
 
-def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.float64]:
-    """The natural logarithm of each prompt's speed-up: float64 [prompts].
+def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> dict[str, NDArray[np.float64]]:
+    """The natural logarithm of each prompt's speed-up, by suite: float64 [prompts].
 
-    Paired by prompt and turn; the median over turns. Empty if the samples have no common prompts.
+    Paired by prompt and turn; the median over turns. Suites without common prompts are left out.
     """
-    plain = by_prompt(base)
-    found = []
+    plain, found = by_prompt(base), dict[str, list[float]]()
     for prompt, turns in by_prompt(mine).items():
         others = plain.get(prompt, {})
-        ratios = [
-            math.log(others[n].pace / sample.pace) for n, sample in turns.items() if n in others
-        ]
-        if ratios:
-            found.append(median(ratios))
-    return np.array(found, dtype=np.float64)
+        paces = [(others[n].pace, sample.pace) for n, sample in turns.items() if n in others]
+        if paces:
+            ratio = median(math.log(theirs / ours) for theirs, ours in paces)
+            found.setdefault(prompt[0], []).append(ratio)
+    return {suite: np.array(logs, np.float64) for suite, logs in found.items()}
 
 
 def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Sample]]:

@@ -94,17 +94,13 @@ def summarise(samples: Sequence[Sample]) -> PairSummary:
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
         base = [s for s in here if s.arm == PLAIN]
-        for arm in distinct(s.arm for s in samples):
+        for arm in distinct(s.arm for s in here):
             mine = [s for s in here if s.arm == arm]
-            ratios = []
-            for suite in distinct(s.suite for s in samples):
-                answers = [s for s in mine if s.suite == suite]
-                logs = log_ratios(answers, [s for s in base if s.suite == suite])
-                ratios += [logs] if len(logs) else []
-                if answers:
-                    cells.append(_cell(answers, suite, [logs] if len(logs) else []))
-            if mine:
-                cells.append(_cell(mine, ALL, ratios))
+            ratios = log_ratios(mine, base)
+            for suite in distinct(s.suite for s in mine):
+                logs = [ratios[suite]] if suite in ratios else []
+                cells.append(_cell([s for s in mine if s.suite == suite], suite, logs))
+            cells.append(_cell(mine, ALL, [*ratios.values()]))
     return PairSummary(tuple(cells), tuple(equalities(samples)))
 
 
