@@ -62,7 +62,6 @@ def record(
         asked = questions(
             request.prompts,
             PromptBuilder(model, context.capacity),
-            lambda text: vocabulary.tokenize(text, special=True, add_bos=True),
             raw=request.raw,
             answers=request.answers,
         )

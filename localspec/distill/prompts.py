@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from localspec.bench.suites import prompt_lines
@@ -44,25 +45,18 @@ def _entry(line: str, path: Path, number: int) -> Prompt:
 
 
 def questions(
-    prompts: Sequence[Prompt],
-    builder: PromptBuilder,
-    tokenize: Callable[[str], list[int]],
-    *,
-    raw: bool,
-    answers: int,
+    prompts: Sequence[Prompt], builder: PromptBuilder, *, raw: bool, answers: int
 ) -> Iterator[RecordedQuestion]:
     """Every prompt `answers` times: all once, then all again. `raw`: use text without the chat
-    template; `tokenize`: for raw text, with control tokens and a BOS. A UsageError if the target
-    has no chat template, or the template refuses messages."""
-    for turn in range(answers):
-        for prompt in prompts:
-            if isinstance(prompt, str) and raw:
-                tokens = tokenize(prompt)
-            else:
-                chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-                tokens = list(builder.rendered(builder.text(chat)))
-            if tokens:
-                yield RecordedQuestion(tuple(tokens), turn)
+    template. A UsageError if the target has no chat template, or the template refuses messages."""
+    for turn, prompt in product(range(answers), prompts):
+        if isinstance(prompt, str) and raw:
+            text = prompt
+        else:
+            chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            text = builder.text(chat)
+        if tokens := tuple(builder.rendered(text)):
+            yield RecordedQuestion(tokens, turn)
 
 
 def text_questions(
