@@ -18,6 +18,8 @@ from typing import Any
 from localspec.errors import NativeError, UsageError
 
 HOST = "127.0.0.1"
+START_TIMEOUT, ANSWER_TIMEOUT = 120.0, 600.0
+"""Seconds that other programs may take."""
 _POLL = 0.02
 _STOP_TIMEOUT = 30.0
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")

@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.child import HOST, Child, direct, free_port
+from localspec.bench.child import ANSWER_TIMEOUT, HOST, START_TIMEOUT, Child, direct, free_port
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
 
@@ -88,8 +88,8 @@ class LlamaServer(Arm):
         context: int,
         gpu_layers: int = -1,
         slots: int = 1,
-        start_timeout: float = 120.0,
-        answer_timeout: float = 600.0,
+        start_timeout: float = START_TIMEOUT,
+        answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         self.name = f"llama-server {configuration.name}"
         self.every_turn = configuration.name == "plain"

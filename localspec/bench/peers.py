@@ -17,7 +17,7 @@ from typing import Any
 
 from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
-from localspec.bench.child import Child
+from localspec.bench.child import ANSWER_TIMEOUT, START_TIMEOUT, Child
 from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import Arm, BenchPrompt, Sample
@@ -166,8 +166,7 @@ class IkLlama(Arm):
     """Plain decoding by ik_llama.cpp, with weights repacked at run time; the package does not
     support speculative decoding. Runs in another process (`localspec.bench.ik_child`), as its
     libraries have llama.cpp's names. `python`: of an environment with ik_llama-cpp-python;
-    `tokenize`, `piece`: raw text to token ids with BOS, and back; `start_timeout`,
-    `answer_timeout`: seconds. Raises LocalspecError."""
+    `tokenize`, `piece`: raw text to token ids with BOS, and back. Raises LocalspecError."""
 
     def __init__(
         self,
@@ -178,18 +177,15 @@ class IkLlama(Arm):
         piece: Callable[[int], bytes],
         threads: int,
         context: int,
-        start_timeout: float = 120.0,
-        answer_timeout: float = 600.0,
     ) -> None:
         self.name = "ik_llama-cpp-python repacked plain"
         self._tokenize, self._piece = tokenize, piece
-        self._answer_timeout = answer_timeout
         # Isolated, as modules in the script's folder have names of the standard library.
         command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
         advice = "Name the Python of an environment with ik_llama-cpp-python."
         self._child = Child(self.name, command, advice=advice, piped=True)
         try:
-            version = self._child.receive("started", start_timeout)["version"]
+            version = self._child.receive("started", START_TIMEOUT)["version"]
         except BaseException:
             self.close()
             raise
@@ -208,7 +204,7 @@ class IkLlama(Arm):
         }
         try:
             self._child.send(question)
-            reply = self._child.receive("answered", self._answer_timeout)
+            reply = self._child.receive("answered", ANSWER_TIMEOUT)
         except BaseException:
             # Otherwise a late answer would be taken for the next one.
             self.close()
