@@ -34,15 +34,10 @@ _TREES = "tree commits"
 
 @dataclass(slots=True)
 class _Distances:
-    """Distances of rows from fresh ones, in logits.
-
-    Attributes:
-        found: by what happened to the cache before.
-        fresh: by a separate pass over the last token.
-        wrong: by a wrong token in the text.
-        only_rounding: whether those after trees are the same for other rejected tokens.
-        failed: errors of llama.cpp, by what failed.
-    """
+    """Distances of rows from fresh ones, in logits. `found`: by what happened to the cache before;
+    `fresh`: by a separate pass over the last token; `wrong`: by a wrong token in the text;
+    `only_rounding`: whether those after trees are the same for other rejected tokens; `failed`:
+    errors of llama.cpp, by what failed."""
 
     found: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     fresh: list[float] = field(default_factory=list)

@@ -40,10 +40,6 @@ class Best:
         self.logits: npt.NDArray[np.float64] = row[self.ids].astype(np.float64)
         self._bits = hash(row.tobytes())
 
-    @property
-    def token(self) -> int:
-        return int(self.ids[0])
-
     def distance(self, row: Row) -> float:
         """How far a token's logit moved relative to the best one; 0 means the same bits."""
         if hash(row.tobytes()) == self._bits:
@@ -95,13 +91,10 @@ class Subject:
         self.answers = list[PlainAnswer]()
         self.distances = list[float]()
 
-    def report(self, text: str) -> None:
-        """Report the current step."""
-        self._status = text
-        self._report(text)
-
-    def check_interrupt(self) -> None:
-        """Repeat the last report, which may interrupt, as an answer may take minutes."""
+    def report(self, text: str | None = None) -> None:
+        """Report the current step, or the same again: that may interrupt, and answers may take
+        minutes."""
+        self._status = self._status if text is None else text
         self._report(self._status)
 
     @property
@@ -167,9 +160,9 @@ class Subject:
         found: list[Best] = []
         ends = self.engine.model.vocabulary.ends
         while len(found) < count:
-            self.check_interrupt()
+            self.report()
             found.append(Best(self.row(known)))
-            known.append(found[-1].token)
+            known.append(int(found[-1].ids[0]))
             if ends(known[-1]):
                 break
         return PlainAnswer(tuple(prompt), tuple(known[len(prompt) :]), tuple(found))
@@ -196,7 +189,7 @@ class Subject:
         with stream:
             for chunk in stream:
                 tokens += chunk.token_ids
-                self.check_interrupt()
+                self.report()
         return SubjectAnswer(tuple(tokens), tuple(stream.context), stream.text, stream.stats)
 
     def first_difference(
