@@ -101,14 +101,14 @@ def _warnings(report: Report) -> list[str]:
 def markdown(report: Report) -> str:
     parts = [
         "# localspec bench",
-        _bullets(f"{name}: {_plain(text)}" for name, text in _facts(report)),
+        _bullets(f"{name}: {_escape(text)}" for name, text in _facts(report)),
     ]
     if found := _warnings(report):
-        parts.append(_bullets(f"**{_plain(text)}**" for text in found))
+        parts.append(_bullets(f"**{_escape(text)}**" for text in found))
     for pair in report.pairs:
-        parts += [f"## {_plain(pair.name)}", _bullets(_plain(line) for line in _file_lines(pair))]
+        parts += [f"## {_escape(pair.name)}", _bullets(_escape(line) for line in _file_lines(pair))]
         for table in tables(pair.summary):
-            parts += [f"### {_plain(table.title)}", _markdown_table(table), *table.notes]
+            parts += [f"### {_escape(table.title)}", _markdown_table(table), *table.notes]
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
             parts += ["### Commands", f"```sh\n{lines}\n```"]
@@ -130,16 +130,16 @@ def report_text(report: Report, width: int) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    lines = [_line(table.header), _line(["---", *("---:" for _ in table.header[1:])])]
-    lines += [_line(row) for row in table.rows]
+    lines = [_table_line(table.header), _table_line(["---", *("---:" for _ in table.header[1:])])]
+    lines += [_table_line(row) for row in table.rows]
     return "\n".join(lines)
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+def _table_line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_escape(cell) for cell in cells)} |"
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     """Text escaped for Markdown, also in tables."""
     for sign in "\\|`*_<[":
         text = text.replace(sign, "\\" + sign)
@@ -200,7 +200,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
             "prompt, and are in no speed."
         )
     notes += [f"{arm}: {KNOWLEDGE[arm]}" for arm in summary.arms if arm in KNOWLEDGE]
-    return Table(f"Figures, {_kind(temperature)}", header, rows, notes)
+    return Table(f"Figures, {_sampling(temperature)}", header, rows, notes)
 
 
 def _row(cell: Cell) -> list[str]:
@@ -250,7 +250,7 @@ def comparison(summary: PairSummary, temperature: float) -> Table:
             mean = number(geometric_mean(ratios.values()))
             rows.append([f"{arm} ÷ {what}", mean, number(ratios[lowest]), lowest])
     return Table(
-        f"The planner against llama-server, {_kind(temperature)}",
+        f"The planner against llama-server, {_sampling(temperature)}",
         ["", "all", "lowest", "suite"],
         rows,
         ["Ratios of tokens/s; all: geometric mean over the suites."],
@@ -271,7 +271,7 @@ def _equality(summary: PairSummary) -> Table:
     return Table("Greedy answers equal to plain decoding's", header, rows, [note])
 
 
-def _kind(temperature: float) -> str:
+def _sampling(temperature: float) -> str:
     return "greedy" if temperature == 0 else f"T = {temperature:g}"
 
 

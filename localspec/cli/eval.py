@@ -61,17 +61,17 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         from localspec.cli.request import read_opening
         from localspec.decoding.rules import LOSSY
         from localspec.quality import programs, suite_run
-        from localspec.quality.items import load
-        from localspec.quality.suite_run import Way
+        from localspec.quality.items import load_items
+        from localspec.quality.suite_run import WayScore
         from localspec.verify.subject import PLAIN, Subject
 
-        items = load(suite, params["file"], params["limit"])
+        items = load_items(suite, params["file"], params["limit"])
         opening = read_opening(params)
-        ways = {"plain": Way(PLAIN), "localspec": Way(opening.drafting)}
+        ways = {"plain": WayScore(PLAIN), "localspec": WayScore(opening.drafting)}
         for rule in params["beside"] or ():
             if rule not in LOSSY:
                 raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
-            ways[rule] = Way(replace(opening.drafting, rule=rule))
+            ways[rule] = WayScore(replace(opening.drafting, rule=rule))
         if opening.options.exact and params["beside"]:
             raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
         if suite == "humaneval" and not programs.network_is_off():
@@ -85,7 +85,7 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         ):  # the result has the finished items
             suite_run.run_suite(Subject(engine, work.report), items, sampling, outcome)
     found = outcome.as_dict()
-    console.result(found | {"suite": suite}, suite_run.text(suite, found))
+    console.result(found | {"suite": suite}, suite_run.outcome_text(suite, found))
     if not outcome.complete:
         raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0

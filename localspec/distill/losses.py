@@ -66,7 +66,7 @@ class Output:
     labels: Labels
 
 
-def distance(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metrics]:
+def divergence(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metrics]:
     """KL(p ‖ q) plus `hard` × cross entropy of the next token, summed over n positions; `logits`:
     the draft's, [n, vocabulary]."""
     total = torch.logsumexp(logits, -1, keepdim=True)
@@ -89,8 +89,8 @@ def distance(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metri
 
 
 def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Metrics]:
-    """`distance` of states, in chunks, as all logits would take gigabytes. With `backward`, adds to
-    the matrix's gradient. Returns the gradient of the mean loss by the states (None without
+    """`divergence` of states, in chunks, as all logits would take gigabytes. With `backward`, adds
+    to the matrix's gradient. Returns the gradient of the mean loss by the states (None without
     `backward`), and metrics."""
     count, size = len(output.states), max(1, CHUNK // len(output.matrix))
     measured, gradients = Metrics(), []
@@ -98,7 +98,7 @@ def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor
         here = slice(start, start + size)
         piece = output.states[here].detach().requires_grad_(backward)
         with torch.set_grad_enabled(backward):
-            loss, found = distance(piece @ output.matrix.T, output.labels.at(here), hard)
+            loss, found = divergence(piece @ output.matrix.T, output.labels.at(here), hard)
             if backward:
                 (loss / max(1, count)).backward()
                 gradients.append(piece.grad)

@@ -70,7 +70,7 @@ def log_softmax(rows: Rows) -> Rows:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)), np.float32)
 
 
-def draw(rows: Rows, temperature: float, random: np.random.Generator) -> int:
+def sample_token(rows: Rows, temperature: float, random: np.random.Generator) -> int:
     if not temperature:
         return int(rows.argmax())
     p = np.exp((rows - rows.max()) / temperature, dtype=np.float64)
@@ -199,4 +199,4 @@ def _pass(context: SharedContext, active: list[_Answer], k: int) -> None:
     for (answer, logits), (ids, log_p, rest) in zip(outputs_of, split, strict=True):
         answer.rows.append((ids, log_p, rest))
         if not answer.question.given:
-            answer.text.append(draw(logits[-1], answer.temperature, answer.random))
+            answer.text.append(sample_token(logits[-1], answer.temperature, answer.random))

@@ -51,7 +51,7 @@ def parse(text: str, target: ShapeTarget) -> Shape:
             f"multiple of {step} (a head of the target), and a feed-forward width that is one of "
             f"{BLOCK}."
         )
-    return _of(target, width, layers, feed_forward)
+    return _draft_shape(target, width, layers, feed_forward)
 
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
@@ -69,10 +69,10 @@ def _candidates(target: ShapeTarget) -> Iterator[Shape]:
         ratio = target.feed_forward / target.width
         feed_forward = max(BLOCK, round(width * ratio / BLOCK) * BLOCK)
         for layers in LAYERS:
-            yield _of(target, width, layers, feed_forward)
+            yield _draft_shape(target, width, layers, feed_forward)
 
 
-def _of(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
+def _draft_shape(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
     heads = max(1, width // target.head_width)
     # The target's number of query heads per key head, if it divides the heads.
     share = max(1, target.heads // max(1, target.kv_heads))

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec.bench.suites import prompt_lines
 from localspec.errors import UsageError
-from localspec.quality.programs import passes
+from localspec.quality.programs import runs_to_end
 
 LETTERS = "ABCDEFGHIJKLMNOP"
 
@@ -27,7 +27,7 @@ class SuiteItem:
     right: Callable[[str], bool]
 
 
-def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
+def load_items(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, evenly spread. A UsageError for an unknown
     suite, an unreadable file, or wrong fields."""
     make = SUITES.get(suite)
@@ -108,7 +108,7 @@ def _humaneval(found: dict[str, Any], number: str) -> SuiteItem:
         code = block[1] if block else text
         # Code before the function (imports, helpers) is needed; a bare body continues the prompt.
         whole = f"{start}\n    pass\n\n{code}" if f"def {entry}" in code else start + code
-        return passes(f"{whole}\n\n{test}\n\ncheck({entry})\n")
+        return runs_to_end(f"{whole}\n\n{test}\n\ncheck({entry})\n")
 
     prompt = f"Complete this Python function. Answer with its code alone.\n```python\n{start}```"
     return SuiteItem(str(found.get("task_id", number)), prompt, 320, check)

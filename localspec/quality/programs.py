@@ -33,7 +33,7 @@ print(end="DONE")
 """
 
 
-def passes(program: str) -> bool:
+def runs_to_end(program: str) -> bool:
     """Whether a program runs to its end within the limits; a UsageError on Windows."""
     if sys.platform == "win32":
         raise UsageError(

@@ -11,7 +11,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.rules import LOSSY
 from localspec.drafters.options import Drafting
 from localspec.quality.items import SuiteItem
-from localspec.verify.subject import MAX_PROMPT, Subject, measure
+from localspec.verify.subject import MAX_PROMPT, Subject, rounding_distances
 
 _SIZES = (2, 4, 8)
 _NOISE_ANSWERS = 2
@@ -31,7 +31,7 @@ class ItemDifference:
 
 
 @dataclass(slots=True)
-class Way:
+class WayScore:
     """Answers of one way of drafting: which are right, and how greedy ones differ."""
 
     drafting: Drafting
@@ -54,7 +54,7 @@ class SuiteOutcome:
     """All ways with the same questions, `plain` first; `noise`: how far rounding moves logits;
     `left_out`: number of questions that do not fit the context."""
 
-    ways: dict[str, Way]
+    ways: dict[str, WayScore]
     noise: float = 0.0
     items: int = 0
     left_out: int = 0
@@ -114,7 +114,8 @@ def run_suite(
             plainly = subject.plain(prompt[-MAX_PROMPT:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
-                    outcome.noise = max(outcome.noise, *measure(subject, plainly, size), 0.0)
+                    moved = rounding_distances(subject, plainly, size)
+                    outcome.noise = max([outcome.noise, *moved])
         found = {
             name: subject.answer(prompt, item.max_tokens, way.drafting, sampling=sampling)
             for name, way in outcome.ways.items()
@@ -151,7 +152,7 @@ _LISTED = 20
 """Most differing items that are listed."""
 
 
-def text(suite: str, found: dict[str, Any]) -> str:
+def outcome_text(suite: str, found: dict[str, Any]) -> str:
     """The outcome of a suite as text, from `SuiteOutcome.as_dict`."""
     lines = [f"{suite}, {found['items']} questions"]
     plain = found["ways"]["plain"]

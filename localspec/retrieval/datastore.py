@@ -139,7 +139,7 @@ class Datastore:
             return [f"What was learned is not used: {error}"]
         self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
         wrong = [each for each in opened if isinstance(each, str)]
-        return [f"Some learned texts are left out: {each} {AGAIN}" for each in wrong]
+        return [f"Some learned texts are left out: {each} {_ADVICE}" for each in wrong]
 
 
 def _open_segment(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
@@ -153,7 +153,7 @@ def _open_segment(folder: Path, record: SegmentRecord, manifest: Manifest) -> Se
         return str(error)
 
 
-AGAIN = (
+_ADVICE = (
     "'localspec learn --list' shows what was learned. Remove the folder of that file and learn it "
     "again, or continue without it."
 )

@@ -16,8 +16,8 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
-from localspec.verify.checks import Deadline, Effort, Outcome, beyond, skipped_ways
-from localspec.verify.subject import Best, PlainAnswer, Subject
+from localspec.verify.checks import Deadline, Effort, Outcome, excess, skipped_ways
+from localspec.verify.subject import BestTokens, PlainAnswer, Subject
 
 MARGIN = 2.0
 """Largest distance of a row from a fresh one, as a multiple of the largest rounding measured."""
@@ -86,7 +86,7 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
         if any(not distance <= limit for distance in distances if distance):
             faults.append(
                 f"After {what} the model reads another text than was committed: its logits are "
-                f"{max(distances):.4f} from those of a fresh prompt: {beyond(limit)}."
+                f"{max(distances):.4f} from those of a fresh prompt: {excess(limit)}."
             )
     rows, most = sum(map(len, found.values())), max(map(max, found.values()), default=0.0)
     if not (rows or faults):
@@ -207,12 +207,12 @@ def _distance_from_fresh(subject: Subject, text: Sequence[int]) -> float:
     engine = subject.engine
     kept = np.array(engine.logits(text))
     engine.clear()
-    return Best(engine.logits(text)).distance(kept)
+    return BestTokens(engine.logits(text)).distance(kept)
 
 
 def _single_token_distance(subject: Subject, text: Sequence[int]) -> float:
     subject.engine.clear()
-    fresh = Best(subject.engine.logits(text))
+    fresh = BestTokens(subject.engine.logits(text))
     subject.engine.clear()
     subject.row(text[:-1])
     return fresh.distance(subject.row(text))

@@ -83,12 +83,12 @@ class Outcome:
         return FAILED if self.faults else PASSED
 
 
-NOTHING = -1.0
+BIT_EXACT = -1.0
 """The limit of logits if all bits have to be the same."""
 
 
-def beyond(limit: float) -> str:
-    if limit == NOTHING:
+def excess(limit: float) -> str:
+    if limit == BIT_EXACT:
         return "nothing may differ with localspec's kernels"
     return f"more than rounding moves ({limit:.4f})"
 

@@ -10,8 +10,8 @@ from itertools import product
 
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
-from localspec.verify.checks import Deadline, Effort, Outcome, beyond, skipped_ways
-from localspec.verify.subject import PLAIN, PlainAnswer, Subject, SubjectAnswer, measure
+from localspec.verify.checks import Deadline, Effort, Outcome, excess, skipped_ways
+from localspec.verify.subject import PLAIN, PlainAnswer, Subject, SubjectAnswer, rounding_distances
 
 _SIZES_PER_ANSWER = 2
 """Number of pass sizes whose rounding is measured along one answer."""
@@ -55,7 +55,7 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcom
             answers.append(subject.plain(prompts[number], effort.tokens))
             for i in range(_SIZES_PER_ANSWER if possible else 0):
                 size = possible[(number + i) % len(possible)]
-                moved += measure(subject, answers[-1], size)
+                moved += rounding_distances(subject, answers[-1], size)
             if subject.same_bits:
                 again = subject.plain(prompts[number], effort.tokens, _CHUNK)
                 _add(chunks, subject, number, answers[number], again.tokens)
@@ -93,7 +93,7 @@ def _outcome(
     limit = subject.limit(noise)
     faults = [
         f"{name} differs from plain decoding at token {point.position} of prompt {point.prompt}, "
-        f"where {_gap_text(point.gap)}: {beyond(limit)}."
+        f"where {_gap_text(point.gap)}: {excess(limit)}."
         for name, way in {IN_CHUNKS: chunks, **compared}.items()
         for point in way.divergences
         if not point.gap <= limit
@@ -102,7 +102,7 @@ def _outcome(
     if subject.same_bits and moved:
         faults.append(
             f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
-            f"{beyond(limit)}."
+            f"{excess(limit)}."
         )
     if not any(way.tested for way in compared.values()):
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
@@ -171,7 +171,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
             if not gaps[-1] <= limit:
                 faults.append(
                     f"{name} differs from plain decoding under the grammar where "
-                    f"{_gap_text(gaps[-1])}: {beyond(limit)}."
+                    f"{_gap_text(gaps[-1])}: {excess(limit)}."
                 )
         for result in (greedy, drawn):
             tested += result.stats.tested

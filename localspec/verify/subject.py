@@ -23,14 +23,14 @@ from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.verify.checks import NOTHING
+from localspec.verify.checks import BIT_EXACT
 
 BEST = 8
 """Number of tokens whose distances from the best one are compared."""
 _KEPT = 32
 
 
-class Best:
+class BestTokens:
     """The best tokens of a row: ids int32 [32], best first, and their logits float64 [32]."""
 
     __slots__ = ("_bits", "ids", "logits")
@@ -62,7 +62,7 @@ class PlainAnswer:
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
-    best: tuple[Best, ...]
+    best: tuple[BestTokens, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Subject:
 
     def limit(self, noise: float) -> float:
         """The largest gap between two logits that rounding by `noise` may swap."""
-        return NOTHING if self.same_bits else noise
+        return BIT_EXACT if self.same_bits else noise
 
     @property
     def target(self) -> Target:
@@ -157,11 +157,11 @@ class Subject:
         known = list(prompt)
         for end in range(chunk, len(known), chunk) if chunk else ():
             self.row(known[:end])
-        found: list[Best] = []
+        found: list[BestTokens] = []
         ends = self.engine.model.vocabulary.ends
         while len(found) < count:
             self.report()
-            found.append(Best(self.row(known)))
+            found.append(BestTokens(self.row(known)))
             known.append(int(found[-1].ids[0]))
             if ends(known[-1]):
                 break
@@ -209,10 +209,10 @@ class Subject:
 _SOURCE = "verify"
 
 
-def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
+def rounding_distances(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
     """Read a plain answer again in passes over `size` ≥ 2 tokens. All of them are right, so that
     cells of rejected tokens cannot count as rounding. Returns by how many logits each row moved;
-    see `Best.distance`."""
+    see `BestTokens.distance`."""
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]

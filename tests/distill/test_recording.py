@@ -16,7 +16,7 @@ import pytest
 from localspec import ModelOptions
 from localspec.distill import rounds
 from localspec.distill.prompts import questions, read_prompts, text_questions
-from localspec.distill.recording import RecordedQuestion, draw, log_softmax, top_tokens
+from localspec.distill.recording import RecordedQuestion, log_softmax, sample_token, top_tokens
 from localspec.distill.recording import record_answers as recorded_by
 from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
@@ -153,9 +153,9 @@ def test_top_tokens_equals_sorting() -> None:
 def test_draw_follows_the_distribution() -> None:
     row = np.log(np.array([0.1, 0.2, 0.7], np.float32))
     random = np.random.Generator(np.random.PCG64(2))
-    counts = np.bincount([draw(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
+    counts = np.bincount([sample_token(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
     assert np.abs(counts - [0.1, 0.2, 0.7]).max() < 0.03
-    assert draw(row, 0.0, random) == 2
+    assert sample_token(row, 0.0, random) == 2
 
 
 def test_prompts_of_files(tmp_path: Path, model: Model) -> None:

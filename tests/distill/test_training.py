@@ -91,7 +91,7 @@ def test_loss_is_the_divergence_over_classes() -> None:
     target = random.normal(size=(6, 30)) * 2
     draft = random.normal(size=(6, 30)) * 2
     wanted = labels(target, 5)
-    loss, found = losses.distance(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
+    loss, found = losses.divergence(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
     p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))
     expected = overlap = 0.0
     for row in range(6):
@@ -103,7 +103,7 @@ def test_loss_is_the_divergence_over_classes() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-3)
     assert found.overlap == pytest.approx(overlap, rel=1e-4)
     assert found.agreed == (p.argmax(1) == q.argmax(1)).sum()
-    same, zero = losses.distance(torch.from_numpy(target.astype(np.float32)), wanted, 0.0)
+    same, zero = losses.divergence(torch.from_numpy(target.astype(np.float32)), wanted, 0.0)
     assert float(same) == pytest.approx(0.0, abs=1e-3)
     assert zero.agreement == 1.0
 
@@ -181,7 +181,8 @@ def test_killed_and_resumed_training_gives_the_same_file(tmp_path: Path) -> None
     torn, seen = kills.train(tmp_path, target, out, 5, 1, rounds=1)
     assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
-    assert steps[0] // 2 in seen[:-1], "one kill was in the round"
+    # One kill was in the round, after the step before it, or before any step of its process.
+    assert {steps[0] // 2, -1} & {*seen[:-1]}
     assert torn == whole
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localspec import UsageError
-from localspec.quality.items import SuiteItem, load
+from localspec.quality.items import SuiteItem, load_items
 
 SUM = {"question": "Two and three?", "answer": "2 + 3 = <<2+3=5>>5\n#### 1,005"}
 CHOICE = {"subject": "sums", "question": "2 + 2?", "choices": ["3", "4", "5", "6"], "answer": "1"}
@@ -30,7 +30,7 @@ CODE = {
 def item(tmp_path: Path, suite: str, *found: dict[str, Any]) -> SuiteItem:
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(json.dumps(one) for one in found) + "\n")
-    return load(suite, path, None)[0]
+    return load_items(suite, path, None)[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_choices_are_shuffled_reproducibly(tmp_path: Path) -> None:
 def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(f"{json.dumps(SUM)}\n" * 10)
-    assert [one.id for one in load("gsm8k", path, 3)] == ["1", "4", "7"]
+    assert [one.id for one in load_items("gsm8k", path, 3)] == ["1", "4", "7"]
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> 
     path = tmp_path / "questions.jsonl"
     path.write_text(content)
     with pytest.raises(UsageError, match=why):
-        load("gsm8k", path, None)
+        load_items("gsm8k", path, None)
 
 
 def test_missing_suites_and_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="humaneval, mmlu"):
-        load("drop", tmp_path, None)
+        load_items("drop", tmp_path, None)
     with pytest.raises(UsageError, match=r"none\.jsonl cannot be read: .*Check the path"):
-        load("mmlu", tmp_path / "none.jsonl", None)
+        load_items("mmlu", tmp_path / "none.jsonl", None)
 
 
 def test_strings_may_have_line_separators(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps(SUM | {"question": "Two\u2028and three?"}, ensure_ascii=False))
-    assert load("gsm8k", path, None)[0].prompt.startswith("Two\u2028and three?")
+    assert load_items("gsm8k", path, None)[0].prompt.startswith("Two\u2028and three?")

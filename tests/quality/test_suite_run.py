@@ -10,7 +10,14 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.quality.items import SuiteItem
-from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, run_suite, text, wilson
+from localspec.quality.suite_run import (
+    ItemDifference,
+    SuiteOutcome,
+    WayScore,
+    outcome_text,
+    run_suite,
+    wilson,
+)
 from localspec.verify.subject import GREEDY, PLAIN, Subject
 from tests.cli.conftest import Cli, cli
 from tests.support.sessions import module_pair
@@ -29,7 +36,7 @@ engine = module_pair(context=512, threads=1, exact=True)
 def run_items(
     engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY
 ) -> SuiteOutcome:
-    outcome = SuiteOutcome({"plain": Way(PLAIN), "here": Way(drafting)})
+    outcome = SuiteOutcome({"plain": WayScore(PLAIN), "here": WayScore(drafting)})
     run_suite(Subject(engine, lambda text: None), ITEMS, sampling, outcome)
     return outcome
 
@@ -46,11 +53,11 @@ def test_exact_answers_are_equal(engine: Engine) -> None:
 
 
 def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:
-    outcome = SuiteOutcome({"plain": Way(PLAIN)})
+    outcome = SuiteOutcome({"plain": WayScore(PLAIN)})
     items = [ITEMS[0], replace(ITEMS[1], max_tokens=512)]
     run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
     assert (outcome.items, outcome.left_out) == (1, 1)
-    assert "too short: 1. Give more --ctx" in text("tales", outcome.as_dict())
+    assert "too short: 1. Give more --ctx" in outcome_text("tales", outcome.as_dict())
 
 
 def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +74,7 @@ def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyP
     assert [one.position for one in outcome.ways["here"].differences] == [5, 5]
     assert len(outcome.faults) == 2
     assert "here differs from plain decoding at token 5 of fox" in outcome.faults[0]
-    assert "here differs" in text("tales", outcome.as_dict())
+    assert "here differs" in outcome_text("tales", outcome.as_dict())
 
 
 def test_sampled_answers_are_only_scored(engine: Engine) -> None:
@@ -79,13 +86,13 @@ def test_sampled_answers_are_only_scored(engine: Engine) -> None:
 def test_lossy_rules_and_rounding_are_no_faults() -> None:
     far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
     ways = {
-        "plain": Way(PLAIN),
-        "near": Way(Drafting(), differences=[near]),
-        "typical": Way(Drafting(rule="typical"), differences=[far]),
+        "plain": WayScore(PLAIN),
+        "near": WayScore(Drafting(), differences=[near]),
+        "typical": WayScore(Drafting(rule="typical"), differences=[far]),
     }
     outcome = SuiteOutcome(ways, noise=0.5)
     assert outcome.faults == []
-    told = text("tales", outcome.as_dict())
+    told = outcome_text("tales", outcome.as_dict())
     assert "one from token 3, 0.1000 logits apart: right became wrong" in told
     outcome.noise = 0.05
     assert len(outcome.faults) == 1
