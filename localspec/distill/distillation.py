@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def distill(
 
         def texts(epoch: int, made: Weights) -> Trace:
             trained = TrainingFacts(identity, 0.0, f"{path.stem}, unfinished")
-            write = lambda draft: kind.write(draft, made, trained)  # noqa: E731
+            write = partial(kind.write, made=made, trained=trained)
             return draft_texts(run, trace, request.target, epoch, write, notice)
 
         values, point = Training(run, answers, kind, progress, texts).run()

@@ -82,9 +82,8 @@ class EagleHead(Head):
             places = batch.places[where] + turn
             normed = network.norm(y, made["output_norm.weight"], self.shape.epsilon)
             found.append(Output(normed.flatten(0, 1)[places], matrix, labels))
-            g = torch.roll(
-                y, 1, 1
-            )  # the head's own state of the position before replaces the target's
+            # The head's own state of the position before replaces the target's.
+            g = torch.roll(y, 1, 1)
         return found
 
     def _layer(
