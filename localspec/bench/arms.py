@@ -19,7 +19,7 @@ PLAIN = "plain"
 PLANNER = "planner"
 FIRST = "planner, first session"
 COLD = "planner, cold"
-DEPTHS = range(1, 9)
+_DEPTHS = range(1, 9)
 
 
 KNOWLEDGE = {
@@ -106,7 +106,7 @@ def localspec_arms(
     }
     if has_model:
         groups["depths"] = {
-            f"model depth {depth}": Drafting(drafter="model", depth=depth) for depth in DEPTHS
+            f"model depth {depth}": Drafting(drafter="model", depth=depth) for depth in _DEPTHS
         }
         groups["trees"] = {
             "model depth 3 width 2": Drafting(drafter="model", depth=3, width=2),

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 CHUNK = 31
 """Prompt tokens per pass. From 32 on, version 0.1.5 has wrong logits with Q4_1 weights."""
-TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
+_TOP_K, _TOP_P, _MIN_P = 40, 0.95, 0.05
 
 
 class IkModel:
@@ -79,12 +79,12 @@ def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.rando
     """A token by top-k, top-p, min-p and temperature, as llama.cpp; `row`: logits [vocabulary]."""
     if temperature <= 0:
         return int(row.argmax())
-    order = np.argsort(-row, kind="stable")[:TOP_K]
+    order = np.argsort(-row, kind="stable")[:_TOP_K]
     logits = row[order].astype(np.float64)
     probabilities = np.exp(logits - logits[0])
     probabilities /= probabilities.sum()
-    few = int(np.searchsorted(probabilities.cumsum(), TOP_P)) + 1
-    kept = np.flatnonzero(probabilities[:few] >= MIN_P * probabilities[0])
+    few = int(np.searchsorted(probabilities.cumsum(), _TOP_P)) + 1
+    kept = np.flatnonzero(probabilities[:few] >= _MIN_P * probabilities[0])
     weights = np.exp((logits[kept] - logits[0]) / temperature)
     return int(order[generator.choice(kept, p=weights / weights.sum())])
 

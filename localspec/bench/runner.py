@@ -9,7 +9,7 @@ from itertools import chain, count, product
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.bench.suites import by_suite
 
-ProgressCallback = Callable[[int, int, str], None]
+_ProgressCallback = Callable[[int, int, str], None]
 """Called before each answer with the numbers of answers done and in all, and a description."""
 
 WARM_UP_TOKENS = 8
@@ -38,7 +38,7 @@ def run(
     max_tokens: int,
     seed: int,
     dropped: dict[str, str],
-    progress: ProgressCallback = lambda done, total, what: None,
+    progress: _ProgressCallback = lambda done, total, what: None,
 ) -> Iterator[Sample]:
     """Let every arm answer every prompt at every temperature.
 

@@ -20,9 +20,9 @@ SNAPSHOTTED = frozenset(
     """.split()  # noqa: SIM905
 )
 MAX_LAYERS = 10_000
-VOCABULARY_ITEM = 165
+_VOCABULARY_ITEM = 165
 """Bytes that llama.cpp allocates per token and per merge (126 to 175)."""
-OVERHEAD = 5 << 20
+_OVERHEAD = 5 << 20
 """Bytes of graphs, stacks, and localspec's buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -199,7 +199,7 @@ class Dimensions:
     def overhead(self) -> int:
         """Bytes of logits, vocabulary and small buffers."""
         items = self.vocabulary + len(self.file.array("tokenizer.ggml.merges") or ())
-        return (MAX_TREE + 1) * 4 * self.vocabulary + VOCABULARY_ITEM * items + OVERHEAD
+        return (MAX_TREE + 1) * 4 * self.vocabulary + _VOCABULARY_ITEM * items + _OVERHEAD
 
 
 def _plausible(count: int) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -13,27 +15,10 @@ from localspec.bench.report import PairResults, Report
 from localspec.bench.samples import Sample
 
 
-def sample(
-    arm: str = "plain",
-    suite: str = "story",
-    prompt: str = "p0",
-    *,
-    tokens: int = 10,
-    seconds: float = 1.0,
-    temperature: float = 0.0,
-    turn: int = 0,
-    **more: object,
-) -> Sample:
-    made = Sample(
-        arm=arm,
-        suite=suite,
-        prompt=prompt,
-        temperature=temperature,
-        turn=turn,
-        tokens=tokens,
-        seconds=seconds,
-    )
-    return replace(made, **more)  # type: ignore[arg-type]
+def sample(arm: str = "plain", suite: str = "story", prompt: str = "p0", **more: Any) -> Sample:
+    """A sample of ten tokens in a second, unless `more` says otherwise."""
+    facts: dict[str, Any] = {"tokens": 10, "seconds": 1.0, **more}
+    return Sample(arm=arm, suite=suite, prompt=prompt, **facts)
 
 
 def executable(path: Path, text: str) -> Path:
@@ -56,26 +41,12 @@ NASTY = 'a|b <i>&"'
 def a_report() -> Report:
     """A report with two suites, two temperatures, a sweep, a failed arm and special characters."""
     samples = []
-    for temperature in (0.0, 0.8):
-        for suite in ("story", "copy"):
-            for number in range(4):
-                place = {"suite": suite, "prompt": f"p{number}", "temperature": temperature}
-                samples.append(sample("plain", **place, token_ids=(1, 2, 3)))  # type: ignore[arg-type]
-                for depth in (2, 3):
-                    counts = {"passes": 4, "drafted": 12, "tested": 8, "accepted": 6}
-                    arm = f"model depth {depth}"
-                    samples.append(
-                        sample(arm, **place, seconds=0.5, token_ids=(1, 2, 4), **counts)  # type: ignore[arg-type]
-                    )
-                samples.append(
-                    sample(
-                        NASTY,
-                        **place,  # type: ignore[arg-type]
-                        seconds=0.8,
-                        passes=8,
-                        calibration_seconds=0.25,
-                    )
-                )
+    for temperature, suite, number in product((0.0, 0.8), ("story", "copy"), range(4)):
+        made = partial(sample, suite=suite, prompt=f"p{number}", temperature=temperature)
+        samples.append(made("plain", token_ids=(1, 2, 3)))
+        half = partial(made, seconds=0.5, passes=4, drafted=12, tested=8, accepted=6)
+        samples += [half(f"model depth {n}", token_ids=(1, 2, 4)) for n in (2, 3)]
+        samples.append(made(NASTY, seconds=0.8, passes=8, calibration_seconds=0.25))
     pair = PairResults(
         name=f"pair {NASTY}",
         target=FileFacts("t_a_b.gguf", 123_456_789, "ab" * 32),
