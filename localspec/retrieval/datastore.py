@@ -144,11 +144,8 @@ class Datastore:
 
 def _open_segment(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
     """Open a segment; returns it, or the problem as a sentence."""
-    path = folder / record.file
     try:
-        return Segment(path, record.count, manifest.width)
-    except FileNotFoundError:
-        return f"{path} is missing."
+        return Segment(folder / record.file, record.count, manifest.width)
     except DatastoreError as error:
         return str(error)
 

@@ -130,11 +130,9 @@ def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, B
     """Read the named parts of a segment, and check its checksum."""
     path = folder / record.file
     try:
+        text = Segment(path, record.count, width).text()
         if checksum_of(path) != record.checksum:
             raise DatastoreError(f"{path} is damaged: its checksum is another one.")
-        text = Segment(path, record.count, width).text()
-    except FileNotFoundError:
-        raise DatastoreError(f"{path} is missing. {_repair(folder)}") from None
     except DatastoreError as error:
         raise DatastoreError(f"{error} {_repair(folder)}") from None
     ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width

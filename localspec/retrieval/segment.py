@@ -49,8 +49,8 @@ def encode(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -
 
 class Segment:
     """A mapped segment file of `count` tokens, text ends included. Damage inside only leads to
-    rejected proposals. Raises DatastoreError if the file is invalid or of another size,
-    FileNotFoundError if it is missing."""
+    rejected proposals. Raises DatastoreError if the file is missing, invalid or of another
+    size."""
 
     def __init__(self, path: Path, count: int, width: int) -> None:
         self.path, self.count, self.width = path, count, width
@@ -63,10 +63,10 @@ class Segment:
                 if found != size or file.read(len(MAGIC)) != MAGIC:
                     raise DatastoreError(f"{path} is damaged: {found:,} bytes instead of {size:,}.")
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            raise
         except OSError as error:
-            raise DatastoreError(f"{path} cannot be read: {error.strerror}.") from None
+            missing = isinstance(error, FileNotFoundError)
+            why = "is missing" if missing else f"cannot be read: {error.strerror}"
+            raise DatastoreError(f"{path} {why}.") from None
         self._base = len(MAGIC) + 4 * count
         self._order = memoryview(self._bytes)[len(MAGIC) : self._base].cast("i")
 
