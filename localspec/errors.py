@@ -7,6 +7,8 @@ localspec, so that every module can import it.
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from typing import Any
 
 # Warnings of a library are silent until a program handles them.
 logging.getLogger("localspec").addHandler(logging.NullHandler())
@@ -102,6 +104,19 @@ class Cancelled(LocalspecError):
     """Stopped on request; the partial answer and the caches are intact."""
 
     exit_code = 130
+
+
+def extra_package(name: str, purpose: str, extra: str) -> Any:
+    """A package of an extra. Raises UsageError, which begins with `purpose`: it cannot be used."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        missing = error.name in (name, None)
+        why = "is not installed" if missing else f"cannot be loaded ({error})"
+        raise UsageError(
+            f"{purpose} the package {name}, which {why}. Install it with: pip install '.[{extra}]' "
+            "in the clone of localspec"
+        ) from None
 
 
 def describe(error: BaseException) -> tuple[str, int]:

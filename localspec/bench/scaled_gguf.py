@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import ModelInvalid, UsageError
+from localspec.errors import ModelInvalid, UsageError, extra_package
 from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import NewTensor, require_room, write_gguf
@@ -26,13 +25,7 @@ _BESIDE = 1.3
 
 def gguf_package() -> Any:
     """The package gguf, or a UsageError if it is not installed."""
-    try:
-        return import_module("gguf")
-    except ImportError:
-        raise UsageError(
-            "Models are written with the package gguf, which is not installed. "
-            "Install it with: pip install '.[bench]' in the clone of localspec"
-        ) from None
+    return extra_package("gguf", "Models are written with", "bench")
 
 
 @dataclass(frozen=True, slots=True)

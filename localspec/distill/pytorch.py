@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.errors import UsageError, extra_package
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 Tensor = Any
@@ -14,15 +13,7 @@ Tensor = Any
 
 def torch_package() -> Any:
     """The package torch, or a UsageError."""
-    try:
-        return import_module("torch")
-    except ImportError as error:
-        why = "which is not installed"
-        if getattr(error, "name", "torch") != "torch":
-            why = f"which cannot be loaded ({error})"
-        raise UsageError(
-            f"Drafts are trained with PyTorch, {why}. Install it with: pip install '.[train]'"
-        ) from None
+    return extra_package("torch", "Drafts are trained with", "train")
 
 
 class _Torch:

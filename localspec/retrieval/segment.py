@@ -16,14 +16,13 @@ import mmap
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import DatastoreError, UsageError
+from localspec.errors import DatastoreError, extra_package
 from localspec.files import replacing
 
 MAGIC = b"localspec-text-1"
@@ -134,13 +133,7 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
 
 def package(name: str) -> Any:
     """Import a package that learning needs. Raises UsageError if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UsageError(
-            f"Learning needs the package {name}. Install it with pip install '.[learn]' in the "
-            "clone of localspec."
-        ) from None
+    return extra_package(name, "Learning needs", "learn")
 
 
 def checksum_of(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, packages
-from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
@@ -90,7 +90,7 @@ def test_impossible_shapes(tmp_path: Path, target_path: Path, shape: ModelShape,
 
 
 def test_missing_gguf_package(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaled_gguf, "import_module", fail_with(ImportError("gguf")))
+    monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UsageError, match=r"pip install '.\[bench\]'"):
         scaled_pair("A")
 

@@ -66,8 +66,8 @@ def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     result = cli("distill", str(tmp_path / "prompts.txt"))
     assert result.code == 2
     assert result.sentence() == (
-        "Drafts are trained with PyTorch, which is not installed. Install it with: "
-        "pip install '.[train]'"
+        "Drafts are trained with the package torch, which is not installed. Install it with: "
+        "pip install '.[train]' in the clone of localspec"
     )
     assert cli("distill", "--list", "--json").json == {"recorded": []}  # it was said before
 
