@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
@@ -32,11 +32,37 @@ class Divergence:
 
 @dataclass(slots=True)
 class WayComparison:
+    """Greedy answers of one way, and where they differ from plain decoding."""
+
     answers: int = 0
     tokens: int = 0
     tested: int = 0
     accepted: int = 0
     divergences: list[Divergence] = field(default_factory=list)
+
+    def add(
+        self, subject: Subject, number: int, plain: PlainAnswer, answer: PlainAnswer | SubjectAnswer
+    ) -> None:
+        """Add an answer to prompt `number`."""
+        self.answers += 1
+        self.tokens += len(answer.tokens)
+        if isinstance(answer, SubjectAnswer):
+            self.tested += answer.stats.tested
+            self.accepted += answer.stats.accepted
+        if answer.tokens != plain.tokens:
+            at, gap = subject.first_difference(plain.prompt, plain.tokens, answer.tokens)
+            self.divergences.append(Divergence(number, at, gap))
+
+
+def _faults(compared: Mapping[str, WayComparison], limit: float, where: str = "") -> list[str]:
+    """A sentence for each gap that is not within the limit."""
+    return [
+        f"{name} differs from plain decoding{where} at token {point.position} of prompt "
+        f"{point.prompt}, where {_gap_text(point.gap)}: {excess(limit)}."
+        for name, way in compared.items()
+        for point in way.divergences
+        if not point.gap <= limit
+    ]
 
 
 def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
@@ -58,28 +84,12 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcom
                 moved += rounding_distances(subject, answers[-1], size)
             if subject.same_bits:
                 again = subject.plain(prompts[number], effort.tokens, _CHUNK)
-                _add(chunks, subject, number, answers[number], again.tokens)
+                chunks.add(subject, number, answers[number], again)
         subject.report(f"{where}: {name}")
         answer = subject.answer(prompts[number], effort.tokens, ways[name])
-        _add(compared[name], subject, number, answers[number], answer.tokens)
-        compared[name].tested += answer.stats.tested
-        compared[name].accepted += answer.stats.accepted
+        compared[name].add(subject, number, answers[number], answer)
     complete = all(way.answers == len(prompts) for way in compared.values())
     return _outcome(subject, compared, chunks, complete=complete)
-
-
-def _add(
-    compared: WayComparison,
-    subject: Subject,
-    prompt: int,
-    plain: PlainAnswer,
-    tokens: tuple[int, ...],
-) -> None:
-    compared.answers += 1
-    compared.tokens += len(tokens)
-    if tokens != plain.tokens:
-        at, gap = subject.first_difference(plain.prompt, plain.tokens, tokens)
-        compared.divergences.append(Divergence(prompt, at, gap))
 
 
 def _outcome(
@@ -91,13 +101,7 @@ def _outcome(
 ) -> Outcome:
     noise, rows = subject.noise, len(subject.distances)
     limit = subject.limit(noise)
-    faults = [
-        f"{name} differs from plain decoding at token {point.position} of prompt {point.prompt}, "
-        f"where {_gap_text(point.gap)}: {excess(limit)}."
-        for name, way in {IN_CHUNKS: chunks, **compared}.items()
-        for point in way.divergences
-        if not point.gap <= limit
-    ]
+    faults = _faults({IN_CHUNKS: chunks, **compared}, limit)
     moved = sum(distance > 0.0 for distance in subject.distances)
     if subject.same_bits and moved:
         faults.append(
@@ -152,53 +156,49 @@ _MAX_TOKENS = 48
 
 def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Check greedy and sampled answers of every way of drafting under a grammar."""
-    faults, gaps, limit = list[str](), list[float](), subject.limit(subject.noise)
+    ways, plain, broken = subject.ways(), list[PlainAnswer](), list[str]()
+    compared = {name: WayComparison() for name in ways}
     tested = accepted = 0
-    ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):
         where = f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(PROMPT.replace("{}", SUBJECTS[number % len(SUBJECTS)], 1))
+        answer = partial(subject.answer, prompt, _MAX_TOKENS, grammar=GRAMMAR)
         if number == len(plain):
             subject.report(f"{where}: plain decoding")
-            plain.append(subject.answer(prompt, _MAX_TOKENS, PLAIN, grammar=GRAMMAR))
+            plain.append(PlainAnswer(tuple(prompt), answer(PLAIN).tokens, ()))
         subject.report(f"{where}: {name}")
-        asked.append(name)
-        answer = partial(subject.answer, prompt, _MAX_TOKENS, ways[name], grammar=GRAMMAR)
-        greedy = answer()
-        drawn = answer(sampling=SamplingParams(temperature=1.0, seed=SEED + number))
-        if greedy.tokens != plain[number].tokens:
-            gaps.append(subject.first_difference(prompt, plain[number].tokens, greedy.tokens)[1])
-            if not gaps[-1] <= limit:
-                faults.append(
-                    f"{name} differs from plain decoding under the grammar where "
-                    f"{_gap_text(gaps[-1])}: {excess(limit)}."
-                )
+        greedy = answer(ways[name])
+        compared[name].add(subject, number, plain[number], greedy)
+        drawn = answer(ways[name], sampling=SamplingParams(temperature=1.0, seed=SEED + number))
         for result in (greedy, drawn):
             tested += result.stats.tested
             accepted += result.stats.accepted
             at = _broken_at(subject, result.tokens)
             if at is not None:
-                faults.append(f"{name} breaks the grammar at token {at}: {result.text[:60]!r}.")
+                broken.append(f"{name} breaks the grammar at token {at}: {result.text[:60]!r}.")
+    faults = _faults(compared, subject.limit(subject.noise), " under the grammar") + broken
+    asked = sum(way.answers for way in compared.values())
+    gaps = [point.gap for way in compared.values() for point in way.divergences]
     summary = (
-        f"{len(asked)} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
+        f"{asked} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
         f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "
-        f"{len(asked) - len(gaps)} of {len(asked)} greedy ones equal plain decoding's"
+        f"{asked - len(gaps)} of {asked} greedy ones equal plain decoding's"
         + (f", the others differ at gaps of {max(gaps):.4f} at most." if gaps else ".")
-        + skipped_ways([name for name in ways if name not in asked], ())
+        + skipped_ways([name for name, way in compared.items() if not way.answers], ())
     )
     return Outcome(
         check="grammar",
         faults=tuple(faults),
         summary=summary,
         figures={
-            "answers": 2 * len(asked),
+            "answers": 2 * asked,
             "gaps": gaps,
             "tested": tested,
             "accepted": accepted,
             "seed": SEED,
             "grammar": GRAMMAR.strip(),
         },
-        complete=len(asked) == effort.answers * len(ways),
+        complete=asked == effort.answers * len(ways),
     )
 
 
