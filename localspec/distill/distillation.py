@@ -18,7 +18,7 @@ from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Not
 from localspec.distill.draft import Draft
 from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
-from localspec.distill.kinds import Kind
+from localspec.distill.kinds import DraftKind
 from localspec.distill.medusa import MedusaHeads
 from localspec.distill.prompts import questions, text_questions
 from localspec.distill.pytorch import device, torch_package
@@ -44,7 +44,7 @@ class DistillResult:
     """A finished draft. `new`: false if it was already trained before."""
 
     path: Path
-    kind: Kind
+    kind: DraftKind
     curve: tuple[Point, ...]
     new: bool = True
 
@@ -126,7 +126,7 @@ def distill(
     return DistillResult(path, kind, tuple(run.curve()))
 
 
-def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notice) -> Kind:
+def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notice) -> DraftKind:
     """The kind of draft to train, with its vocabulary."""
     size = request.vocabulary or 0
     weight = weight_of_tokens(trace) if 0 < size < trace.header.size else None
@@ -141,7 +141,7 @@ def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notic
     return MedusaHeads(request.target, trace.header.vocabulary, said)
 
 
-def _plan(request: DistillRequest, kind: Kind, trace: Trace | MappedTrace) -> TrainingPlan:
+def _plan(request: DistillRequest, kind: DraftKind, trace: Trace | MappedTrace) -> TrainingPlan:
     longest = min(CONTEXT, kind.shape.context)
     return TrainingPlan(
         kind=request.kind,

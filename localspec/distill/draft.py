@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.distill import network, shape, weights
 from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart
-from localspec.distill.kinds import Kind, Tensors, TrainingBatch
+from localspec.distill.kinds import DraftKind, Tensors, TrainingBatch
 from localspec.distill.losses import Output
 from localspec.distill.weights import TrainingFacts, Weights
 from localspec.errors import ModelInvalid
@@ -19,7 +19,7 @@ from localspec.llama.options import ModelOptions
 CALIBRATION = 1.4
 
 
-class Draft(Kind):
+class Draft(DraftKind):
     part: FrequentPart | None
 
     def __init__(

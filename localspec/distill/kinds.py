@@ -39,7 +39,7 @@ class TrainingBatch:
         return found, self.labels.at(found + count)
 
 
-class Kind(ABC):
+class DraftKind(ABC):
     """A draft to train. `shape`: of the draft, or of a head's target; `part`: the target's tokens
     that it has, None for all; `label`: for its file name; `parameters`: number of trained ones."""
 
@@ -63,7 +63,7 @@ class Kind(ABC):
     def write(self, path: Path, made: Weights, trained: TrainingFacts) -> None: ...
 
 
-class Head(Kind):
+class Head(DraftKind):
     """A head that reads hidden states of its frozen target."""
 
     def __init__(self, target: Path, part: KeptTokens | None) -> None:

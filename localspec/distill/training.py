@@ -18,7 +18,7 @@ import psutil
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import losses
 from localspec.distill.frequent import Answers
-from localspec.distill.kinds import Kind, TrainingBatch
+from localspec.distill.kinds import DraftKind, TrainingBatch
 from localspec.distill.losses import Labels, Metrics
 from localspec.distill.pytorch import Tensor, device, torch
 from localspec.distill.rounds import DRAFT_INTERVAL
@@ -95,13 +95,14 @@ def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[l
 
 def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
     """Steps of all epochs over the current trace; a UsageError if it is too small."""
-    lengths = _lengths(trace, trace.numbers(held_back=False), longest)
-    if not lengths or not trace.numbers(held_back=True):
+    training, held = (trace.numbers(held_back=part) for part in (False, True))
+    if not training or not held:
         raise UsageError(
-            f"Only {len(trace)} answers were recorded, too few to train on and measure with. Give "
-            "more prompts (files with a prompt a line, or JSONL), --history, or --text, or chat on "
-            "with /record on."
+            f"Recorded are {len(training)} answers to train on and {len(held)} to measure with, to "
+            "one prompt in twenty. Give more prompts (files with a prompt a line, or JSONL), "
+            "--history, or --text, or chat on with /record on."
         )
+    lengths = _lengths(trace, training, longest)
     return sum(len(batches(lengths, plan_tokens, seed, n)) for n in range(epochs))
 
 
@@ -113,7 +114,7 @@ class Training:
         self,
         run: Run,
         trace: Answers,
-        kind: Kind,
+        kind: DraftKind,
         progress: OnProgress,
         draft_texts: DraftTexts,
     ) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.distill.training import batches
+from localspec.distill.trace import Trace
+from localspec.distill.training import batches, plan_steps
 from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
-from localspec.errors import TraceError
+from localspec.errors import TraceError, UsageError
+from tests.distill.traces import trace_of
 from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
@@ -90,6 +92,12 @@ def test_curve_with_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
     with (run.folder / CURVE).open("a") as file:
         file.write('{"step": 3, "tok')
     assert run.curve() == [POINT, points[2]]
+
+
+def test_trace_without_answers_to_measure_with_is_refused(tmp_path: Path) -> None:
+    trace_of(tmp_path / "t", 7)
+    with Trace(tmp_path / "t") as trace, pytest.raises(UsageError, match=r"7 .* and 0 to measure"):
+        plan_steps(trace, 64, 32, 1, 0)
 
 
 def test_epoch_has_every_answer_once() -> None:

@@ -16,6 +16,7 @@ from tests.support.patches import fail_with
 from tests.verify.conftest import LITTLE
 
 __all__ = ["_own_environment", "cli"]
+pytestmark = pytest.mark.usefixtures("_little")
 
 
 @pytest.fixture
@@ -29,7 +30,6 @@ def pair(tiny_pair: ModelFiles) -> tuple[str, ...]:
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_little")
 def test_certificate_is_written_and_compared(
     cli: Cli, pair: tuple[str, ...], tiny_pair: ModelFiles, tmp_path: Path
 ) -> None:
@@ -65,7 +65,6 @@ def test_certificate_is_written_and_compared(
     cli("verify", "--check", str(path), *pair).refused("was changed after it was written")
 
 
-@pytest.mark.usefixtures("_little")
 def test_broken_build_fails(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +78,6 @@ def test_broken_build_fails(
     assert parted["gap"] is None or parted["gap"] > found["checks"][0]["figures"]["noise"]["most"]
 
 
-@pytest.mark.usefixtures("_little")
 def test_interrupt_keeps_finished_checks(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -93,7 +91,6 @@ def test_interrupt_keeps_finished_checks(
     assert found["missing"] == list(examination.CHECKS)[1:]
 
 
-@pytest.mark.usefixtures("_little")
 def test_error_in_an_answer_is_a_fault(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
