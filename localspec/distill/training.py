@@ -155,14 +155,14 @@ class Training:
         """Train to the end; returns the weights and their last measurement. A TraceError if the
         disk refuses; the last checkpoint stays."""
         plan, recent, kept = self._plan, Metrics(), perf_counter()
+        if self._point is None:
+            self._point = self._measure(self._step, None)
         every = max(1, plan.steps // POINTS)
         seen, done_here = 0, 0
         for number in range(plan.epochs):
             own: list[list[TraceRecord]] | None = None
             order = batches(self._lengths, plan.tokens, plan.seed, number)
             for place, batch in enumerate(order):
-                if seen == self._step == 0 and self._point is None:
-                    self._measure(0, None)
                 seen += 1
                 if seen <= self._step:
                     continue
@@ -175,7 +175,7 @@ class Training:
                     recent += self._train_step(seen, records, plan.hard)
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
-                    self._measure(seen, recent.mean_loss)
+                    self._point = self._measure(seen, recent.mean_loss)
                     recent = Metrics()
                 if perf_counter() - kept > PAUSE:
                     self._save()
@@ -184,8 +184,7 @@ class Training:
                 loss = recent.mean_loss if recent.tokens else None
                 self._progress(TrainingProgress(seen, plan.steps, left, loss, self._point))
         self._save()
-        point = self._measure(self._step, None) if self._point is None else self._point
-        return self._numpy(self._weights), point
+        return self._numpy(self._weights), self._point
 
     def _round(self, epoch: int) -> list[list[TraceRecord]]:
         """The draft's texts in batches; every second step is on one of them."""
@@ -226,7 +225,7 @@ class Training:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
                     depths[depth] += losses.chunked_loss(output, self._plan.hard, backward=False)[1]
         found = sum(depths.values(), Metrics())
-        self._point = point = Point(
+        point = Point(
             step,
             self._tokens(step),
             round(self._seconds, 1),
