@@ -109,12 +109,8 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
     if isinstance(text, str):
         return BenchPrompt(name, suite, text)
     if "turns" in fields and "prompt" not in fields:
-        turns = fields["turns"]
-        if (
-            not isinstance(turns, list)
-            or not turns
-            or not all(t and isinstance(t, str) for t in turns)
-        ):
+        turns = fields["turns"] if isinstance(fields["turns"], list) else []
+        if not turns or not all(turn and isinstance(turn, str) for turn in turns):
             raise UsageError(
                 'has "turns" that is not a list of user messages. Write it like '
                 '{"turns": ["…", "…"]}'
