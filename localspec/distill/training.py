@@ -98,8 +98,8 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
     training, held = (trace.numbers(held_back=part) for part in (False, True))
     if not training or not held:
         raise UsageError(
-            f"The recording has {len(training)} answers to train on and {len(held)} to measure with "
-            "(one prompt in twenty is held back). Give more prompts (files with a prompt a line, "
+            f"The recording has {len(training)} answers to train on and {len(held)} to measure "
+            "with (one prompt in twenty is held back). Give more prompts (files with a prompt a line, "
             "or JSONL), --history, or --text, or chat on with /record on."
         )
     lengths = _lengths(trace, training, longest)
