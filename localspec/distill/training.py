@@ -99,8 +99,8 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
     if not training or not held:
         raise UsageError(
             f"The recording has {len(training)} answers to train on and {len(held)} to measure "
-            "with (one prompt in twenty is held back). Give more prompts (files with a prompt a line, "
-            "or JSONL), --history, or --text, or chat on with /record on."
+            "with (one prompt in twenty is held back). Give more prompts (files with a prompt a "
+            "line, or JSONL), --history, or --text, or chat on with /record on."
         )
     lengths = _lengths(trace, training, longest)
     return sum(len(batches(lengths, plan_tokens, seed, n)) for n in range(epochs))
