@@ -40,9 +40,8 @@ def main() -> None:
     parser.add_argument("--quant", default="Q4_K_M")
     parser.add_argument("--shape", default="768x30x1792", help="width x layers x feed-forward")
     args = parser.parse_args()
-    dim, layers, feed_forward = map(int, args.shape.split("x"))
-    shape = ModelShape(dim, layers, feed_forward, args.quant)
-    made_moe(resolve(args.source), args.file, shape)
+    dim, layers, inner = map(int, args.shape.split("x"))
+    made_moe(resolve(args.source), args.file, ModelShape(dim, layers, inner, args.quant))
 
 
 def made_moe(source: Path, destination: Path, shape: ModelShape) -> None:
