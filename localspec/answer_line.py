@@ -1,4 +1,4 @@
-"""The line of statistics below an answer, in `run`, the chat and the server's page."""
+"""The line of statistics below an answer, in `run`, the chat and the server's page; counts."""
 
 from __future__ import annotations
 

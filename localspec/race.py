@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from localspec.answer_line import rate
+from localspec.answer_line import counted, rate
 from localspec.llama.target import shared_prefix
 from localspec.stream import Stream
 from localspec.text import printable
@@ -262,12 +262,12 @@ def _sameness(outcome: RaceOutcome) -> str:
         return "after answers that differed, so the texts may differ"
     if not outcome.greedy:
         if outcome.equal:
-            return f"sampled, and yet the same {both} tokens"
+            return f"sampled, and yet the same {counted(both, 'token')}"
         lossless = outcome.localspec.stream.stats.lossless
         return "sampled, so the texts differ" if lossless else "the rule is lossy: texts differ"
     if outcome.difference is None:
         so_far = " so far" if outcome.interrupted else ""
-        return f"same text, {both} token{'' if both == 1 else 's'}{so_far}"
+        return f"same text, {counted(both, 'token')}{so_far}"
     ways = " or ".join(
         f"“{printable(text)}”" if text.strip() else "white space"
         for text in (outcome.difference.plain, outcome.difference.localspec)
@@ -283,4 +283,4 @@ def _proof(outcome: RaceOutcome) -> str:
         return "rounding can do that; 'localspec verify' checks it" if unexplained else ""
     if proof.wrong is not None:
         return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
-    return "not by drafts: without them each token is the same, bit for bit" if differs else ""
+    return "not due to drafts: without them, the text is the same bit for bit" if differs else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.answer_line import counted
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
@@ -207,10 +208,9 @@ class Stream(Iterator[Chunk]):
             self.stats.notices.append(self._when_full)
         answer = self._session.context[-self.stats.generated_tokens :]
         if length := repetition.period(answer):
-            what = "one token" if length == 1 else f"{length} tokens"
             self.stats.notices.append(
-                f"The answer repeats {what} over and over at its end. A repeat penalty of 1.1, or "
-                "a higher temperature, often helps."
+                f"The answer repeats {counted(length, 'token')} over and over at its end. "
+                "A repeat penalty of 1.1, or a higher temperature, often helps."
             )
 
     def _end(self) -> None:

@@ -141,7 +141,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_361, 90),  # three peers, shapes
     "chat": (930, 58),
-    "cli": (5_309, 175),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_308, 175),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_328, 95),  # protocol of caches; values of any type; drafters call their sources
     "distill": (2_715, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (254, 12),  # answers on a busy machine are found

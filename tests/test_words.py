@@ -17,18 +17,18 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "BENCHMARKS.md", *sorted(ROOT.glob("docs/*.md"))]
 LENGTHS = {
     "README": 900,
-    "BENCHMARKS": 700,
-    "run": 800,
-    "chat": 450,
-    "models": 750,
-    "serve": 1000,
-    "python": 750,
-    "verify": 700,
-    "distill": 700,
-    "never_slower": 650,
+    "BENCHMARKS": 500,
+    "run": 700,
+    "chat": 400,
+    "models": 700,
+    "serve": 900,
+    "python": 700,
+    "verify": 600,
+    "distill": 600,
+    "never_slower": 500,
     "architecture": 1500,
-    "install": 280,
-    "limits": 280,
+    "install": 250,
+    "limits": 250,
 }
 """Most words of each page, blocks of code left out."""
 LONGEST = 18.0

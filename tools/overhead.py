@@ -169,7 +169,7 @@ def per_plan(rounds: int) -> None:
                 requests = speculate(session, drafter, GreedyMatch())
                 count = sum(1 for _ in drive(session, requests, slot.target))
                 costs.append(1e6 * timed.seconds / count)
-            report(f"planner per step, learning included, {name}", costs[1:], "µs")
+            report(f"policy per step, learning included, {name}", costs[1:], "µs")
 
 
 def run(stream: Stream) -> GenerationStats:

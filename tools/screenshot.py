@@ -2,9 +2,8 @@
 
     python -m tools.screenshot [FOLDER] [--scale NAME]
 
-Measures stock llama.cpp beside a pair of realistic size (see `localspec bench --scale`), starts the
-app with it without a terminal, asks for a function and a change to it, and writes what the screen
-shows as SVG: chat.svg with the figures, tokens.svg with tokens coloured by their source.
+Asks a pair of realistic size (`localspec bench --scale`) for a function and a change to it, and
+writes the screen as SVG: chat.svg with the figures, tokens.svg with tokens coloured by source.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from textual.pilot import Pilot
 
 import localspec
 from localspec.bench.scale import scaled_pair
-from localspec.llama.options import ModelOptions
 from localspec.loading.second_engine import measure_stock
 from localspec.tui.app import ChatApp
 from localspec.tui.session.background_engine import PairReference
@@ -39,10 +37,12 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALSPEC_HOME"] = home
-        with localspec.load(str(target), draft=str(draft)) as engine:
+        (named := Path(home, f"{args.scale}.gguf")).symlink_to(target)  # the chat shows names
+        with localspec.load(named, draft=draft) as engine:
             engine.calibrate()
-            measure_stock(engine, ModelOptions())
-        asyncio.run(take(PairReference(str(target), str(draft)), args.folder))
+            measure_stock(engine, localspec.ModelOptions())
+        reference = "smollm2" if args.scale.startswith("R") else str(draft)
+        asyncio.run(take(PairReference(str(named), reference), args.folder))
 
 
 async def take(pair: PairReference, folder: Path) -> None:

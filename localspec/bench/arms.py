@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from localspec.engine import Engine
 
 PLAIN = "plain"
-PLANNER = "planner"
-FIRST = "planner, first session"
-COLD = "planner, cold"
+AUTO = "auto"
+FIRST = "auto, first session"
+COLD = "auto, cold"
 _DEPTHS = range(1, 9)
 
 
 KNOWLEDGE = {
-    PLANNER: "had answered a prompt of each suite before, and learned on.",
+    AUTO: "had answered a prompt of each suite before, and learned on.",
     FIRST: "knew nothing when a turn began, and learned through its suites.",
     COLD: "starts each answer without any measurements.",
 }
@@ -41,7 +41,7 @@ class LocalspecArm(Arm):
         *,
         forgets: Literal["turn", "answer"] | None = None,
     ) -> None:
-        self.name, self.practises = name, name == PLANNER
+        self.name, self.practises = name, name == AUTO
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
@@ -92,7 +92,7 @@ def localspec_arms(
     has_model = engine.draft is not None and not engine.head_source
     groups = {
         "plain": {PLAIN: Drafting(drafter="none")},
-        "planner": {PLANNER: Drafting()},
+        "auto": {AUTO: Drafting()},
         "first": {FIRST: Drafting()},
         "cold": {COLD: Drafting()},
         "drafters": {

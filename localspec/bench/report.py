@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER
+from localspec.bench.arms import AUTO, COLD, FIRST, KNOWLEDGE, PLAIN
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
@@ -161,7 +161,7 @@ class Table:
 
 
 def tables(summary: PairSummary, *, whole: bool = True) -> list[Table]:
-    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only the planner, and
+    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
     the positions where answers differ."""
     found = []
     for temperature in summary.temperatures:
@@ -176,7 +176,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
         cell
         for arm in summary.arms
         for suite in (ALL, *summary.suites)
-        if suite == ALL or (len(summary.suites) > 1 and (whole or arm == PLANNER))
+        if suite == ALL or (len(summary.suites) > 1 and (whole or arm == AUTO))
         if (cell := summary.cell(arm, suite, temperature)) is not None
     ]
     notes = [
@@ -223,7 +223,7 @@ _DEFAULT = "(default)"
 
 
 def comparison(summary: PairSummary, temperature: float) -> Table:
-    """Ratios of the planner's speed to llama-server's."""
+    """Ratios of the speed of `auto` to llama-server's."""
     speeds = {
         arm: {
             cell.suite: cell.speed_up
@@ -243,14 +243,14 @@ def comparison(summary: PairSummary, temperature: float) -> Table:
         each = {suite: max(found[suite] for found in full.values()) for suite in suites}
         others["best configuration of each suite"] = each
     rows = []
-    for arm in (PLANNER, FIRST, COLD):
+    for arm in (AUTO, FIRST, COLD):
         for what, theirs in others.items() if speeds.get(arm) else ():
             ratios = {suite: mine / theirs[suite] for suite, mine in speeds[arm].items()}
             lowest = min(ratios, key=lambda suite: ratios[suite])
             mean = number(geometric_mean(ratios.values()))
             rows.append([f"{arm} ÷ {what}", mean, number(ratios[lowest]), lowest])
     return Table(
-        f"The planner against llama-server, {_sampling(temperature)}",
+        f"auto against llama-server, {_sampling(temperature)}",
         ["", "all", "lowest", "suite"],
         rows,
         ["Ratios of tokens/s; all: geometric mean over the suites."],

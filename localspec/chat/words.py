@@ -56,7 +56,7 @@ def line(
     """The line below an answer (`localspec.answer_line`). `now`: use the current speed, for a
     running answer; `in_full`: add causes and next steps, if there is room."""
     if not figures.tokens:
-        return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
+        return f"{counted(figures.prompt_tokens, 'token')} read" if figures.prompt_tokens else ""
     rest, small = [], too_small(figures)
     if small is not None:
         rest.append(small if in_full else "too small for drafts to help")
@@ -109,18 +109,18 @@ def main_reason(reasons: Mapping[str, int]) -> str:
 
 
 def balance(figures: Figures, totals: Totals) -> str:
-    """A sentence with the time saved in a conversation, and the loss limit."""
+    """Sentences with the time saved in a conversation, and the loss limit."""
     if not totals.tokens:
         return "No answers yet."
     # Compared with stock llama.cpp, the kernels save time as well.
-    who, beside = "Drafting", ""
+    who, beside, more = "Drafting", "", f" 'localspec doctor' compares it with {STOCK}."
     if figures.beside == STOCK:
-        who, beside = "localspec", f", compared with {STOCK}"
+        who, beside, more = "localspec", f", compared with {STOCK}", ""
     saved = totals.plain_seconds - totals.seconds
     done = f"{'saved' if saved >= 0 else 'lost'} {seconds(abs(saved))}"
     if abs(saved) < 0.02 * totals.seconds:
         done = "made no difference"
-    return f"{who} {done} in this conversation{beside}{_limit(figures)}."
+    return f"{who} {done} in this conversation{beside}{_limit(figures)}.{more}"
 
 
 def _limit(figures: Figures) -> str:
@@ -191,8 +191,8 @@ def _time(figures: Figures) -> str:
     cached = f", {figures.cached_tokens:,} of them cached" if figures.cached_tokens else ""
     return (
         f"The first token came after {seconds(figures.prompt_seconds)} "
-        f"({figures.prompt_tokens:,} prompt tokens{cached}). The others took {seconds(total)}: "
-        f"{share(figures.verify_seconds, total)} in the model, "
+        f"({counted(figures.prompt_tokens, 'prompt token')}{cached}). "
+        f"The others took {seconds(total)}: {share(figures.verify_seconds, total)} in the model, "
         f"{share(figures.draft_seconds, total)} in the draft model, "
         f"{share(figures.overhead_seconds, total)} in localspec."
     )

@@ -31,8 +31,8 @@ Examples:
   localspec bench --scale A --peers --llama-server llama-server
   localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
-ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
-DEFAULT_ARMS = "plain,planner,cold,drafters"
+ARMS = ("plain", "auto", "first", "cold", "drafters", "depths", "trees")
+DEFAULT_ARMS = "plain,auto,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 COUNTS = {"per_suite": 6, "max_tokens": 128, "turns": 2, "seed": 1}
 QUICK = {"per_suite": 1, "max_tokens": 32, "turns": 1}
@@ -260,12 +260,12 @@ def _shown(report: Report) -> str:
 
 def _verdict(pair: PairResults) -> str:
     """Sentence such as `scale A: localspec is 2.11× plain decoding (greedy), …`"""
-    from localspec.bench.arms import PLANNER
+    from localspec.bench.arms import AUTO
     from localspec.bench.summary import ALL
 
     gains = []
     for temperature in pair.summary.temperatures:
-        cell = pair.summary.cell(PLANNER, ALL, temperature)
+        cell = pair.summary.cell(AUTO, ALL, temperature)
         if cell is not None and cell.speed_up is not None:
             how = f"temperature {temperature:g}" if temperature else "greedy"
             gains.append(f"{cell.speed_up:.2f}× plain decoding ({how})")

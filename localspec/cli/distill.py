@@ -145,7 +145,7 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
 
 
 def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
-    from localspec.cli.request import model_path
+    from localspec.cli.request import find_model
     from localspec.distill.distill_request import DistillRequest
     from localspec.paths import EMBEDDED_DRAFT
 
@@ -183,9 +183,9 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     given = {name: value for name, value in params.items() if name in names}
     given |= {"kind": kind, "quant": quant}
     if tuned:
-        given["begun_from"] = model_path(params["begun_from"], console, embedded=EMBEDDED_DRAFT)
+        given["begun_from"] = find_model(params["begun_from"], console, embedded=EMBEDDED_DRAFT)[0]
     request = DistillRequest(
-        target=model_path(params.get("model"), console),
+        target=find_model(params.get("model"), console)[0],
         prompts=_prompts(files, bool(params.get("history"))),
         texts=params.get("text", ()),
         **given,
@@ -212,14 +212,12 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     if request.prompts or request.texts:
         console.progress("opening the target", at_once=True)
         count, tokens = distillation.record(
-            request, lambda n: console.progress(f"recording: {n:,} tokens"), console.notice
+            request, lambda n: console.progress(f"recorded tokens: {n:,}"), console.notice
         )
         console.erase_progress()
         if record_only:
-            console.done(
-                {"answers": count, "tokens": tokens},
-                f"The recording has {tokens:,} tokens (answers: {count:,}).",
-            )
+            record = {"answers": count, "tokens": tokens}
+            console.done(record, f"Recorded tokens: {tokens:,}, answers: {count:,}.")
             return 0
     elif record_only:
         raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
@@ -337,7 +335,7 @@ def _forget(console: Console, names: Sequence[str]) -> int:
     answers = chats.forget() if HISTORY in names else 0
     lines = []
     if HISTORY in names:
-        lines.append(f"Forgotten: {answers:,} answers that were recorded while chatting.")
+        lines.append(f"Forgotten answers that were recorded while chatting: {answers:,}.")
     if deleted:
         lines.append(f"Forgotten: {', '.join(target.name for target in deleted)}.")
     record = {"forgotten": [target.name for target in deleted], "from_chats": answers}

@@ -108,7 +108,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     chosen = draft_for(found.path, wanted, options, offline=models.offline)
     console.notices(chosen.notices)
     if none:
-        instead = "only the n-gram drafter" if chosen.path is None else chosen.path.name
+        instead = "only the n-gram drafter" if chosen.path is None else chosen.name
         chosen = ChosenDraft(automatic=True, why=f"none was named; -d auto would take {instead}")
     draft = None if chosen.path is None else read_gguf(chosen.path)
     findings = Findings(

@@ -147,7 +147,7 @@ def _machine(found: Findings) -> list[tuple[str, str]]:
     threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
     versions = f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}"
     return [
-        ("machine", f"{machine.cpu}, {machine.cores} cores, {threads} used"),
+        ("machine", f"{machine.cpu}, cores: {machine.cores}, {threads} used"),
         ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
         ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
         ("devices", others or "CPU only"),

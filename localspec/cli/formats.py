@@ -23,13 +23,14 @@ class Format:
         self._console, self._kind = console, kind
         self._reader: Reader = Plain()
         self._parts = {"text": "", "reasoning": ""}
-        self._models: dict[str, str | None] = {"model": None, "draft": None}
+        self._models: dict[str, Any] = {"model": None, "draft": None, "files": []}
 
     def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
         """Start: the models are open, and the prompt is tokenized."""
         self._reader = reader
-        draft = None if engine.draft is None else str(engine.draft.path)
-        self._models = {"model": str(engine.model.path), "draft": draft}
+        opened = [one for one in (engine.model, engine.draft) if one is not None]
+        name, draft = (*(one.name for one in opened), None)[:2]
+        self._models = {"model": name, "draft": draft, "files": [str(one.path) for one in opened]}
         names = ("prompt_tokens", "rule", "lossless", "seed")
         self._event("start", **self._models, **{name: getattr(stats, name) for name in names})
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.answer_line import counted
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import moment, table
@@ -73,7 +74,7 @@ def learn(context: typer.Context, paths: Paths = None) -> int:
 
 
 def _learn(console: Console, paths: Sequence[Path], history: bool, reference: str | None) -> int:
-    from localspec.cli.request import model_path
+    from localspec.cli.request import find_model
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
     from localspec.retrieval.learner import LearnedVocabulary
@@ -86,14 +87,14 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     for path in paths:
         if not os.path.exists(path):  # also False for too long names
             raise UsageError(f"There is no file or folder {path}. Check the path.")
-    found = model_path(reference, console)
+    path_of_model, name = find_model(reference, console)
     # An exception on Ctrl+C would be lost in callbacks of llama.cpp.
     with (
         working(console, "Interrupted. Nothing was learned.") as work,
-        Model(found, ModelOptions(), vocabulary_only=True) as model,
+        Model(path_of_model, ModelOptions(), vocabulary_only=True) as model,
     ):
         vocabulary = model.vocabulary
-        facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
+        facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, name)
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
             for conversation in conversations():
@@ -102,12 +103,11 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
         texts = {name: _tokenize(vocabulary, source, work) for name, source in read.items()}
         work.report("sorting")
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
-    note = skipped.sentence()
-    if note:
+    if note := skipped.sentence():
         console.notice(note)
     if not count:
         raise UsageError("There is no text in it. Give files or folders with UTF-8 text.")
-    console.progress(f"sorting {tokens:,} tokens", at_once=True)
+    console.progress(f"sorting {counted(tokens, 'token')}", at_once=True)
     manifest = learn_texts(facts, texts)
     seconds = time.perf_counter() - began
     console.done(
@@ -117,7 +117,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
             "seconds": round(seconds, 3),
             "datastore_tokens": manifest.tokens,
         },
-        f"Learned {tokens:,} tokens (texts: {count:,}) in {seconds:.1f} s. "
+        f"Learned {counted(tokens, 'token')} of {counted(count, 'text')} in {seconds:.1f} s. "
         f"Models with the vocabulary of {manifest.model} now draft from them.",
     )
     return 0
@@ -132,7 +132,7 @@ def _tokenize(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[
         tokens = vocabulary.tokenize(text, special=False, add_bos=False)
         found.append(np.array(tokens, np.int32))
         total += len(tokens)
-        work.report(f"{len(found):,} texts, {total:,} tokens")
+        work.report(f"{counted(len(found), 'text')}, {counted(total, 'token')}")
     return found
 
 
@@ -185,8 +185,7 @@ def _list(console: Console) -> int:
                 }
             )
     if rows or console.json:
-        shown_rows = table(rows, right=("TEXTS", "TOKENS", "SIZE"))
-        console.result({"datastores": stores}, shown_rows)
+        console.result({"datastores": stores}, table(rows, right=("TEXTS", "TOKENS", "SIZE")))
     else:
         console.notice("Nothing was learned yet. 'localspec learn PATH' learns a folder.")
     return 0

@@ -21,7 +21,7 @@ _WARM_UP_TOKENS = 4
 @dataclass(frozen=True, slots=True)
 class RaceResult:
     """Result of a race: an outcome per question (at least one), the seconds of calibration before
-    it, and the paths of the models."""
+    it, and the names of the models."""
 
     outcomes: tuple[RaceOutcome, ...]
     calibration_seconds: float
@@ -82,8 +82,8 @@ def run_race(
         if provable:
             outcomes = _prove(engine, outcomes, work)
         measured += sum(each.localspec.stream.stats.calibration_seconds for each in outcomes)
-        draft = None if engine.draft is None else str(engine.draft.path)
-        return RaceResult(tuple(outcomes), measured, str(engine.model.path), draft)
+        draft = None if engine.draft is None else engine.draft.name
+        return RaceResult(tuple(outcomes), measured, engine.model.name, draft)
 
 
 def _title(request: AnswerRequest, engine: Engine) -> str:

@@ -76,7 +76,7 @@ class RaceScreen:
             size = shutil.get_terminal_size(_PAGE)
             self._screen.update(Group(*self.lines(size.columns, size.lines)), refresh=True)
         elif all(counts := [ends[-1][0] for ends in self._ends]):
-            self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
+            self._console.progress(f"tokens: plain {counts[0]}, localspec {counts[1]}")
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Lines of `width` cells with the last lines of both answers."""

@@ -187,18 +187,19 @@ def read_models(params: Mapping[str, Any]) -> OpeningOptions:
     return _models(_with_settings(params))
 
 
-def model_path(reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET) -> Path:
-    """Find a model's file and check that it is usable. The default is that of `run`."""
+def find_model(
+    reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET
+) -> tuple[Path, str]:
+    """Find a model's file and name, and check that it is usable. The default is that of `run`."""
     from localspec.gguf.description import require_usable
     from localspec.hub import resolution
     from localspec.settings import load_settings
 
-    found = resolution.find(
-        reference or load_settings().model or default_reference(), embedded=embedded
-    )
+    reference = reference or load_settings().model or default_reference()
+    found = resolution.find(reference, embedded=embedded)
     console.notices(found.notices)
     require_usable(found.path)
-    return found.path
+    return found.path, resolution.name_of(reference, found.path)
 
 
 def read_text(params: Mapping[str, Any], name: str) -> str | None:

@@ -101,13 +101,13 @@ MODELS = {
     ),
     "aliases": _model(
         "--alias NAMES",
-        "Names of the model, separated by commas. Answers carry the first in alphabetical order. "
-        "Default: the file's name. Repeatable, in the order of --model.",
+        "Serve the model under these names, separated by commas. Answers carry the first in "
+        "alphabetical order. Default: the file's name. Repeatable, in the order of --model.",
     ),
     "tags": _model(
         "--tags TAGS",
-        "Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
-        "--model.",
+        "Label the model with these words in /v1/models, separated by commas. Repeatable, in the "
+        "order of --model.",
     ),
 }
 PARALLEL = {

@@ -338,7 +338,7 @@ class HistoryFile:
                 self._connect()
                 if aside is not None and self._writer is not None:  # no other process was first
                     saved = repair.salvage(aside, self._writer, self._patience)
-                    rest = f"with the {saved:,} messages that could be read"
+                    rest = f"with the messages that could be read ({saved:,})"
                     self.notices.append(
                         f"The history was damaged. The file is kept as {aside}, and a new one was "
                         f"started {rest if saved else 'without it'}."

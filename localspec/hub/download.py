@@ -142,7 +142,7 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
                 f"It has {listed(has)}."
             )
         invalid = (
-            f" ({found.refused} files have names that lead out of the cache, and are refused)"
+            f" (refused, as their names lead out of the cache: {found.refused})"
             if found.refused
             else ""
         )

@@ -151,7 +151,7 @@ def _not_cached(
         missing = broken.missing
         what = f"{listed(missing)} of {wanted.id} {'is' if len(missing) == 1 else 'are'} missing"
     else:
-        what = f"{wanted} is not here"
+        what = f"{typed.split()[0]} is not here"
     has = list(dict.fromkeys(model.quant or model.name for model in there if not model.missing))
     instead = f"; the cache has {listed(has)} of it" if has and broken is None else ""
     get = "Get it with" if not offline else "Get it, without --offline and HF_HUB_OFFLINE, with"

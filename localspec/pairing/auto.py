@@ -184,18 +184,18 @@ def _why_none(
         best = usable[0]
         name, forecast = best.model.name, best.forecast
         if forecast is not None and forecast.pays:
-            return f"{n_gram}: there is not enough memory for {name} as well"
+            return f"{n_gram}, as there is not enough memory for {name} as well"
         how = "was measured not to" if forecast is not None and forecast.measured else "would not"
         return f"{n_gram}: of the models here, {name} fits best, and {how} make it faster"
     rejected = next((c for c in found if c.verdict is not None), None)
     if rejected is not None:
         why = rejected.why_not or ""
-        return f"{n_gram}: no model here fits; {rejected.model.name}: {why[:1].lower()}{why[1:]}"
+        return f"{n_gram}, as no model here fits; {rejected.model.name}: {why[:1].lower()}{why[1:]}"
     stem = target.path.stem.casefold()
     known = [entry for entry in catalog.load().entries if stem.startswith(entry.name)]
     drafts = max(known, key=lambda entry: len(entry.name)).drafts if known else []
     get = f"get one with 'localspec pull {drafts[0]}'" if drafts else "name one with --draft"
-    return f"{n_gram}: no smaller model here fits; {get}"
+    return f"{n_gram}, as no smaller model here fits; {get}"
 
 
 def _facts(

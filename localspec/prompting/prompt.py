@@ -236,7 +236,7 @@ class PromptBuilder:
             dropped = starts[0] - first
         if dropped:
             stats.notices.append(
-                f"The conversation outgrew the context of {self.context_length} tokens: "
-                f"its oldest {dropped} messages were left out."
+                f"The conversation outgrew the context of {self.context_length} tokens. "
+                f"Messages left out, oldest first: {dropped}."
             )
         return tokens

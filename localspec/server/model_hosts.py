@@ -15,6 +15,7 @@ from typing import TypeVar
 import psutil
 
 from localspec import ModelOptions
+from localspec.chat.figures import measure_baseline
 from localspec.engine import Engine
 from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder, EmbeddingModel
@@ -52,10 +53,7 @@ class SlotQueue:
         """Queue each work, to be called with the number of a free slot; an ApiError if the queue
         is full."""
         if len(self._tasks) + len(works) > self._most + self.slots:
-            why = (
-                f"{self.running} answers are being generated and {self.waiting} wait, which is "
-                "the limit (--max-queue). Try again later."
-            )
+            why = f"The queue is full (--max-queue; waiting: {self.waiting}). Try again later."
             raise ApiError(429, why, code="queue_full", retry_after=1)
         tasks = [asyncio.create_task(self._run_in_slot(work)) for work in works]
         for task in tasks:
@@ -199,8 +197,10 @@ class ModelHost:
             self.progress = fraction
 
         opened = self.offer.opener(report)
-        if self.offer.session is not None and not isinstance(opened, EmbeddingModel):
-            self.offer.session.restore(opened)
+        if not isinstance(opened, EmbeddingModel):
+            measure_baseline(opened, self.offer.options)  # before a session fills the caches
+            if self.offer.session is not None:
+                self.offer.session.restore(opened)
         return opened
 
 

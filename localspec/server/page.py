@@ -61,7 +61,7 @@ def figures(service: Service) -> dict[str, Any]:
     return {
         "model": host.name,
         "demo": host.path == paths.embedded(paths.EMBEDDED_TARGET),
-        "draft": None if engine is None or engine.draft is None else engine.draft.path.stem,
+        "draft": None if engine is None or engine.draft is None else engine.draft.name,
         "context": 0 if engine is None else engine.context_length,
         "threads": "" if engine is None else engine.threads,
         "now": activity.now(),

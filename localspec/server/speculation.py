@@ -13,7 +13,7 @@ from localspec.chat.words import NAMES, line, main_reason, source_name
 
 _INTERVAL = 0.1
 _SAME = (
-    *("tokens", "passes", "times_plain", "beside", "prompt_tokens", "cached_tokens"),
+    *("tokens", "passes", "speed_up", "times_plain", "beside", "prompt_tokens", "cached_tokens"),
     *("context_used", "context_length", "lossless", "seed", "notices"),
 )
 
@@ -21,7 +21,7 @@ _SAME = (
 class Speculation:
     def __init__(self, engine: Engine, stream: Stream) -> None:
         self._vocabulary = engine.model.vocabulary
-        self._draft = None if engine.draft is None else engine.draft.path.stem
+        self._draft = None if engine.draft is None else engine.draft.name
         self._meter = Meter(
             stream.stats, engine.plain_seconds, engine.context_length, baseline(engine)
         )

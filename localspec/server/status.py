@@ -56,7 +56,7 @@ def _describe(host: ModelHost) -> dict[str, Any]:
         "size": model.size,
     }
     if engine is not None:
-        draft = None if engine.draft is None else engine.draft.path.stem
+        draft = None if engine.draft is None else engine.draft.name
         meta |= {"n_ctx": engine.context_length, "draft": draft}
         names = ("max_model_len", "max_input_tokens")  # vLLM's and Anthropic's
         about |= dict.fromkeys(names, engine.context_length)

@@ -154,7 +154,7 @@ def test_groups_of_arms(engine: Engine) -> None:
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
     names = [
-        *("plain", "planner", "planner, first session", "planner, cold"),
+        *("plain", "auto", "auto, first session", "auto, cold"),
         # Nothing was learned, and there is no trained head.
         *(
             n
@@ -205,7 +205,7 @@ def test_memory_of_arms(
         return stream(*arguments, **options)
 
     monkeypatch.setattr(engine, "stream", asked)
-    arm = LocalspecArm(engine, "planner", Drafting(), forgets=forgets)
+    arm = LocalspecArm(engine, "auto", Drafting(), forgets=forgets)
     for _ in range(2):
         arm.begin_turn()
         for _ in range(2):

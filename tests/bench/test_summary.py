@@ -40,10 +40,10 @@ def test_speed_ups_use_common_prompts_and_geometric_means() -> None:
         for number in range(6):
             prompt = f"p{number}"
             samples.append(sample("plain", suite, prompt, seconds=1.0 + number))
-            samples.append(sample("planner", suite, prompt, seconds=(1.0 + number) / factor))
-        samples.append(sample("planner", suite, "nobody else's", seconds=1e6))
+            samples.append(sample("auto", suite, prompt, seconds=(1.0 + number) / factor))
+        samples.append(sample("auto", suite, "nobody else's", seconds=1e6))
     for suite, expected in (("story", 4.0), ("copy", 1.0), (ALL, 2.0)):
-        cell = cell_of(samples, "planner", suite)
+        cell = cell_of(samples, "auto", suite)
         assert cell.speed_up == pytest.approx(expected)
         assert cell.interval == pytest.approx((expected, expected))
 
@@ -53,18 +53,18 @@ def test_turns_are_paired() -> None:
     samples = [
         sample(arm, turn=turn, seconds=seconds * slow)
         for turn, slow in enumerate((1.0, 3.0, 3.0))
-        for arm, seconds in (("plain", 1.0), ("planner", 0.5))
+        for arm, seconds in (("plain", 1.0), ("auto", 0.5))
         if not (arm == "plain" and turn == 0)
     ]
-    assert cell_of(samples, "planner").speed_up == pytest.approx(2.0)
+    assert cell_of(samples, "auto").speed_up == pytest.approx(2.0)
 
 
 def test_rates_from_counts() -> None:
     times: Any = {"draft_seconds": 0.25, "verify_seconds": 0.5, "overhead_seconds": 0.25}
-    known = sample("planner", passes=4, drafted=20, tested=10, accepted=6, **times)
+    known = sample("auto", passes=4, drafted=20, tested=10, accepted=6, **times)
     peer = sample("llama-server draft 3", drafted=20, accepted=6)
     samples = [known, peer, sample()]
-    cell = cell_of(samples, "planner")
+    cell = cell_of(samples, "auto")
     assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (0.6, 0.3, 2.5)
     assert (cell.draft_share, cell.verify_share, cell.overhead_share) == (0.25, 0.5, 0.25)
     cell = cell_of(samples, "llama-server draft 3")
@@ -75,15 +75,15 @@ def test_rates_from_counts() -> None:
 def test_greedy_answers_are_compared_by_token() -> None:
     samples = [
         sample(token_ids=(1, 2, 3)),
-        sample("planner", token_ids=(1, 2, 3)),
-        sample("planner", turn=1, token_ids=(1, 9, 3)),
-        sample("planner", turn=2, token_ids=(1, 2)),
-        sample("planner", temperature=0.8, token_ids=(7,)),
-        sample("planner", prompt="not plain's", token_ids=(7,)),
+        sample("auto", token_ids=(1, 2, 3)),
+        sample("auto", turn=1, token_ids=(1, 9, 3)),
+        sample("auto", turn=2, token_ids=(1, 2)),
+        sample("auto", temperature=0.8, token_ids=(7,)),
+        sample("auto", prompt="not plain's", token_ids=(7,)),
         sample("llama-server plain"),
     ]
     (found,) = equalities(samples)
-    assert (found.arm, found.equal, found.total) == ("planner", 1, 3)
+    assert (found.arm, found.equal, found.total) == ("auto", 1, 3)
     assert found.divergences == (("story", "p0", 1), ("story", "p0", 2))
 
 
@@ -108,7 +108,7 @@ def test_interval_over_suites() -> None:
 
 SECONDS = {
     "plain": (1.0, 1.0),
-    "planner": (0.5, 0.8),
+    "auto": (0.5, 0.8),
     "llama-server plain": (1.25, 1.0),
     "llama-server draft 3 (default)": (0.625, 2.0),
     "llama-server ngram-mod": (1.0, 0.64),
@@ -128,12 +128,12 @@ def test_ratios_to_llama_server() -> None:
     table = comparison(summarise(samples()), 0.0)
     assert table.header == ["", "all", "lowest", "suite"]
     assert table.rows == [
-        ["planner ÷ llama-server plain", "1.77", "1.25", "copy"],
-        ["planner ÷ llama-server draft 3 (default)", "1.77", "1.25", "story"],
-        ["planner ÷ best configuration: ngram-mod", "1.26", "0.80", "copy"],
-        ["planner ÷ best configuration of each suite", "1.00", "0.80", "copy"],
+        ["auto ÷ llama-server plain", "1.77", "1.25", "copy"],
+        ["auto ÷ llama-server draft 3 (default)", "1.77", "1.25", "story"],
+        ["auto ÷ best configuration: ngram-mod", "1.26", "0.80", "copy"],
+        ["auto ÷ best configuration of each suite", "1.00", "0.80", "copy"],
     ]
-    only = [s for s in samples() if s.arm in ("plain", "planner")]
+    only = [s for s in samples() if s.arm in ("plain", "auto")]
     assert comparison(summarise(only), 0.0).rows == []
 
 
@@ -182,7 +182,7 @@ def test_gpus_are_those_of_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 KINDS = ("summarization", "math_reasoning")
 """Long names of Spec-Bench."""
-ARMS = ("planner", "planner, first session", "llama-server draft 3 (default)")
+ARMS = ("auto", "auto, first session", "llama-server draft 3 (default)")
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -198,7 +198,7 @@ def test_table_fits_the_terminal(width: int) -> None:
     table = tables(summarise(samples), whole=False)[0]
     assert [row[0] for row in table.rows] == [
         ARMS[0],
-        *(f"planner: {k}" for k in KINDS),
+        *(f"auto: {k}" for k in KINDS),
         *ARMS[1:],
         "plain",
     ]

@@ -138,8 +138,8 @@ def test_explanation_without_a_gain(plain_seconds: float | None, said: str) -> N
 )
 def test_balance(plain_seconds: float, said: str) -> None:
     totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
-    assert words.balance(figures(may_risk=0.4), totals) == said
     beside_stock = figures(may_risk=0.4, beside="plain llama.cpp")
+    assert f"{said} 'localspec doctor' compares it" in words.balance(figures(may_risk=0.4), totals)
     said = said.replace("Drafting", "localspec").replace(";", ", compared with plain llama.cpp;")
     assert words.balance(beside_stock, totals) == said, "the kernels save time as well"
     assert words.balance(Figures(), Totals()) == "No answers yet."

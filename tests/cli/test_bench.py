@@ -22,15 +22,13 @@ TINY = ("bench", "--quick", "--suite", "story", "--suite", "copy", "-n", "16", "
 
 def test_a_tiny_run(cli: Cli, tmp_path: Path) -> None:
     output = tmp_path / "new" / "report"
-    result = cli(
-        *TINY, "--arms", "plain,planner,cold,trees", "--temp", "0", "--output", str(output)
-    )
+    result = cli(*TINY, "--arms", "plain,auto,cold,trees", "--temp", "0", "--output", str(output))
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0].startswith("built-in pair: localspec is ")
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.out
-    for arm in ("plain", "planner", "planner, cold", "model depth 3 width 2"):
+    for arm in ("plain", "auto", "auto, cold", "model depth 3 width 2"):
         assert any(line.startswith(arm) for line in lines)
     assert "localspec: note: The report is in" in result.err
     report = read((output / "report.json").read_text("utf-8"))
@@ -69,7 +67,7 @@ def test_an_interrupt_leaves_a_partial_report(
     # Among these answers are those before the first that counts.
     stops = fail_with(KeyboardInterrupt(), after=5, before=LocalspecArm.generate)
     monkeypatch.setattr(LocalspecArm, "generate", stops)
-    result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
+    result = cli(*TINY, "--arms", "plain,auto", "--output", str(tmp_path))
     assert result.code == 130
     assert "the report covers the results so far" in result.err
     report = read((tmp_path / "report.json").read_text("utf-8"))

@@ -99,7 +99,7 @@ def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
     told = result.json
     assert result.code == 0
     assert told["draft"] is None
-    assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0.gguf"
+    assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0"
     assert told["calibration"]["draft_seconds"] is None
 
 

@@ -59,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("serve -m a -m b --lora a.gguf", "An adapter goes with one model"),
         ("race --raw hi --then Again.", "Leave out --then"),
         ("race hi --then ''", "--then is empty"),
-        ("bench --arms plain,fancy", "There are no arms 'fancy'. Choose from plain, planner"),
+        ("bench --arms plain,fancy", "There are no arms 'fancy'. Choose from plain, auto"),
         ("bench --scale 1b -m model.gguf", "--scale excludes --model"),
         ("bench --scale Z", "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
         ("bench --scale A --lora a.gguf", "Leave them out"),

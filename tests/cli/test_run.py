@@ -87,16 +87,16 @@ def test_greedy_text_does_not_depend_on_drafting(cli: Cli, option: str) -> None:
     assert drafted["stats"]["target_passes"] < plain["stats"]["target_passes"] == 48
 
 
-def test_json_has_the_text_and_every_figure(cli: Cli) -> None:
+def test_json_has_the_text_and_every_figure(cli: Cli, target_path: Path, draft_path: Path) -> None:
     result = cli("run", "-n", "12", "--json", STORY)
     assert result.code == 0
     assert result.err == ""
     answer = result.json
-    assert set(answer) == {"text", "finish_reason", "model", "draft", "stats"}
+    assert set(answer) == {"text", "finish_reason", "model", "draft", "files", "stats"}
     assert answer["text"].strip()
     assert answer["finish_reason"] == "length"
-    assert Path(answer["model"]) == paths.embedded(paths.EMBEDDED_TARGET)
-    assert Path(answer["draft"]) == paths.embedded(paths.EMBEDDED_DRAFT)
+    assert answer["files"] == [str(target_path), str(draft_path)]
+    assert (answer["model"], answer["draft"]) == (target_path.stem, draft_path.stem)
     assert set(FIGURES) <= set(answer["stats"])
     assert answer["stats"]["generated_tokens"] == 12
 
@@ -107,7 +107,7 @@ def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
     assert start["event"] == "start"
     assert start["seed"] == 3
     assert start["lossless"] is True
-    assert Path(start["draft"]) == paths.embedded(paths.EMBEDDED_DRAFT)
+    assert start["draft"] == paths.embedded(paths.EMBEDDED_DRAFT).stem
     assert {chunk["event"] for chunk in chunks} == {"chunk"}
     assert end["event"] == "end"
     assert "".join(chunk["text"] for chunk in chunks) == end["text"] != ""
@@ -283,4 +283,4 @@ def test_a_model_whose_name_is_not_utf8(cli: Cli, tmp_path: Path, draft_path: Pa
     path = tmp_path / os.fsdecode(b"caf\xe9.gguf")
     path.symlink_to(draft_path)
     result = cli("run", "-m", str(path), "-n", "2", "--json", STORY)
-    assert (result.code, result.json["model"]) == (0, str(path))
+    assert (result.code, result.json["files"]) == (0, [str(path)])

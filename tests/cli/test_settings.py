@@ -131,7 +131,7 @@ def test_invalid_variable_is_named(
 def test_settings_reach_the_model(cli: Cli, config: Path, draft_path: Path) -> None:
     config.write_text(f"model = '{draft_path}'\ndraft = 'none'\nctx = 300\nthreads = 1\n")
     answer = cli("run", "-n", "1", "--json", "hi").json
-    assert (answer["model"], answer["draft"]) == (str(draft_path), None)
+    assert (answer["files"], answer["draft"]) == ([str(draft_path)], None)
     cli("run", "word " * 400).refused("300", code=6)
     assert cli("run", "-n", "1", "-c", "1000", "-q", "word " * 400).code == 0
 

@@ -99,7 +99,7 @@ def test_server_text_is_escaped(cli: Cli, hub: Hub, model: bytes) -> None:
     assert result.code == 1
     assert "I \ufffd[2J\ufffd\ufffd am" in result.err
     hub.repos["user/repo"] = Repo({f"x{evil}.gguf": b"x"})
-    assert "have names that lead out" in cli("pull", "user/repo").sentence()
+    assert "as their names lead out" in cli("pull", "user/repo").sentence()
     hub.api_faults = [Fault(status=200, headers={"X-HF-Warning": "t; beware \x1b[2J"}, body="{}")]
     result = cli("pull", "user/repo", "-v")
     assert "beware" in result.err

@@ -101,7 +101,7 @@ FILE = {"m-Q4_K_M.gguf": b"evil"}
     ("repo", "error", "why"),
     [
         *(
-            (Repo({name: b"evil"}), ModelNotFound, "1 files .* lead out of the cache")
+            (Repo({name: b"evil"}), ModelNotFound, "as their names lead out of the cache: 1")
             for name in OUTSIDE
         ),
         *(

@@ -147,7 +147,7 @@ PARTED = TextDifference(7, " a", " the")
         ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
             {"stock": True, "difference": PARTED, "proof": Proof(None)},
-            "“the” · not by drafts: without them each token is the same, bit for bit",
+            "“the” · not due to drafts: without them, the text is the same bit for bit",
         ),
         ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
         ({"greedy": False, "difference": PARTED}, "sampled, so the texts differ"),

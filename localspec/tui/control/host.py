@@ -71,7 +71,7 @@ class Host(App[None]):
 
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
-        self.notify(harmless(text), severity=severity, markup=False, timeout=8)
+        self.notify(harmless(text), severity=severity, markup=False, timeout=30 if error else 8)
 
     def attempt(self, action: Callable[[], Continuation | None]) -> None:
         """Run an action, and show a LocalspecError; a worker runs its continuation."""
