@@ -189,7 +189,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_168, 106),
+    "tui": (5_159, 106),
     "typed": (85, 10),  # functions name themselves
     "verify": (1_376, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
