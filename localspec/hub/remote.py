@@ -12,14 +12,7 @@ from typing import TypeVar
 
 import httpx2
 from httpx2 import HTTPError
-from huggingface_hub import (
-    HfApi,
-    constants,
-    get_session,
-    get_token,
-    hf_hub_url,
-    hf_raise_for_status,
-)
+from huggingface_hub import constants, get_session, get_token, hf_hub_url, hf_raise_for_status
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -28,6 +21,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.hf_api import HfApi, RepoSibling
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     parse_ratelimit_headers,
@@ -71,11 +65,13 @@ class Listing:
     commit: str
     names: tuple[str, ...]
     refused: int
-    _facts: Mapping[str, tuple[object, object]]
+    _siblings: Mapping[str, RepoSibling]
 
     def file(self, name: str) -> RemoteFile:
         """Facts of a file; raises LocalspecError if its checksum or size is not usable."""
-        size, checksum = self._facts[name]
+        known = self._siblings[name]
+        lfs, git = known.lfs, (known.size, known.blob_id)
+        size, checksum = git if lfs is None else (lfs.size, lfs.sha256)
         # The checksum names the cached blob, and is the only proof of what was downloaded.
         if not isinstance(size, int) or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
             raise LocalspecError(
@@ -99,12 +95,7 @@ def listing(repository: Repository) -> Listing:
             timeout=constants.HF_HUB_ETAG_TIMEOUT,
         )
         commit = info.sha or ""
-        facts: dict[str, tuple[object, object]] = {
-            str(file.rfilename): (
-                (file.lfs.size, file.lfs.sha256) if file.lfs else (file.size, file.blob_id)
-            )
-            for file in info.siblings or ()
-        }
+        siblings = {str(file.rfilename): file for file in info.siblings or ()}
     except (HTTPError, UnicodeEncodeError):  # a token with non-ASCII characters
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -114,11 +105,11 @@ def listing(repository: Repository) -> Listing:
             f"{host()} answers with something that is not a list of files. "
             "Check HF_ENDPOINT and the proxy."
         )
-    names = tuple(name for name in facts if stays_inside(name))
+    names = tuple(name for name in siblings if stays_inside(name))
     if info.id.casefold() == repository.id.casefold() and is_repository(info.id):
         # Use the canonical spelling, so that the cache has one folder for it.
         repository = replace(repository, id=info.id)
-    return Listing(repository, commit, names, len(facts) - len(names), facts)
+    return Listing(repository, commit, names, len(siblings) - len(names), siblings)
 
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
