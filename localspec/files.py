@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from localspec.errors import UsageError
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -153,6 +155,16 @@ def size_and_time(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read TOML in UTF-8, with or without a byte order mark; raises ValueError if it is invalid."""
-    return tomllib.loads(read_file(path).decode("utf-8-sig"))
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read TOML in UTF-8, with or without a byte order mark; a UsageError that says `what` it is
+    if it cannot be read, or is invalid."""
+    try:
+        return tomllib.loads(read_file(path).decode("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(
+            f"The {what} {path} cannot be read: {error.strerror}. Check its permissions."
+        ) from None
+    except ValueError as error:  # invalid TOML or UTF-8
+        raise UsageError(
+            f"The {what} {path} is not valid TOML: {error}. Correct it, or move it away."
+        ) from None

@@ -105,7 +105,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         path = paths.config_file()
-        values = read_toml(path) if path.exists() else {}
+        values = read_toml(path, "config file") if path.exists() else {}
         return init_settings, env_settings, InitSettingsSource(settings_cls, values)
 
 
@@ -127,14 +127,6 @@ def load_settings(**flags: str | int | float | None) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
         raise UsageError(_explain(error, given)) from None
-    except OSError as error:
-        raise UsageError(
-            f"The config file {path} cannot be read: {error.strerror}. Check its permissions."
-        ) from None
-    except ValueError as error:  # invalid TOML or UTF-8
-        raise UsageError(
-            f"The config file {path} is not valid TOML: {error}. Correct it, or move it away."
-        ) from None
 
 
 def _explain(error: ValidationError, given: dict[str, Any]) -> str:

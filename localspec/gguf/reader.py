@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import BinaryIO
@@ -53,32 +54,33 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
     it cannot be read, or a part is missing; a ModelInvalid if it is damaged, truncated, or a later
     part of a split file."""
     budget, parts = _Budget(), [path]
-    version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
-    count = metadata.get("split.count", 1)
+    read = [first := _read_part(path, 0, budget, tensors)]
+    count = first.metadata.get("split.count", 1)
     if isinstance(count, int) and count > 1:
-        parts = _parts(path, metadata, count)
+        parts = _parts(path, first.metadata, count)
     for number, part in enumerate(parts[1:], 1):
         try:
-            _, other, _, more, bytes_more = _read_part(part, number, budget, tensors)
+            read.append(_read_part(part, number, budget, tensors))
         except ModelNotFound:
             raise ModelNotFound(
                 f"{path} is the first of {count} parts, and {part.name} is missing. "
                 "Download all of them into one folder."
             ) from None
+        other = read[-1].metadata
         if other.get("split.no") != number or other.get("split.count") != count:
             raise ModelInvalid(
                 f"{part} is not part {number + 1} of {count} of {path.name}. Download it again."
             )
-        found += more
-        size += bytes_more
-    total = metadata.get("split.tensors.count")
+    found = tuple(tensor for file in read for tensor in file.tensors)
+    total = first.metadata.get("split.tensors.count")
     if tensors and len(parts) > 1 and isinstance(total, int) and total != len(found):
         raise ModelInvalid(
             f"{path} should have {total} tensors in its {count} parts, and has {len(found)}. "
             "Download all of them again."
         )
-    whole = {key: value for key, value in metadata.items() if not key.startswith("split.")}
-    return GGUFFile(path, tuple(parts), size, version, whole, tuple(found), kinds)
+    whole = {key: value for key, value in first.metadata.items() if not key.startswith("split.")}
+    size = sum(file.size for file in read)
+    return replace(first, parts=tuple(parts), size=size, metadata=whole, tensors=found)
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
@@ -221,11 +223,8 @@ class _Reader:
         return Array(self.raw(at - start), STRING, count)
 
 
-_Part = tuple[int, dict[str, Value], dict[str, int], list[TensorInfo], int]
-"""Version, metadata, value types, tensors and size of one file."""
-
-
-def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:
+def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> GGUFFile:
+    """Read one file."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -250,7 +249,7 @@ def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:
 
 def _read(
     file: BinaryIO, path: Path, part: int, size: int, budget: _Budget, tensors: bool
-) -> _Part:
+) -> GGUFFile:
     reader = _Reader(file, size, budget)
     if not size:
         raise _DamagedFile("is empty")
@@ -277,7 +276,7 @@ def _read(
         metadata[key] = reader.value(kinds[key])
     found = _tensors(reader, n_tensors, metadata, part, size) if tensors else []
     budget.spend("bytes of metadata", reader.at)
-    return version, metadata, kinds, found, size
+    return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
 
 
 def _tensors(

@@ -173,14 +173,7 @@ def load() -> Catalog:
 
 def read(path: Path) -> list[Entry]:
     """Read the entries of one file; raises as `load`."""
-    try:
-        content = read_toml(path)
-    except OSError as error:
-        raise UsageError(
-            f"The catalogue {path} cannot be read: {error.strerror}. Check its permissions."
-        ) from None
-    except ValueError as error:  # invalid TOML or UTF-8
-        raise _invalid_catalog(path, f"is not valid TOML: {error}") from None
+    content = read_toml(path, "catalogue")
     unknown = sorted(set(content) - {"model"})
     if unknown:
         raise _invalid_catalog(
