@@ -99,22 +99,19 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         server = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        raise _listen_error(host, port, error) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            why = f"This machine has no address {host}. Name another one with --host."
+            raise UsageError(why) from None
+        known = {
+            errno.EADDRINUSE: f"Port {port} of {host} is taken. Give another one with --port, or 0 "
+            "for any.",
+            errno.EACCES: f"Port {port} is for the system. Give one above 1023 with --port.",
+        }
+        why = os.strerror(error.errno or 0)
+        usual = f"Nothing can listen at {host}: {why}. Give another --host or --port."
+        raise LocalspecError(known.get(error.errno or 0, usual)) from None
     server.setblocking(False)
     return server
-
-
-def _listen_error(host: str, port: int, error: OSError) -> LocalspecError:
-    if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(f"This machine has no address {host}. Name another one with --host.")
-    known = {
-        errno.EADDRINUSE: f"Port {port} of {host} is taken. Give another one with --port, or 0 for "
-        "any.",
-        errno.EACCES: f"Port {port} is for the system. Give one above 1023 with --port.",
-    }
-    why = os.strerror(error.errno or 0)
-    usual = f"Nothing can listen at {host}: {why}. Give another --host or --port."
-    return LocalspecError(known.get(error.errno or 0, usual))
 
 
 class _Forward(logging.Handler):
