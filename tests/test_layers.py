@@ -154,7 +154,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_896, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_754, 61),
-    "hub": (1_819, 77),  # what the client chokes on is told
+    "hub": (1_803, 76),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
