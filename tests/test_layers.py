@@ -149,9 +149,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (139, 20),  # closed folders are told; the log; packages of extras, from three rooms
-    # Locks where the file system has none; what is in place of a GGUF; code of five rooms.
-    "files": (158, 11),
-    "gguf": (1_896, 90),  # missing parts, from hub; value types, and room for models, from bench
+    # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
+    "files": (170, 11),
+    "gguf": (1_895, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_754, 61),
     "hub": (1_803, 76),  # what the client chokes on is told
@@ -180,9 +180,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers.
-    "server": (5_456, 191),  # infill and near-JSON have files; refuses connections in words
+    "server": (5_453, 191),  # infill and near-JSON have files; refuses connections in words
     "sessions": (567, 17),  # chooses the caches that it keeps, as the engine did
-    "settings": (158, 10),
+    "settings": (150, 10),
     "signals": (50, 10),
     "stream": (225, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
