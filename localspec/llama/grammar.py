@@ -176,7 +176,8 @@ class Grammar:
         return copy
 
     def forced(self) -> Sequence[int]:
-        text, tokenize = self._matcher.compute_ff_bytes(), self._vocabulary.tokenize_bytes
+        matcher = self._matcher.deep_copy()  # the call can end a grammar of tokens
+        text, tokenize = matcher.compute_ff_bytes(), self._vocabulary.tokenize_bytes
         for before in (b"", b"\1") if text else ():  # some vocabularies begin a text with a space
             skipped = tokenize(before) if before else []
             tokens = tokenize(before + text)[len(skipped) :]

@@ -118,6 +118,7 @@ def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
         assert pieces(vocabulary, grammar) == {b"a"}
     ended = Grammar(vocabulary, 'root ::= "a" <|end|>')
     advance(vocabulary, ended, "a")
+    assert not ended.forced()
     assert pieces(vocabulary, ended) == {b"<|end|>"}
     advance(vocabulary, ended, "<|end|>")
     other = Grammar(vocabulary, f"root ::= !<[{user}]>")
