@@ -16,8 +16,8 @@ from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, packages
+from tests.support.patches import files_of_at_most
 
 pytestmark = pytest.mark.nightly
 

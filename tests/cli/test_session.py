@@ -12,7 +12,7 @@ from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
 from localspec.tui.session.session_conversation import conversation_of, kept
 from tests.cli.conftest import Cli
-from tests.sessions.test_session_file import files_of_at_most
+from tests.support.patches import files_of_at_most
 
 FIXED = ("-n", "24", "--temp", "0", "--drafter", "none", "-t", "1")
 LONG = "Tell me a story about a fox, a bear and a bird. " * 30

@@ -161,10 +161,12 @@ def draft_model(
     return heterogeneous(ToyCache(ALTERNATES, capacity=capacity), VOCABULARIES[spelled], way=way)
 
 
-def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
-    session = session_of([START, 0, 1], params=GREEDY, count=count)
+def answer(
+    model: HeterogeneousDraftModel, target: ToyModel, prompt: Sequence[int] = (START, 0, 1)
+) -> None:
+    session = session_of(prompt, params=GREEDY)
     model.draws(greedy=True)
-    run(session, ToyTarget(target), model, Plan("model", 3))
+    run(session, ToyTarget(target, capacity=400), model, Plan("model", 3))
 
 
 @pytest.mark.parametrize(
@@ -195,11 +197,9 @@ def test_method_follows_the_accepted_tokens() -> None:
     for _ in range(6):
         answer(model, says_ab)
     assert model.credit == "model:text", "every token was a composed one"
-    model = draft_model()
-    model._lacks = 0.1  # of the sample; the prompts change it
-    for _ in range(12):
-        answer(model, says_a_b)
-        model._lacks = 0.1
+    model, mostly_shared = draft_model(capacity=400), [0, 1, 0, 1, 0, 1, 0, 1, 0, 2] * 26
+    for _ in range(2):
+        answer(model, says_a_b, mostly_shared)
     model.draws(greedy=True)
     assert model.credit == "model:shared", "composed tokens were never right"
 

@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,6 @@ def fill(path: Path, count: int) -> None:
         ),
         path,
     )
-
-
-def writes_blocked(history: History) -> AbstractContextManager[object]:
-    """A context in which all writes are blocked."""
-    return history._write_lock
 
 
 PATIENCE = 0.05

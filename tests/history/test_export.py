@@ -15,7 +15,7 @@ from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError
 from localspec.history.export import FORMATS, to_json, to_markdown, write_export
 from tests.history.histories import conversation_of
-from tests.sessions.test_session_file import files_of_at_most
+from tests.support.patches import files_of_at_most
 
 
 def example_conversation() -> Conversation:

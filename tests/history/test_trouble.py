@@ -24,8 +24,7 @@ from tests.history.histories import (
     without_root,
     write_conversation,
 )
-from tests.sessions.test_session_file import files_of_at_most
-from tests.support.patches import fail_with
+from tests.support.patches import fail_with, files_of_at_most
 
 # Missing
 

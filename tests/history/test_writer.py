@@ -14,7 +14,8 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
-from tests.history.histories import as_on_disk, conversation_of, locked, rows, writes_blocked
+from tests.history.histories import as_on_disk, conversation_of, locked, rows
+from tests.support.patches import record_calls
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
@@ -33,45 +34,65 @@ def troubles() -> list[str]:
 
 
 @pytest.fixture
-def writer(history: History, troubles: list[str]) -> Iterator[HistoryWriter]:
-    writer = HistoryWriter(lambda: history, on_trouble=troubles.append)
+def opened() -> threading.Event:
+    """Unset while the history is being opened, which holds up all writes."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
+@pytest.fixture
+def writer(
+    history: History, troubles: list[str], opened: threading.Event
+) -> Iterator[HistoryWriter]:
+    def make() -> History:
+        assert opened.wait(SOON)
+        return history
+
+    writer = HistoryWriter(make, on_trouble=troubles.append)
     yield writer
     writer.close()
 
 
-def test_queued_state_is_a_snapshot(history: History, writer: HistoryWriter) -> None:
-    release = threading.Event()
+def test_queued_state_is_a_snapshot(
+    history: History, writer: HistoryWriter, opened: threading.Event
+) -> None:
+    opened.clear()
     conversation = conversation_of("one")
-    with writes_blocked(history):
-        holding = threading.Thread(target=release.wait)
-        holding.start()
-        answer = conversation.add(ASSISTANT, "half", state="stopped")
-        answer.stats, answer.spans = {"by": {"ngram": 1}}, [(4, "target")]
-        first = writer.put(conversation, conversation.path()[0])
-        second = writer.put(conversation, answer)
-        answer.content = "changed"
-        answer.stats["by"]["ngram"] = 2
-        answer.spans.append((3, "n-gram"))
-        conversation.title = "changed"
-    release.set()
-    holding.join()
+    answer = conversation.add(ASSISTANT, "half", state="stopped")
+    answer.stats, answer.spans = {"by": {"ngram": 1}}, [(4, "target")]
+    first = writer.put(conversation, conversation.path()[0])
+    second = writer.put(conversation, answer)
+    answer.content = "changed"
+    answer.stats["by"]["ngram"] = 2
+    answer.spans.append((3, "n-gram"))
+    conversation.title = "changed"
+    opened.set()
     assert first.result(SOON)
     assert second.result(SOON)
-    found = as_on_disk(history, conversation)
-    assert found.title == "one"
-    last = found.path()[-1]
+    stored = as_on_disk(history, conversation)
+    assert stored.title == "one"
+    last = stored.path()[-1]
     assert (last.content, last.stats, last.spans) == ("half", {"by": {"ngram": 1}}, [(4, "target")])
 
 
-def test_streaming_states_are_coalesced(history: History, writer: HistoryWriter) -> None:
+def test_streaming_states_are_coalesced(
+    history: History,
+    writer: HistoryWriter,
+    opened: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened.clear()
     conversation = conversation_of("one")
-    assert writer.put(conversation, conversation.path()[0]).result(SOON)
+    writer.put(conversation, conversation.path()[0])
     answer = conversation.add(ASSISTANT, "", state=STREAMING)
-    with writes_blocked(history):
-        for number in range(500):
-            answer.content += f"{number} "
-            writer.streaming(conversation, answer)
+    for number in range(500):
+        answer.content += f"{number} "
+        writer.streaming(conversation, answer)
+    written = record_calls(monkeypatch, history, "put")
+    opened.set()
     assert writer.flush(SOON)
+    assert len(written) == 2, "the question, and the newest state of the answer"
     assert streaming_contents(history) == [(answer.content,)]
     answer.content += "more"
     writer.streaming(conversation, answer)

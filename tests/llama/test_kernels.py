@@ -230,21 +230,23 @@ def test_reason_without_any_weights(kernels: None, target_path: Path) -> None:
 
 
 def test_crashed_or_hanging_self_test_fails(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def runs(program: str) -> str:
+    def why_not(program: str, since: float | None = None) -> str:
+        """The status of a new process; `since`: seconds since a self-test that is kept hung."""
+        kept = since and {"why_not": "it hung before", "failed": time.time() - since}
         command = [sys.executable, "-c", program]
         monkeypatch.setattr(child_process, "command", lambda *_: command)
-        return str(decided._run_self_test()["why_not"])
+        monkeypatch.setattr(kernels_file.self_tests, "get", lambda _: kept)
+        monkeypatch.setattr(decided, "_decided", None)
+        return str(decided.status().why_not)
 
-    assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
-    monkeypatch.setattr(decided, "TIMEOUT", 0.2)
-    hung = runs("import threading; threading.Event().wait()")
-    assert hung.startswith("their self-test hung; it is tried again in an hour")
     monkeypatch.setattr(kernels_file.self_tests, "store", lambda *_: None)
-    monkeypatch.setattr(decided, "_run_self_test", lambda: {"why_not": "tried again"})
-    for since, why in ((60.0, "it hung"), (4000.0, "tried again"), (-4000.0, "tried again")):
-        kept = {"why_not": "it hung", "failed": time.time() - since}
-        monkeypatch.setattr(kernels_file.self_tests, "get", lambda _, kept=kept: kept)
-        assert decided._start().why_not == why
+    crashes, hangs = "import os; os.abort()", "import threading; threading.Event().wait()"
+    assert why_not(crashes).startswith("their self-test crashed (signal 6)")
+    for since, why in ((60.0, "it hung before"), (4000.0, "their self"), (-4000.0, "their self")):
+        assert why_not(crashes, since).startswith(why)
+    monkeypatch.setattr(decided, "TIMEOUT", 0.2)
+    hung = why_not(hangs)
+    assert hung.startswith("their self-test hung; it is tried again in an hour")
 
 
 def test_self_test_detects_varying_bits(kernels: None) -> None:

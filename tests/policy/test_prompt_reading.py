@@ -18,10 +18,10 @@ from localspec.policy.model_state import BEST, ModelState, repays_prompt
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import TOO_SHORT
 from tests.drafters.composed import steps_of
-from tests.policy.measuring import MODEL, SHAPES, curve, profile_of
+from tests.policy.measuring import MODEL, SHAPES, FixedCurve, curve, profile_of
 from tests.support import inside
 from tests.support.asking import PLAIN, ask
-from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
+from tests.support.sessions import SIZES, drafting_pair
 from tests.support.toys import GREEDY, SuccessorModel, ToyCache, session_of
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
@@ -152,7 +152,7 @@ def engine() -> Iterator[Engine]:
     # Exact, as some of these answers have near-ties.
     with drafting_pair(context=512, threads=1, exact=True) as opened:
         for source in sources(inside.parts(opened))[1]:
-            costs = opened.profile.source(source).costs = FollowingCosts()
+            costs = opened.profile.source(source).costs = FixedCurve()
             costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each
         yield opened
 

@@ -10,11 +10,11 @@ import pytest
 import localspec
 from localspec import Drafting, Engine
 from localspec.sessions import conversation_files
-from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, stories
 from tests.support import inside
 from tests.support.asking import ask
 from tests.support.greedy import Reference
+from tests.support.patches import files_of_at_most
 from tests.support.sessions import drafting_pair
 from tests.support.together import together
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +15,7 @@ import pytest
 
 from localspec.errors import SessionError
 from localspec.sessions.session_file import DamagedSession, Part, SessionFile, write
+from tests.support.patches import files_of_at_most
 
 FACTS = {"conversation": [{"role": "user", "content": "Zoë: “hm”"}], "version": 3}
 PARTS: dict[str, Part] = {
@@ -104,17 +102,6 @@ def test_every_changed_byte_is_detected(path: Path) -> None:
             undetected.append(data[at])
     assert set(undetected) <= {0, ord(" ")}
     assert len(undetected) < 20
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Limit the size of files, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_full_disk_keeps_the_old_file(path: Path) -> None:

@@ -14,10 +14,10 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SessionError, paths
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
-from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, inside, retokenised
 from tests.support.asking import PLAIN, WAYS, ask, assistant, user
 from tests.support.greedy import Reference
+from tests.support.patches import files_of_at_most
 from tests.support.sessions import drafting_pair
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]

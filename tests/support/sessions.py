@@ -21,6 +21,7 @@ from localspec.drafters.composition import compose, sources
 from localspec.llama import library
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
+from tests.policy.measuring import FixedCurve
 from tests.support import inside
 
 
@@ -83,13 +84,6 @@ class FixedCosts(CostCurve):
         self.set_pace(seconds / self.seconds(n, context))
 
 
-class FollowingCosts(CostCurve):
-    """Fixed costs of a draft model, relative to the pace of its target."""
-
-    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
-        pass
-
-
 def drafting_pair(model: Path | None = None, **options: Any) -> Engine:
     """An open pair with fixed costs of passes and a fixed count of threads."""
     engine = localspec.load(model, **{"threads": library.default_threads()} | options)
@@ -131,5 +125,5 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile.target = FixedCosts()
     profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(inside.parts(engine))[1]:
-        costs = profile.source(source).costs = FollowingCosts()
+        costs = profile.source(source).costs = FixedCurve()
         costs.learn(dict.fromkeys(SIZES, draft), 0)

@@ -21,7 +21,7 @@ from localspec.retrieval import manifest
 from localspec.tui.app import ChatApp
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.session_conversation import read
-from tests.sessions.test_session_file import files_of_at_most
+from tests.support.patches import files_of_at_most
 from tests.tui.pilots import chat
 from tests.tui.scripted import Script
 
