@@ -12,8 +12,7 @@ from localspec.bench.arms import LocalspecArm
 from tests.bench.samples import read
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
-from tests.sessions.test_session_file import files_of_at_most
-from tests.support.patches import fail_with
+from tests.support.patches import fail_with, files_of_at_most
 
 pytestmark = pytest.mark.nightly
 

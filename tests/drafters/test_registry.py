@@ -96,11 +96,6 @@ def test_any_shape_forces_a_drafter(shape: dict[str, Any]) -> None:
         assert drafting.forced
 
 
-def test_retrieval_needs_learned_texts() -> None:
-    with pytest.raises(UsageError, match="nothing was learned"):
-        chosen(Drafting(drafter="retrieval"), pair())
-
-
 @pytest.mark.parametrize(
     ("drafting", "trees", "greedy", "branches", "drawn"),
     [

@@ -62,9 +62,9 @@ def session(length: int = 10, count: int = 100) -> Session:
     return session_of([0] * length, count=count)
 
 
-def draft_size(policy: Policy, at: Session | None = None) -> int | None:
+def draft_size(policy: Policy) -> int | None:
     """The size of the next draft; None for none."""
-    at = at or session()
+    at = session()
     plan = policy.plan(at)
     return None if plan.drafter is None else len(policy.draft(at, plan).tree)
 

@@ -29,9 +29,9 @@ def shaped(shape: str) -> list[float]:
     return profile_of(SHAPES[shape]).verifying(0, MOST)
 
 
-def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) -> DraftBuilder:
+def grown(worth: Worth, rng: np.random.Generator, count: int) -> DraftBuilder:
     """Random candidates; siblings share the probability of their parent."""
-    builder = DraftBuilder(session_of([0]), (), worth, depth=MOST, leaves=leaves, drawn=False)
+    builder = DraftBuilder(session_of([0]), (), worth, depth=MOST, leaves=16, drawn=False)
     for token in range(count):
         parent = [builder.root, *builder.candidates][int(rng.integers(0, token + 1))]
         builder._add(token, parent, "any", None, (), float(rng.uniform(0.05, 0.95)))

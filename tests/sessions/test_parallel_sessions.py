@@ -33,6 +33,14 @@ def answer(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
     return stream
 
 
+def check_restored(
+    engine: Engine, before: localspec.Stream, now: localspec.Stream, known: Reference
+) -> None:
+    """Check that an answer's prompt was in the cache, and that it is the same answer."""
+    assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+    check_same(engine, before, now, known.noise)
+
+
 def files() -> int:
     return len(list(conversation_files.folder().glob("*.session")))
 
@@ -49,9 +57,8 @@ def test_texts_are_restored_in_the_next_session(plain_answers: Reference) -> Non
         again = together([partial(answer, engine, prompt) for prompt in prompts])
         for before, now in zip(wanted, again, strict=True):
             assert isinstance(now, localspec.Stream), now
-            assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
             assert now.stats.notices == []
-            check_same(engine, before, now, plain_answers.noise)
+            check_restored(engine, before, now, plain_answers)
         drafts = inside.drafts_of_kept_texts(engine)
         assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
     assert files() == 3, "nothing is written twice"
@@ -64,9 +71,7 @@ def test_evicted_texts_are_restored_from_disk(plain_answers: Reference) -> None:
         wanted = [answer(engine, prompt) for prompt in prompts]
         for _ in range(2):
             for prompt, before in zip(prompts, wanted, strict=True):
-                now = answer(engine, prompt)
-                assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-                check_same(engine, before, now, plain_answers.noise)
+                check_restored(engine, before, answer(engine, prompt), plain_answers)
     assert files() == 5
 
 
@@ -75,14 +80,10 @@ def test_files_are_shared_with_single_answers(plain_answers: Reference) -> None:
     with open_pair() as engine:
         wanted = answer(engine, first)
     with open_pair(parallel=1) as engine:
-        now = answer(engine, first)
-        assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-        check_same(engine, wanted, now, plain_answers.noise)
+        check_restored(engine, wanted, answer(engine, first), plain_answers)
         wanted = answer(engine, second)
     with open_pair() as engine:
-        now = answer(engine, second)
-        assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-        check_same(engine, wanted, now, plain_answers.noise)
+        check_restored(engine, wanted, answer(engine, second), plain_answers)
 
 
 def test_text_is_decoded_if_answers_hold_the_cells() -> None:

@@ -21,7 +21,6 @@ def lora(
     rank: int = RANK,
     gain: float = 0.3,
     alpha: float = RANK,
-    seed: int = 0,
     more: Mapping[str, tuple[int, ...]] | None = None,
     without: str = "",
     architecture: str | None = None,
@@ -30,7 +29,7 @@ def lora(
     """Write an adapter of a model and return its path. `more`: shapes of further tensors, of zeros;
     `without`: how names end that are left out."""
     file = read_gguf(base)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found = {}
     for tensor in file.tensors:
         if tensor.name.endswith(ending):

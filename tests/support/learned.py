@@ -9,9 +9,9 @@ from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learner import LearnedVocabulary, learn
 
 
-def learned(*texts: Sequence[int], size: int = 1000) -> Datastore:
-    name = fingerprint({"texts": [list(text) for text in texts], "size": size})[:24]
-    learn(LearnedVocabulary(name, size, "toy"), {"texts": texts})
-    datastore = Datastore(lambda: name, size)
+def learned(*texts: Sequence[int]) -> Datastore:
+    name = fingerprint({"texts": [list(text) for text in texts]})[:24]
+    learn(LearnedVocabulary(name, 1000, "toy"), {"texts": texts})
+    datastore = Datastore(lambda: name, 1000)
     assert datastore.refresh() == []
     return datastore

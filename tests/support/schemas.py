@@ -63,11 +63,11 @@ def allows_value(vocabulary: Vocabulary, grammar: Grammar, value: Any) -> bool:
     return any(lets_through(vocabulary, grammar, text) for text in texts)
 
 
-def walk(vocabulary: Vocabulary, grammar: Grammar, seed: int, most: int = 300) -> str | None:
+def walk(vocabulary: Vocabulary, grammar: Grammar, seed: int) -> str | None:
     """A text that the grammar allows, drawn from masks alone; None where it does not end."""
     random, at = np.random.default_rng(seed), grammar.fork()
     pieces: list[bytes] = []
-    for number in range(most):
+    for number in range(300):
         row = random.gumbel(size=vocabulary.size).astype(np.float32)
         row[closing(vocabulary)] += 3.0 + number / 30.0
         token = int(at.masked(row).argmax())

@@ -98,13 +98,13 @@ class ToyBlocks(ToyStates):
         return np.stack(rows)
 
 
-def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHead:
+def toy_head(source: str, model: ToyModel) -> TrainedHead:
     """A head with a model's distributions; Medusa and blocks follow the likeliest text."""
     if source in ("dflash", "dspark"):
-        blocks: Any = ToyBlocks(model, capacity=capacity)
+        blocks: Any = ToyBlocks(model, capacity=256)
         return BlockHead(blocks, LAYERS, model.size, source)
     if source in ("eagle", "mtp"):
-        states: Any = ToyStates(model, capacity=capacity)
+        states: Any = ToyStates(model, capacity=256)
         return EagleHead(states, LAYERS, model.size, source)
     size = model.size
     best = [int(row.argmax()) for row in model.logits([[t] for t in range(size)])]
@@ -116,4 +116,4 @@ def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHea
     weights = MedusaWeights(
         Path("toy"), "toy", 0, [()] * len(outputs), [np.maximum(o, -20) for o in outputs], None
     )
-    return Medusa(MedusaCache(weights, size, capacity), 9, size)
+    return Medusa(MedusaCache(weights, size, 256), 9, size)

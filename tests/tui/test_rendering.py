@@ -28,12 +28,15 @@ PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
 
 
-def spans_of(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
-    """Characters with their styles, without the borders of segments."""
-    return [
-        [(character, str(segment.style or "")) for segment in line for character in segment.text]
-        for line in lines
-    ]
+def same_as_whole(
+    lines: Sequence[Strip], text: str, width: int, palette: Palette = PALETTE
+) -> bool:
+    """Whether lines are those of a text at once: characters and styles, not borders of segments."""
+    found, whole = (
+        [[(c, str(segment.style or "")) for segment in line for c in segment.text] for line in each]
+        for each in (lines, MarkdownLines().render(text, width, palette))
+    )
+    return found == whole
 
 
 @given(
@@ -56,7 +59,7 @@ def test_streamed_text_renders_like_whole_text(pieces: list[str], cuts: list[int
     growing = MarkdownLines()
     for end in [*sorted(cuts), len(text)]:
         lines = growing.render(text[:end], 20, PALETTE)
-    assert spans_of(lines) == spans_of(MarkdownLines().render(text, 20, PALETTE))
+    assert same_as_whole(lines, text, 20)
     for width in (2, 10, 33):
         lines = MarkdownLines().render(text, width, PALETTE)
         assert all(line.cell_length == width + INDENT for line in lines)
@@ -92,20 +95,14 @@ def test_control_characters_in_entities(entity: str) -> None:
 def test_replaced_text_and_new_width() -> None:
     growing = MarkdownLines()
     growing.render("one two\n\nthree", 40, PALETTE)
-    assert spans_of(growing.render("one", 40, PALETTE)) == spans_of(
-        MarkdownLines().render("one", 40, PALETTE)
-    )
+    assert same_as_whole(growing.render("one", 40, PALETTE), "one", 40)
     text = "one two three\n\nfour"
     growing.render(text, 40, PALETTE)
-    assert spans_of(growing.render(text, 4, PALETTE)) == spans_of(
-        MarkdownLines().render(text, 4, PALETTE)
-    )
+    assert same_as_whole(growing.render(text, 4, PALETTE), text, 4)
     light = Palette({"accent": "#000000"}, dark=False)
     code = "```\nx\n```"
     growing.render(code, 40, PALETTE)
-    assert spans_of(growing.render(code, 40, light)) == spans_of(
-        MarkdownLines().render(code, 40, light)
-    )
+    assert same_as_whole(growing.render(code, 40, light), code, 40, light)
 
 
 def test_link_targets_and_formulas() -> None:
