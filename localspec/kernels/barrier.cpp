@@ -9,15 +9,14 @@
 
 #ifdef __linux__
 
-#include <link.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
-#include <cstring>
+
+#include "calls.h"
 
 namespace localspec {
 
@@ -69,40 +68,18 @@ void barrier(Threadpool * team) {
     }
 }
 
-// The place of a function's address in the table through which a library calls it.
-void ** place_of(const link_map * library, const char * function) {
-    const char * names = nullptr;
-    const ElfW(Sym) * symbols = nullptr;
-    const ElfW(Rela) * entries = nullptr;
-    size_t bytes = 0;
-    for (const ElfW(Dyn) * d = library->l_ld; d->d_tag != DT_NULL; d++) {
-        // musl leaves these relative to the library.
-        const ElfW(Addr) at = d->d_un.d_ptr < library->l_addr ? d->d_un.d_ptr + library->l_addr : d->d_un.d_ptr;
-        if (d->d_tag == DT_STRTAB) names = (const char *) at;
-        if (d->d_tag == DT_SYMTAB) symbols = (const ElfW(Sym) *) at;
-        if (d->d_tag == DT_JMPREL) entries = (const ElfW(Rela) *) at;
-        if (d->d_tag == DT_PLTRELSZ) bytes = d->d_un.d_val;
-    }
-    if (!names || !symbols || !entries) return nullptr;
-    for (size_t i = 0; i < bytes / sizeof(ElfW(Rela)); i++)
-        if (!strcmp(names + symbols[ELF64_R_SYM(entries[i].r_info)].st_name, function))
-            return (void **) (library->l_addr + entries[i].r_offset);
-    return nullptr;
-}
-
 }  // namespace
 
 Barrier replace_barrier(void * cpu, Barrier theirs) {
     const link_map * library = (const link_map *) cpu;      // as dlopen returns it
     void ** place = place_of(library, "ggml_barrier");
     if (!place || !place_of(library, "GOMP_barrier")) return theirs;
-    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE), start = (uintptr_t) place & ~(page - 1);
-    if (mprotect((void *) start, page, PROT_READ | PROT_WRITE)) return theirs;
     cpu_set_t set;
     cores = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
     ggml_barrier = theirs;
-    *place = (void *) barrier;
-    return barrier;
+    if (redirect(place, (void *) barrier)) return barrier;
+    ggml_barrier = nullptr;
+    return theirs;
 }
 
 void join_barrier(const ComputeParams * params, const Tensor * op) {

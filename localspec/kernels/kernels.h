@@ -45,3 +45,10 @@ LOCALSPEC_API void localspec_kernels_counts(int64_t out[4]);
 // Work for times without any: moves weights into the next huge page where loading left them in pages of
 // usual size. Takes up to some milliseconds; returns 0 when there is nothing to do.
 LOCALSPEC_API int localspec_kernels_make_page_huge(void);
+
+// From now on this llama_context keeps the graphs of its short passes, one for each size. `decode`: the
+// llama_decode that serves it. Returns whether it does: only without other devices, and on Linux.
+LOCALSPEC_API int localspec_kernels_keep_graphs(void * context, void * decode);
+
+// Frees them; before the context is freed.
+LOCALSPEC_API void localspec_kernels_drop_graphs(void * context);

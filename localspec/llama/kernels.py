@@ -131,6 +131,19 @@ def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
         _library.localspec_kernels_choose(None, 0, 0)
 
 
+def keep_graphs(context: Any) -> None:
+    """Keep the graphs of a llama_context's short passes, one per size, as llama.cpp takes as long
+    as a tenth of a small model's pass to build one. Only on Linux, and without other devices."""
+    decode = ctypes.cast(llama_cpp.llama_cpp._lib.llama_decode, ctypes.c_void_p)
+    _library.localspec_kernels_keep_graphs(context, decode)
+
+
+def drop_graphs(context: Any) -> None:
+    """Free them, before the context is freed."""
+    if _library is not None:
+        _library.localspec_kernels_drop_graphs(context)
+
+
 @contextmanager
 def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
     """Pass on the positions of the cells that this thread restores: int32, in the state's order."""

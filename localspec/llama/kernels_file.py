@@ -48,6 +48,8 @@ _FUNCTIONS = {
     "choose": (None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
     "restoring": (None, ctypes.c_void_p, ctypes.c_int64),
     "left": (ctypes.c_int64,),
+    "keep_graphs": (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p),
+    "drop_graphs": (None, ctypes.c_void_p),
     "make_page_huge": (ctypes.c_int,),
     "counts": (None, ctypes.POINTER(ctypes.c_int64)),
 }

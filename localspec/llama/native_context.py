@@ -106,6 +106,8 @@ class NativeContext:
                 f"No context of {params.n_ctx} tokens can be made for {model.path}: "
                 f"{library.first_error()}. Ask for a shorter one with --ctx, or another KV type."
             )
+        if model.kernels.in_use:
+            kernels.keep_graphs(self.handle)
         model.apply_adapters(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
         if needs_memory and not self.memory:
@@ -120,6 +122,7 @@ class NativeContext:
 
     def close(self) -> None:
         if self.handle is not None:
+            kernels.drop_graphs(self.handle)
             llama_cpp.llama_free(self.handle)
             self.handle = None
 

@@ -350,3 +350,80 @@ def test_teams_with_and_without_kernels_compute_at_once(kernels: None, target_pa
     """Each team of threads waits with one barrier: they come to an end, with the same bits."""
     done = run_python(BARRIER_PROGRAM, target_path)
     assert (done.code, done.out, done.err) == (0, "True\n", "")
+
+
+# Graphs of short passes are kept, one for each size.
+
+
+def reuses(context: Context, sizes: list[int]) -> int:
+    """In how many passes over these numbers of tokens llama.cpp used a graph again."""
+    before, held = llama_cpp.llama_perf_context(context.handle).n_reused, len(context.tokens)
+    for n in sizes:
+        context.extend(context.filler(n), n)
+        context.truncate(held)
+    return int(llama_cpp.llama_perf_context(context.handle).n_reused) - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tables of Linux")
+def test_graph_is_built_once_for_each_size(kernels: None, target_path: Path) -> None:
+    sizes, options = [1, 4, 2, 1, 8, 4], ModelOptions(context=256, threads=1)
+    with Model(target_path, options) as model, closing(Context(model, options)) as context:
+        context.extend(context.filler(3))
+        reuses(context, sizes)
+        assert reuses(context, sizes) == len(sizes)
+        reuses(context, list(range(1, 17)))  # more sizes than are kept
+        reuses(context, sizes)
+        assert reuses(context, sizes) == len(sizes)
+
+
+def walk(context: Context, seed: int) -> list[Rows]:
+    """Rows of passes of many sizes, with trees, prompts and truncations between them."""
+    random, rows = np.random.default_rng(seed), list[Rows]()
+    for _ in range(120):
+        held = len(context.tokens)
+        token = int(random.integers(10, 200))
+        match random.integers(5):
+            case 0 if held < 400:
+                context.extend([token + i for i in range(random.integers(17, 40))], 0)
+            case 1 if held:
+                context.truncate(int(random.integers(held)))
+            case 2:
+                tree = token_tree((token, ROOT), (token + 1, ROOT), (token + 2, 0))
+                rows.append(context.branch([token], tree).copy())
+                context.keep(tree, [0, 2][: random.integers(3)])
+            case _:
+                count = int(random.integers(1, 14))
+                outputs = int(random.integers(1, count + 1))
+                rows.append(context.extend([token + i for i in range(count)], outputs).copy())
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kept_graphs_give_the_same_bits(kernels: None, target_path: Path, seed: int) -> None:
+    options = ModelOptions(context=1024, threads=1)
+    with (
+        Model(target_path, options) as model,
+        closing(Context(model, options)) as keeping,
+        closing(Context(model, options)) as building,
+    ):
+        decided.drop_graphs(building.handle)
+        found, expected = walk(keeping, seed), walk(building, seed)
+        assert len(found) == len(expected) > 40
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_graphs_are_freed_with_their_context(kernels: None, target_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def open_and_close(times: int) -> int:
+        for _ in range(times):
+            with closing(Context(model, options)) as context:
+                reuses(context, list(range(1, 13)))
+        return resident()
+
+    options = ModelOptions(context=256, threads=1)
+    with Model(target_path, options) as model:
+        before = open_and_close(10)
+        assert open_and_close(20) < before + 10 * 2**20
