@@ -67,7 +67,7 @@ class DraftModel(ModelSource):
     priors: Mapping[str, tuple[float, ...]] = PRIORS
     reader: Any = None
     reads_along = True
-    WINDOW = 256
+    WINDOW = 1024
     """If more tokens than this are unread, only the latest WINDOW are read."""
     LONGEST, ROOM = 2048, 2048 + 128
     """Most cached tokens, as passes slow down with more; the same with drafts."""
