@@ -68,13 +68,13 @@ class DraftModel(ModelSource):
     reader: Any = None
     reads_along = True
     WINDOW = 1024
-    """If more tokens than this are unread, only the latest WINDOW are read."""
+    """If more tokens than this are unread, only the latest WINDOW are read; of a small cache half."""
     LONGEST, ROOM = 2048, 2048 + 128
     """Most cached tokens, as passes slow down with more; the same with drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         self.cache = cache
-        self._window = window
+        self._window = None if window is None else min(window, cache.capacity // 2)
         self._left_out = 0
         self.vocabulary = vocabulary
         self._agreed = 0

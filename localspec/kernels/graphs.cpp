@@ -53,9 +53,11 @@ class Graphs {
   public:
     explicit Graphs(void * context) : context(context) {}
 
+    // Leaves the context what it began with, whose size it checks when it is freed.
     ~Graphs() {
-        for (size_t i = 0; i < kept.size(); i++) {
-            if (i == now) continue;     // the context's
+        if (!scheduler) return;
+        choose(Size{});
+        for (size_t i = 1; i < kept.size(); i++) {
             llama.free_scheduler(kept[i].scheduler);
             if (kept[i].graph) llama.delete_graph(kept[i].graph);
         }
@@ -63,15 +65,8 @@ class Graphs {
 
     void choose(const Part & part) {
         if (!scheduler && !find()) return;
-        const auto outputs = part.output ? std::count_if(part.output, part.output + part.tokens, [](int8_t o) { return o; }) : 0;
-        const bool brief = part.tokens <= LONGEST && outputs > 0;
-        const Size size = brief ? Size{part.tokens, (uint32_t) outputs, part.sequences} : Size{};
-        // llama.cpp may have replaced them; without an active graph it wants all of them built again.
-        kept[now].scheduler = *scheduler, kept[now].graph = *graph, kept[now].built = *active && *active == *graph;
-        if (!*active) for (Graph & one : kept) one.built = false;
-        now = place(size);
-        kept[now].used = ++passes;
-        *scheduler = kept[now].scheduler, *graph = kept[now].graph, *active = kept[now].built ? *graph : nullptr;
+        const auto outputs = part.output ? part.tokens - std::count(part.output, part.output + part.tokens, 0) : 0;
+        choose(part.tokens <= LONGEST && outputs > 0 ? Size{part.tokens, (uint32_t) outputs, part.sequences} : Size{});
     }
 
   private:
@@ -87,6 +82,15 @@ class Graphs {
         bool built;
         uint64_t used;
     };
+
+    void choose(const Size & size) {
+        // llama.cpp may have replaced them; without an active graph it wants all of them built again.
+        kept[now].scheduler = *scheduler, kept[now].graph = *graph, kept[now].built = *active && *active == *graph;
+        if (!*active) for (Graph & one : kept) one.built = false;
+        now = place(size);
+        kept[now].used = ++passes;
+        *scheduler = kept[now].scheduler, *graph = kept[now].graph, *active = kept[now].built ? *graph : nullptr;
+    }
 
     // llama_context has `sched`, and further on `gf_res_prev[2]`, `gf_res_reserve`, `gf_res_prev_active`.
     bool find() {
