@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import threading
-from contextlib import suppress
-from queue import SimpleQueue
-from time import perf_counter, sleep
-
-_PIECE = 1 << 18
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Coroutine
+from typing import Any
 
 
 class DelayedLink:
     """Listens on a port (0: a free one) and forwards data `seconds` later."""
 
     def __init__(self, to: tuple[str, int], seconds: float, port: int = 0) -> None:
-        self._to, self._seconds = to, seconds
-        self._listening = socket.create_server(("127.0.0.1", port))
-        self.port: int = self._listening.getsockname()[1]
-        self._open: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._to, self._seconds, self._loop = to, seconds, asyncio.new_event_loop()
+        self._open: list[StreamWriter] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", port))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def __enter__(self) -> DelayedLink:
         return self
@@ -30,49 +31,31 @@ class DelayedLink:
 
     def close(self) -> None:
         """Cut all connections, and take no more."""
-        for one in (self._listening, *self._open):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        self._run(self._cut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                here, _ = self._listening.accept()
-            except OSError:
-                return
-            try:
-                there = socket.create_connection(self._to)
-            except OSError:
-                here.close()
-                continue
-            self._open += [here, there]
-            for one, other in ((here, there), (there, here)):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                pieces: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
-                threading.Thread(target=self._take, args=(one, pieces), daemon=True).start()
-                threading.Thread(target=self._give, args=(other, pieces), daemon=True).start()
+    async def _cut(self) -> None:
+        self._server.close()
+        for one in self._open:
+            one.transport.abort()
 
-    def _take(self, source: socket.socket, pieces: SimpleQueue[tuple[float, bytes]]) -> None:
+    async def _accept(self, here: StreamReader, answers: StreamWriter) -> None:
+        self._open.append(answers)
+        try:
+            there, requests = await asyncio.open_connection(*self._to)
+        except OSError:
+            answers.close()
+            return
+        self._open.append(requests)
+        await asyncio.gather(self._forward(here, requests), self._forward(there, answers))
+
+    async def _forward(self, source: StreamReader, sink: StreamWriter) -> None:
         piece = b"."
         while piece:
             try:
-                piece = source.recv(_PIECE)
+                piece = await source.read(1 << 18)
             except OSError:
                 piece = b""
-            pieces.put((perf_counter() + self._seconds, piece))
-
-    def _give(self, sink: socket.socket, pieces: SimpleQueue[tuple[float, bytes]]) -> None:
-        while True:
-            due, piece = pieces.get()
-            left = due - perf_counter()
-            if left > 0:
-                sleep(left)
-            try:
-                if not piece:  # the other side has ended
-                    sink.shutdown(socket.SHUT_RDWR)
-                    return
-                sink.sendall(piece)
-            except OSError:
-                return
+            act = (sink.write, piece) if piece else (sink.close,)
+            self._loop.call_later(self._seconds, *act)

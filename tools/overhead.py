@@ -5,7 +5,7 @@
 1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Time of a mask over 152,000 tokens, along an answer to a schema of 20 properties; and the speed
-   of such answers relative to free ones, on the embedded pair with drafts.
+   of such answers relative to free ones, SmolLM2 without and with drafts.
 4. Time of the policy per step with learning, if every step is planned; embedded pair.
 
 Run it on an idle machine: the figures are microseconds. `localspec bench --peers` compares plain
@@ -20,6 +20,7 @@ import platform
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,6 +33,8 @@ from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Drafter
 from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import compose
+from localspec.hub.packages import NAME as SMOLLM2
+from localspec.hub.resolution import resolve
 from localspec.llama.grammar import Grammar
 from localspec.llama.library import default_threads
 from localspec.llama.vocabulary import Vocabulary
@@ -42,6 +45,7 @@ GREEDY = SamplingParams(temperature=0)
 NAMES = [f"p{number}" for number in range(20)]
 TEXTS = {name: {"type": "string", "maxLength": 12} for name in NAMES}
 SCHEMA = {"type": "object", "properties": TEXTS, "required": NAMES}
+DEPTH_4 = Drafting(drafter="model", depth=4)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
@@ -69,18 +73,12 @@ def report(what: str, values: list[float], unit: str) -> None:
 
 def per_step(rounds: int) -> None:
     with localspec.load(options=ModelOptions(context=1024)) as engine:
-        for name, drafting in (
-            ("plain", Drafting(drafter="none")),
-            ("depth 4", Drafting(drafter="model", depth=4)),
-        ):
-            costs = [
-                1e6 * stats.overhead_seconds / (stats.target_passes - 1)
-                for stats in (
-                    run(engine.stream(FOX, max_tokens=200, sampling=GREEDY, drafting=drafting))
-                    for _ in range(rounds + 1)
-                )
-            ][1:]
-            report(f"overhead per step, greedy, {name}", costs, "µs")
+        for name, drafting in ("plain", Drafting(drafter="none")), ("depth 4", DEPTH_4):
+            costs = []
+            for _ in range(rounds + 1):
+                stats = run(engine.stream(FOX, max_tokens=200, sampling=GREEDY, drafting=drafting))
+                costs.append(1e6 * stats.overhead_seconds / (stats.target_passes - 1))
+            report(f"overhead per step, greedy, {name}", costs[1:], "µs")
 
 
 def per_row(folder: Path, rounds: int) -> None:
@@ -89,14 +87,8 @@ def per_row(folder: Path, rounds: int) -> None:
     with localspec.load(path, draft=path, options=ModelOptions(context=512)) as engine:
         costs = []
         for _ in range(rounds + 1):
-            stats = run(
-                engine.stream(
-                    "Once upon a time",
-                    max_tokens=100,
-                    sampling=sampling,
-                    drafting=Drafting(drafter="model", depth=4),
-                )
-            )
+            asked = engine.stream("Once", max_tokens=100, sampling=sampling, drafting=DEPTH_4)
+            stats = run(asked)
             rows = stats.drafted + stats.target_passes - 1
             costs.append(1e6 * stats.overhead_seconds / rows)
         report("overhead per verified row, T = 0.8, 152,000 tokens", costs[1:], "µs")
@@ -115,33 +107,27 @@ def per_mask(vocabulary: Vocabulary) -> None:
 
 
 def with_schema(rounds: int) -> None:
-    """Compare the speed of a text between quotes, as a schema has it, with the same text free."""
-    with localspec.load(options=ModelOptions(context=1024)) as engine:
-        asked = f"<|user|>{FOX[0]['content']}<|end|><|assistant|>"
-        ratios = []
-        for _ in range(rounds + 1):
-            free, guided = (
-                run(engine.stream(prompt, max_tokens=200, sampling=GREEDY, json_schema=schema))
-                for prompt, schema in ((asked + '"', None), (asked, {"type": "string"}))
-            )
-            ratios.append(guided.tokens_per_second / free.tokens_per_second)
-        report("speed with a schema / without, drafts on", ratios[1:], "×")
+    """Compare the speed of answers to a schema with that of free ones, which have other texts."""
+    with localspec.load(resolve(SMOLLM2), options=ModelOptions(context=1024)) as engine:
+        for name in ("none", "auto"):
+            asked: Any = {"max_tokens": 200, "sampling": GREEDY, "drafting": Drafting(drafter=name)}
+            ratios = []
+            for _ in range(rounds + 1):
+                free = run(engine.stream(FOX, **asked))
+                guided = run(engine.stream(FOX, **asked, json_schema=SCHEMA))
+                ratios.append(guided.tokens_per_second / free.tokens_per_second)
+            report(f"speed with that schema / without, {name}", ratios[1:], "×")
 
 
-class DrafterTimer:
-    """Measures the seconds in which a drafter plans and learns."""
+def time_drafter(drafter: Drafter, spent: list[float]) -> None:
+    """Collect the seconds in which a drafter plans and learns."""
 
-    def __init__(self, drafter: Drafter) -> None:
-        self.seconds = 0.0
-        vars(drafter).update(plan=self._time(drafter.plan), observe=self._time(drafter.observe))
+    def timed(work: Callable[[Any], Any], argument: Any) -> Any:
+        started, done = perf_counter(), work(argument)
+        spent.append(perf_counter() - started)
+        return done
 
-    def _time(self, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def timed(argument: Any) -> Any:
-            started, done = perf_counter(), work(argument)
-            self.seconds += perf_counter() - started
-            return done
-
-        return timed
+    vars(drafter).update({w.__name__: partial(timed, w) for w in (drafter.plan, drafter.observe)})
 
 
 def per_plan(rounds: int) -> None:
@@ -154,21 +140,14 @@ def per_plan(rounds: int) -> None:
             costs = []
             for _ in range(rounds + 1):
                 session = a_session(engine, prompt, 200, GREEDY)
-                drafter = compose(
-                    Drafting(),
-                    slot.parts,
-                    engine.profile,
-                    slot.limits,
-                    greedy=True,
-                    trees=True,
-                    cannot=None,
-                )
-                timed = DrafterTimer(drafter)
+                parts = slot.parts, engine.profile, slot.limits
+                drafter = compose(Drafting(), *parts, greedy=True, trees=True, cannot=None)
+                time_drafter(drafter, spent := list[float]())
                 slot.target.reuse(prompt)
                 drafter.begin(prompt)
                 requests = speculate(session, drafter, GreedyMatch())
                 count = sum(1 for _ in drive(session, requests, slot.target))
-                costs.append(1e6 * timed.seconds / count)
+                costs.append(1e6 * sum(spent) / count)
             report(f"policy per step, learning included, {name}", costs[1:], "µs")
 
 

@@ -169,7 +169,8 @@ class RoleAdapter:
 
     def _convert_calls(self, messages: Messages) -> Messages:
         """Convert calls and their results to the template's format."""
-        if self._call_form is None:
+        called = any(one.get("tool_calls") or _is_result(one) for one in messages)
+        if not called or self._call_form is None:
             return messages
         found = [self._with_thought(one) if one.get("tool_calls") else one for one in messages]
         return _convert_calls(found, self._call_form)
