@@ -82,11 +82,11 @@ def _commit() -> str | None:
     # An installed package may lie inside another repository.
     if not (folder / ".git").exists():
         return None
-    command = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*")
+    # Without a lock file, which would stay where the disk is full.
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    command = [*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        done = subprocess.run(
-            [*command, "--dirty=+"], capture_output=True, text=True, timeout=10, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
