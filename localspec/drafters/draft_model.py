@@ -68,7 +68,7 @@ class DraftModel(ModelSource):
     reader: Any = None
     reads_along = True
     WINDOW = 1024
-    """If more tokens than this are unread, only the latest WINDOW are read; of a small cache half."""
+    """If more tokens than this are unread, only the latest are read; half of a smaller cache."""
     LONGEST, ROOM = 2048, 2048 + 128
     """Most cached tokens, as passes slow down with more; the same with drafts."""
 
