@@ -357,7 +357,7 @@ def test_teams_with_and_without_kernels_compute_at_once(kernels: None, target_pa
 
 def reuses(context: Context, sizes: list[int]) -> int:
     """In how many passes over these numbers of tokens llama.cpp used a graph again."""
-    before, held = llama_cpp.llama_perf_context(context.handle).n_reused, len(context.tokens)
+    before, held = int(llama_cpp.llama_perf_context(context.handle).n_reused), len(context.tokens)
     for n in sizes:
         context.extend(context.filler(n), n)
         context.truncate(held)
