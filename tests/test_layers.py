@@ -145,7 +145,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_328, 95),  # protocol of caches; values of any type; drafters call their sources
     "distill": (2_715, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (254, 12),  # answers on a busy machine are found
-    "drafters": (2_526, 70),  # the same; plans that options force
+    "drafters": (2_527, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (139, 20),  # closed folders are told; the log; packages of extras, from three rooms

@@ -67,14 +67,15 @@ class DraftModel(ModelSource):
     priors: Mapping[str, tuple[float, ...]] = PRIORS
     reader: Any = None
     reads_along = True
-    WINDOW = 1024
-    """If more tokens than this are unread, only the latest are read; half of a smaller cache."""
+    WINDOW, NARROW = 1024, 256
+    """If more than WINDOW tokens are unread, only the latest are read. Of a small cache they may
+    fill half, or NARROW tokens."""
     LONGEST, ROOM = 2048, 2048 + 128
     """Most cached tokens, as passes slow down with more; the same with drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         self.cache = cache
-        self._window = None if window is None else min(window, cache.capacity // 2)
+        self._window = window and min(window, max(self.NARROW, cache.capacity // 2))
         self._left_out = 0
         self.vocabulary = vocabulary
         self._agreed = 0

@@ -368,7 +368,7 @@ def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
     assert answer.stats.prompt_tokens <= 128 - 20
     (notice,) = answer.stats.notices
     assert "oldest" in notice
-    dropped = int(notice.split("oldest ")[1].split()[0])
+    dropped = int(notice.split("oldest first: ")[1].rstrip("."))
     kept = [turns[0], *turns[1 + dropped :]]
     assert kept[1]["role"] == "user"
     assert ask(small, kept, PLAIN, 20).completion().text == answer.text
