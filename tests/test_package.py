@@ -97,4 +97,4 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     run = finished("-n", "8", "Once", command=installed, cwd=tmp_path, env=env)
     answer = json.loads(run.succeeded())
     assert answer["stats"]["generated_tokens"] == 8
-    assert str(home) in answer["model"]
+    assert str(home) in answer["files"][0]
