@@ -1,5 +1,5 @@
 // llama.cpp keeps the graph of its latest pass and builds it again when the next one has another size:
-// 0.3 to 0.5 ms for 30 layers, a fifth of a small model's pass. Drafting changes the size all the time.
+// 0.3 to 0.5 ms for 30 layers, a sixth of a small model's pass. Drafting changes the size all the time.
 //
 // So a context gets one scheduler and one graph for each size of short passes. Before a pass ours are put
 // in place of llama.cpp's, which then finds the graph that it built for this size, and whether it still

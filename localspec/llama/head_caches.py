@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -30,7 +30,7 @@ MAX_BLOCK = 32
 _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 
-class HeadCache(NativeCache, ABC):
+class HeadCache(NativeCache):
     """The KV cache of a trained head, fed with hidden states of the target.
 
     `tokens` are read from the beginning of the text; positions with unknown states are skipped.

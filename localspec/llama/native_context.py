@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from abc import ABC, abstractmethod
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -217,7 +218,7 @@ class PassWatch(Protocol):
         ...
 
 
-class NativeCache:
+class NativeCache(ABC):
     """A cache of one text, and its passes. `native_seconds`: total time of native passes; `watch`:
     notified of every pass."""
 
@@ -269,6 +270,6 @@ class NativeCache:
             self.watch.record_pass(int(batch.n_tokens), len(self.tokens), seconds)
         return self._native.logits(address, outputs)
 
+    @abstractmethod
     def _drop_failed(self) -> None:
         """Drop cells after `tokens` that a failed pass left."""
-        raise NotImplementedError

@@ -47,7 +47,7 @@ class SourceProfile(Stored):
         estimators: of acceptance, by kind of candidate.
         gain: of drafting by it over lookups only, its first pass not deducted.
         saved: plain passes saved per token in recent answers; None before the first.
-        left_out: whether the latest answer did not use it because of its costs alone.
+        left_out: whether the latest answer did without it, which never drafted, for its costs.
     """
 
     SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -44,7 +45,7 @@ def streaming_response(
     return StreamingResponse(parts, headers={"X-Accel-Buffering": "no"}, media_type=media_type)
 
 
-class Reply:
+class Reply(ABC):
     """Formats the answers to one request in a protocol, as one object or as events. `ping` is sent
     after some seconds without output, `last` at the end of a stream."""
 
@@ -61,8 +62,8 @@ class Reply:
     def begin(self) -> Iterable[Event]:
         return ()
 
-    def events_of(self, part: AnswerPart) -> Iterable[Event]:
-        raise NotImplementedError
+    @abstractmethod
+    def events_of(self, part: AnswerPart) -> Iterable[Event]: ...
 
     def end(self) -> Iterable[Event]:
         return ()
@@ -70,8 +71,8 @@ class Reply:
     def failed(self, error: ApiError) -> Event:
         return error_body(self._path, error)
 
-    def whole(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def whole(self) -> Any: ...
 
     def encode(self, value: Event) -> bytes:
         return event(value)

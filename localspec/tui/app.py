@@ -46,7 +46,7 @@ _priority = partial(Binding, priority=True)
 
 class ChatApp(Host):
     """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `engine`:
-    makes the engine, with options of its own; `sampling`, `max_tokens`, `system`: for new
+    opens the models, with its own options; `sampling`, `max_tokens`, `system`: for new
     conversations, instead of the preferences; `notices`: sentences to show at the start;
     `session`: the first conversation, and its file; `resume`: show the last conversation;
     `trouble`: a sentence about an error while closing."""
