@@ -132,8 +132,7 @@ def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
 
 
 def keep_graphs(context: Any) -> None:
-    """Keep the graphs of a llama_context's short passes, one per size, as building one takes a
-    sixth of a small model's pass. Only on Linux, and without other devices."""
+    """Keep graphs of a llama_context's short passes, one per size; on Linux, without devices."""
     decode = ctypes.cast(llama_cpp.llama_cpp._lib.llama_decode, ctypes.c_void_p)
     _library.localspec_kernels_keep_graphs(context, decode)
 

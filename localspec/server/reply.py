@@ -18,7 +18,6 @@ from localspec.server.failures import ApiError, as_api_error, error_body
 Value = TypeVar("Value")
 Event = Mapping[str, Any]
 
-
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 """Escapes for line ends at which some clients split a stream, as Python's `splitlines` does."""
 
