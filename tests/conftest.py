@@ -1,7 +1,5 @@
 """Fixtures over the embedded pair; one open pair serves a whole module."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

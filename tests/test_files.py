@@ -1,7 +1,5 @@
 """Files that are replaced whole, whatever comes in between; what they are known by, and texts."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

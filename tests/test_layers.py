@@ -4,8 +4,6 @@ No circle of imports, and none from a lower layer to a higher one; those inside 
 for types alone count.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping
@@ -197,7 +195,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type; tokens and hyphens in grammars; odd values of histories and sessions.
     # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs.
-    "tests": (43_188, None),
+    "tests": (42_674, None),
     "tools": (3_500, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

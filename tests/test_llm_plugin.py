@@ -1,7 +1,5 @@
 """localspec's models in the `llm` command."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

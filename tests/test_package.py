@@ -1,7 +1,5 @@
 """The package as others meet it: imported, built into a wheel, installed elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

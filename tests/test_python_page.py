@@ -1,7 +1,5 @@
 """docs/python.md: its blocks of Python, and the desktop tool without a display."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import threading

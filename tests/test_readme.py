@@ -1,7 +1,5 @@
 """The commands and links of README and the pages work."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

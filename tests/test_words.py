@@ -1,7 +1,5 @@
 """Texts for users: plain words (`dev/words.md`), and pages of readable length."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`AsyncEngine` on the embedded pair."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """Samples made up for tests."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """A server that speaks and fails as llama-server does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Peers: ik_llama-cpp-python's process, by made-up bindings, and llama-cpp-python."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

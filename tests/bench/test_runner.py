@@ -1,7 +1,5 @@
 """The order of a run and what it survives, with arms of a script, and localspec's own arms."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A scaled model computes what the small one computes, and appears only when it is complete."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

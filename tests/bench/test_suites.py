@@ -1,7 +1,5 @@
 """Prompts come mixed, and a file that is wrong says where."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

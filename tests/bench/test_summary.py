@@ -1,7 +1,5 @@
 """Figures from samples whose right values are known, and the report in its three forms."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Text files and images attached to a message."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tree of messages, and the messages sent to the model."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.chat.conversation import (

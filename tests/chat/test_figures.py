@@ -1,7 +1,5 @@
 """Figures of an answer, computed from synthetic steps."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import fields

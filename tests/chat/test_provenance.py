@@ -1,7 +1,5 @@
 """Sources of the parts of a text."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

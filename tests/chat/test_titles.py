@@ -1,7 +1,5 @@
 """Titles and file names."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.answer_line import STOCK

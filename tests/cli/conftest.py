@@ -1,7 +1,5 @@
 """The command line called in this process, with the streams it would have."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

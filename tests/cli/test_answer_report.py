@@ -1,7 +1,5 @@
 """The figures in words."""
 
-from __future__ import annotations
-
 from localspec import Completion, DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures

@@ -1,7 +1,5 @@
 """`localspec bench`: a real run on the embedded pair, and refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

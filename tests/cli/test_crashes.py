@@ -1,7 +1,5 @@
 """What ends the process from below is told all the same, and the exit status is the signal's."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

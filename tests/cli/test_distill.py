@@ -1,7 +1,5 @@
 """`localspec distill`: what is recorded, forgotten and refused."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`localspec doctor`: verdicts, what is measured, and what is kept of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whatever is wrong is told in one sentence, with an exit code of its own and no traceback."""
 
-from __future__ import annotations
-
 import random
 import re
 import threading

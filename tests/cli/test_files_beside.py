@@ -1,7 +1,5 @@
 """Files beside a model: images, and adapters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import localspec

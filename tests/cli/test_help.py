@@ -1,7 +1,5 @@
 """The help texts: complete, uncut at 80 columns, and quick to print."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

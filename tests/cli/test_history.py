@@ -1,7 +1,5 @@
 """`localspec history` and `localspec doctor --paths`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where the prompt comes from."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ctrl+C while the model loads, while it reads the prompt and while it answers."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import sys

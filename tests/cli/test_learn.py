@@ -1,7 +1,5 @@
 """`localspec learn`: what is taken, what is left out, and what is said about it."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import sys

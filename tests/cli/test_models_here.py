@@ -1,7 +1,5 @@
 """`localspec list` and `localspec show`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any value of any option is refused in words or works: no internal error, no endless wait."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

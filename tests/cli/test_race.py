@@ -1,7 +1,5 @@
 """`localspec race` as it is typed: results, recordings, interrupts, what cannot be meant."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """A race as lines, at several sizes, and what is sent to a terminal for them."""
 
-from __future__ import annotations
-
 import pytest
 from rich.cells import cell_len
 

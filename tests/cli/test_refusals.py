@@ -1,7 +1,5 @@
 """Options that cannot be meant are refused in one sentence, before anything is opened."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `localspec run` answers, and how the options change it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

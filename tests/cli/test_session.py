@@ -1,7 +1,5 @@
 """`localspec run --session FILE` and `--prompt-cache SIZE`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

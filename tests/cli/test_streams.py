@@ -1,7 +1,5 @@
 """Standard streams that are closed, full, broken or a terminal."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """BrokenRule acceptance rules, which comparisons with the target must detect."""
 
-from __future__ import annotations
-
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.random_source import RandomSource

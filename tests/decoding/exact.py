@@ -1,7 +1,5 @@
 """The real loop over toy models: its steps, and exact distributions of whole texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """State of caches after every way to end a generation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 

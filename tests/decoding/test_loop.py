@@ -4,8 +4,6 @@
 committed text, and is committed or rolled back before the next.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

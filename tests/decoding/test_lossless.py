@@ -5,8 +5,6 @@ exact distributions of whole texts are compared. `test_broken_rules_are_detected
 comparison can fail.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Losslessness as in `test_lossless`, with draft models of other vocabularies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Rule `match`: texts depend only on logits and seed, not on drafts or steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

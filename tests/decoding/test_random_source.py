@@ -1,7 +1,5 @@
 """Counter-based random numbers: known answers, independence and uniformity."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product

@@ -1,7 +1,5 @@
 """Detection of answers that repeat endlessly."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Acceptance rules: numbers of accepted tokens, selection by name, and lossy rules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

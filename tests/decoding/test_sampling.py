@@ -1,7 +1,5 @@
 """Sampling, compared with a slow implementation in llama.cpp's order of steps."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

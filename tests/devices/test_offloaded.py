@@ -5,8 +5,6 @@ That driver (22.3.6) crashes in passes over several tokens if the very first one
 so prompts come first.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

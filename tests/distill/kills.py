@@ -1,7 +1,5 @@
 """Killing a training at random times."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Drafts with the frequent tokens of their target only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

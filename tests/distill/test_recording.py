@@ -1,7 +1,5 @@
 """Recording of answers for training, and on-policy texts."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Traces: reading, concurrent writing, deletion and failures."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 It needs PyTorch, which the extra `dev` does not install.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace

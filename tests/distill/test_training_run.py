@@ -1,7 +1,5 @@
 """State of a training: plan, checkpoints and curve."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

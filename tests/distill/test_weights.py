@@ -1,7 +1,5 @@
 """Files of drafts: weights, `-d auto`, and shapes."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

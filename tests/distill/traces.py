@@ -1,7 +1,5 @@
 """Traces of random answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

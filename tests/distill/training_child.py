@@ -1,8 +1,6 @@
 """A short training, for killing: `python -m tests.distill.training_child TARGET OUT EPOCHS ROUNDS`.
 Prints every step, and writes a checkpoint after each."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

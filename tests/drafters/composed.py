@@ -1,7 +1,5 @@
 """Answers over toy models, composed as the engine composes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from localspec.decoding.acceptance import GreedyMatch

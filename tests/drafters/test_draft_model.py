@@ -1,7 +1,5 @@
 """The draft model: decoding each token once, and drafts with the session's random numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Excerpts: a draft model reads only the beginning and the end of a long text."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

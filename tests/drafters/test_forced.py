@@ -1,7 +1,5 @@
 """Drafts of tokens that a grammar forces, and structured answers with drafts."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
 from pathlib import Path

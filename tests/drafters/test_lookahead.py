@@ -1,7 +1,5 @@
 """Lookahead decoding: n-grams from the target's passes do not change its text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The draft model's cache in target ids: reading, and rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The n-gram drafter and its suffix automaton."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Reading ahead during verification."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile

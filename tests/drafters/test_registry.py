@@ -1,7 +1,5 @@
 """Drafters by options, and every source by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Retrieval: drafts from learned texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

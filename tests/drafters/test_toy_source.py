@@ -3,8 +3,6 @@
 It then works in `auto`, by name, in statistics, in the colours of the screen and in benchmarks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Vocabulary maps: rows of a draft model in the target's tokens, and the method of mapping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A pair so small that a pass takes a tenth of a millisecond."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

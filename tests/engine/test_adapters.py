@@ -1,7 +1,5 @@
 """LoRA adapters: their effect, drafts with them, and adapters that do not fit."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Context shift: answers continue without the oldest text when the context is full."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

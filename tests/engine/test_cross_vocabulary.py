@@ -1,7 +1,5 @@
 """Draft models with a tokenizer that differs from the target's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing

@@ -1,8 +1,6 @@
 """The end of an answer does not depend on drafts: text, token ids, counts, log-probabilities and
 finish reason are those of plain decoding, whatever was accepted after the end."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`Engine` on the embedded pair."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json

@@ -7,8 +7,6 @@ in tests/decoding. Random numbers of real answers are independent if no position
 `EnumeratingSource` checks that, and `test_random_source` the rest.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

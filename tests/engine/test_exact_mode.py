@@ -1,7 +1,5 @@
 """`exact`: answers equal plain decoding with any drafter, greedy and with a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 With stock llama.cpp, near-ties are excepted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 

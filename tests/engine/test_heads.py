@@ -1,7 +1,5 @@
 """Trained heads of every kind draft without changing the target's text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace

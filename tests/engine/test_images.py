@@ -1,7 +1,5 @@
 """Images: embeddings by a projector, and drafts that do not change the answers."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Options as keywords of `localspec.load`."""
 
-from __future__ import annotations
-
 from typing import get_type_hints
 
 import pytest

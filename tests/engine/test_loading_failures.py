@@ -1,7 +1,5 @@
 """Failures of loading are reported, and leave no model and no cache in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module

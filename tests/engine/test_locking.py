@@ -1,7 +1,5 @@
 """Locking: one generation at a time; however an answer ends, the engine is free afterwards."""
 
-from __future__ import annotations
-
 import gc
 import random
 import threading

@@ -1,7 +1,5 @@
 """Log-probabilities are those of the target's rows, for drafted tokens and given texts too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

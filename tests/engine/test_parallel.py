@@ -1,7 +1,5 @@
 """Parallel answers equal single ones, and none can disturb another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

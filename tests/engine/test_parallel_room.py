@@ -1,7 +1,5 @@
 """Parallel answers share cells and slots: reuse, eviction, waiting and refusals."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Measurements last over answers and sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any

@@ -4,8 +4,6 @@ Each test continues the generation, which must equal an plain one. State after e
 `tests/decoding/test_driver.py`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 from contextlib import closing

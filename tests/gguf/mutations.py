@@ -1,7 +1,5 @@
 """Damaged GGUF files."""
 
-from __future__ import annotations
-
 import random
 import struct
 from dataclasses import dataclass

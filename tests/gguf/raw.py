@@ -1,7 +1,5 @@
 """GGUF files byte by byte, for content that no writer produces."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Mapping, Sequence

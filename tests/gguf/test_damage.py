@@ -3,8 +3,6 @@
 Each file is a valid model with some changed values.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct

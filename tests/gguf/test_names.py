@@ -1,7 +1,5 @@
 """Names of files and repositories."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.gguf.names import (

@@ -1,7 +1,5 @@
 """Reading GGUF files, valid and damaged, and writing them."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

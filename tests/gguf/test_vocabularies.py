@@ -1,7 +1,5 @@
 """Vocabularies of llama.cpp's own tests: special tokens and pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Conversations and histories for tests."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Damaged files: set aside, salvaged and replaced."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path

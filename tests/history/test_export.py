@@ -1,7 +1,5 @@
 """Export of conversations to files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

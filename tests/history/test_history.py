@@ -1,7 +1,5 @@
 """Writing and reading conversations, also quickly in a large history."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 import threading

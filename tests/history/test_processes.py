@@ -1,7 +1,5 @@
 """Several processes write at once. One that is killed: `tests/tui/test_killing.py`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import AbstractContextManager

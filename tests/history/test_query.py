@@ -1,7 +1,5 @@
 """Search queries as users type them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

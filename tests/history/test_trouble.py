@@ -1,7 +1,5 @@
 """Trouble with the file: the chat continues, the user is informed, and no data is lost."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import sqlite3

@@ -1,7 +1,5 @@
 """The writer's thread: it writes in order, completely, and no more often than needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A separate cache for each test."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

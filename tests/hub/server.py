@@ -3,8 +3,6 @@
 Two ports: the hub, and the "CDN" that it redirects downloads to, as the real one does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

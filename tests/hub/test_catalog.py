@@ -1,7 +1,5 @@
 """The catalogue that ships, and the user's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`localspec pull`, `rm` and `models` on the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

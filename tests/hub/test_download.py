@@ -1,7 +1,5 @@
 """Pulling from a hub that behaves."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Connections that end, servers that err: what looks complete is complete."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models are found wherever the usual tools keep them, and nothing is changed there."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`smollm2`: the model that a Python package carries, installed or not."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `rm` removes, and everything that it must leave alone."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From what people type, wherever it is, to the file that is meant."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Building the kernels' library during installation, and failures."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """The embedded target, contexts of it, a text, and the tolerance for rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

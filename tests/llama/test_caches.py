@@ -1,7 +1,5 @@
 """KV caches, single and shared: after any change, rows equal those of a fresh cache."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draft models that compute the logits of chosen tokens only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The compute thread, which makes all passes of a process."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Grammars over the embedded vocabulary."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

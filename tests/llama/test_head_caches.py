@@ -1,7 +1,5 @@
 """Caches of trained heads: rows do not depend on the way in which states were given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial

@@ -1,7 +1,5 @@
 """Hidden rows of passes of any shape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """JSON schemas: accepted and rejected answers, and refused schemas."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

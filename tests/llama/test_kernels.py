@@ -3,8 +3,6 @@
 Faults are tested in a copy of the package with a damaged library.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

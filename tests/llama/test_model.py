@@ -1,7 +1,5 @@
 """Opening files: errors of llama.cpp, facts and vocabularies."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

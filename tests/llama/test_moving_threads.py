@@ -1,7 +1,5 @@
 """Choice of thread counts on simulated machines under various loads."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

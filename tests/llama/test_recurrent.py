@@ -1,7 +1,5 @@
 """Recurrent memories, which are restored from snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial

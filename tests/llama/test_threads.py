@@ -1,7 +1,5 @@
 """Thread options, chunks of watched prompts, and the load of other processes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

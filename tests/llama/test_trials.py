@@ -1,7 +1,5 @@
 """Trials of unknown files and kernels in child processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

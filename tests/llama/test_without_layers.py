@@ -1,7 +1,5 @@
 """Passes without some layers equal those of a file without them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small files that look like models, to be judged in pairs; nobody loads them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path

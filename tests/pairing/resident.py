@@ -5,8 +5,6 @@
 prints the bytes by which its resident memory grew.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """`-d auto` takes the draft model with the largest expected gain, and none that does not pay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory as foretold, beside what llama.cpp sets aside and what the process really takes."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """A pair is judged rule by rule, and each rule can fail by itself."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

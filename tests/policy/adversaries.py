@@ -4,8 +4,6 @@ The target's next token is decided during verification, with knowledge of the dr
 So these texts are the worst cases for drafting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -92,8 +90,8 @@ class Machine:
 class Text(NamedTuple):
     """The accepted levels of drafts, and whether tokens of plain passes are the predicted ones."""
 
-    levels: Callable[[Situation], int]
-    continues: Callable[[Situation], bool] = lambda at: True
+    levels: Callable[["Situation"], int]
+    continues: Callable[["Situation"], bool] = lambda at: True
 
 
 @dataclass

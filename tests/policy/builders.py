@@ -1,7 +1,5 @@
 """The policy of `auto` over toy models, new for each text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

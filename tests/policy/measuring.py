@@ -1,7 +1,5 @@
 """Fixed costs, a scripted lookup source, drafters without a clock, and a clock moved by passes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Estimated chances of acceptance: learning, priors and bounds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

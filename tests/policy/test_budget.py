@@ -1,7 +1,5 @@
 """The budget: the fund, and drafts within it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibration of pass costs, on the embedded draft model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

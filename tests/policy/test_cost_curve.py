@@ -1,7 +1,5 @@
 """Cost curves: calibration, interpolation, and learning from live passes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from random import Random

@@ -1,8 +1,6 @@
 """The budget limits drafts that lose, not drafts that pay: right or partly right drafts on noisy
 machines are as fast as without a budget."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Sequence

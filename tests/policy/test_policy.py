@@ -1,7 +1,5 @@
 """Decisions of the policy, with fixed costs and scripted texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ As in `tests.decoding.test_lossless`, all outcomes of the real loop and policy a
 toy models. The policy learns while it runs, so each run has a new one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise, product
 from typing import Any

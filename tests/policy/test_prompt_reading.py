@@ -1,7 +1,5 @@
 """A draft model reads a prompt only if the answer may earn that back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pytest

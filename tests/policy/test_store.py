@@ -1,7 +1,5 @@
 """Stored profiles, and files that cannot be read or written."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

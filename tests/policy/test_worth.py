@@ -1,7 +1,5 @@
 """The number of verified candidates, compared with all possible trees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product

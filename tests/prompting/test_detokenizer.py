@@ -1,7 +1,5 @@
 """Text is released once no later token can change it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

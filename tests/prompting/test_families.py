@@ -1,7 +1,5 @@
 """Templates of model families: adapted messages, and injected special tokens."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Chat templates in the sandbox."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Questions of the suites, their prompts, and what counts as right."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs of a model: what passes, and what the limits stop."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec.quality import programs

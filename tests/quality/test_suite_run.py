@@ -1,7 +1,5 @@
 """Questions with and without speculation, on the embedded pair."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A race that is made up."""
 
-from __future__ import annotations
-
 from localspec.race import LOCALSPEC, PLAIN, Lap
 
 

@@ -1,7 +1,5 @@
 """Who goes next, by a clock that only the answers move, and what comes of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 
@@ -39,7 +37,7 @@ class ScriptedAnswer:
         self.text = ""
         self._clock, self._steps, self._measuring = clock, iter(steps), measuring
 
-    def __iter__(self) -> ScriptedAnswer:
+    def __iter__(self) -> "ScriptedAnswer":
         return self
 
     def __next__(self) -> Chunk:

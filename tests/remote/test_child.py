@@ -3,8 +3,6 @@
 Without servers, its layers stay on this machine.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

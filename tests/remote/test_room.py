@@ -1,7 +1,5 @@
 """Room for layers on other machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The embedded target on two local `ggml-rpc-server` processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

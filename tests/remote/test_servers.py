@@ -1,7 +1,5 @@
 """Checks of RPC servers before llama.cpp connects, and their errors."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

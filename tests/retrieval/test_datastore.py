@@ -1,7 +1,5 @@
 """Datastores: lookups, changes, and failures during them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Passes of the shared scheduler, over caches that record them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Costs of shared passes for one of several answers, and the sizes of its drafts."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Self-drafts: references, and drafts made from a model's own file."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of request bodies, and the length of a prompt in each protocol."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.server.process import Running

@@ -1,7 +1,5 @@
 """One server for all tests, with the embedded pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

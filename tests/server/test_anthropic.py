@@ -1,7 +1,5 @@
 """Anthropic's own client, unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Embeddings in all protocols, and models that only make embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

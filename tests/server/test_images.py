@@ -1,7 +1,5 @@
 """Images in requests, in the formats of three protocols."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Startup, loading and shutdown of the server."""
 
-from __future__ import annotations
-
 import http.client
 import signal
 import socket

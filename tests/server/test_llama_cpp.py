@@ -1,8 +1,6 @@
 """llama.cpp's endpoints, including faults that its server's tests found
 (dev/llama_server_tests.md)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import datetime

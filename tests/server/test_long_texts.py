@@ -1,7 +1,5 @@
 """Prompts with a long prefill, and answers longer than the context."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

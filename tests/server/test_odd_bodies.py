@@ -1,8 +1,6 @@
 """Any body is answered, or refused with a reason and a status below 500. The fields are generated
 from the records that parse them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

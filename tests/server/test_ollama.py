@@ -1,7 +1,5 @@
 """ollama's endpoints, as its clients use them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """OpenAI's own client, unchanged, with both of its protocols."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal
 

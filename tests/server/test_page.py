@@ -1,7 +1,5 @@
 """The page: security policy, figures, and the drafter of each token. See test_page_chat."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -3,8 +3,6 @@
 Needs playwright (PyPI) and a Chromium: `LOCALSPEC_CHROMIUM`, or one on the path.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Parallel answers, and clients that disconnect."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

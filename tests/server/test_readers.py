@@ -1,7 +1,5 @@
 """Readers find calls, thoughts and text in a model's output, however it is split."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from functools import partial

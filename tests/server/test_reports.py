@@ -1,7 +1,5 @@
 """Reports by users of other servers: each request once gave a wrong answer, or none."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Access control, and protection against hostile clients."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

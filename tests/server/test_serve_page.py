@@ -1,7 +1,5 @@
 """The recipes of docs/serve.md work."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

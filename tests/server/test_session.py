@@ -1,7 +1,5 @@
 """State that is saved in files: `serve --session FILE`, and slots that clients save."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Structured answers in every protocol: schemas, regular expressions and tools."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

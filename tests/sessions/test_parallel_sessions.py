@@ -1,7 +1,5 @@
 """Prompt cache on disk with parallel answers."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

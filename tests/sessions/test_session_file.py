@@ -1,7 +1,5 @@
 """Session files: damage, failures and kills."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

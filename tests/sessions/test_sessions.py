@@ -1,7 +1,5 @@
 """Saved conversations continue as if they had never been interrupted."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

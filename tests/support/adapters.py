@@ -1,7 +1,5 @@
 """LoRA adapters of small random matrices for a model's tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Curves, paces and the budget then do not depend on the machine, and with a seed 
 same in every run.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Asking an engine for greedy answers, drafted in every way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

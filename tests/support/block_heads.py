@@ -6,8 +6,6 @@ the text's last token after one layer, the second mask that of the first after t
 DSpark head do nothing, and its Markov chain has the followers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

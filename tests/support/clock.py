@@ -1,7 +1,5 @@
 """A clock moved by tests."""
 
-from __future__ import annotations
-
 
 class Clock:
     def __init__(self) -> None:

@@ -1,7 +1,5 @@
 """Drafting by named sources, including toys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ The facts (special tokens, order of parts, refusals) are those of the published 
 wording is ours, and parts that no test needs are left out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

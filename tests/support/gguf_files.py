@@ -1,7 +1,5 @@
 """GGUF files, read and written with the package gguf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path

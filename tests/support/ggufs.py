@@ -7,8 +7,6 @@ would soon be one token over and over: attention averages the context, and a tok
 dominates its logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path

@@ -5,8 +5,6 @@ kernels, whose logits differ in the last bits (by 0.1 with 8-bit activations). S
 where two logits are closer than that measured noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
@@ -56,7 +54,7 @@ class Reference:
         """The largest change of gaps by passes over trees."""
         return batch_noise(self.context, self.prompts[::4])
 
-    def first(self, count: int) -> Reference:
+    def first(self, count: int) -> "Reference":
         """The same for the first prompts, with shared answers."""
         part = copy(self)
         part.prompts, part.texts = self.prompts[:count], self.texts[:count]

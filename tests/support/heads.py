@@ -6,8 +6,6 @@ layer's input. With `follows` it predicts a known follower of each token: attent
 own position, and adds the follower's direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

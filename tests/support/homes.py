@@ -1,7 +1,5 @@
 """A home without models, with separate caches and an empty current folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Images, and a random projector: a small LLaVA (`clip.projector_type` "mlp")."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Internals of an engine, which tests let fail, slow down or count."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datastores for tests, in LOCALSPEC_HOME."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from localspec.identity import fingerprint

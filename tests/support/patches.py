@@ -1,7 +1,5 @@
 """Functions that stand in for others, which record calls or fail, and full disks."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Drafts of known phrases: a complete new source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from localspec.decoding.sources import LookupSource, Prediction

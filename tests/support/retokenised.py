@@ -4,8 +4,6 @@ The sources are the embedded models, or others with their vocabulary. Rows of th
 belong to tokens: they are left out, reordered and renamed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """JSON schemas, and whether a grammar lets an answer through."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import islice, permutations, product

@@ -1,7 +1,5 @@
 """Running the loop over an engine's models from token ids, below the public API."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter

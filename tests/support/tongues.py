@@ -3,8 +3,6 @@
 Their tokens are those of `tests.support.toys`: three, and START.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from localspec.decoding.caches import Cache

@@ -1,7 +1,5 @@
 """Trained heads over toy models, whose hidden states are token ids."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ every text. Models, caches and targets check their use, and invalidate rows of l
 pass has overwritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Arms that answer in turns: nothing of an answer is lost or counted twice."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

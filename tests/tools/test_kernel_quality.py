@@ -1,7 +1,5 @@
 """What `tools.kernel_quality` compares: the same weights in F32, and likelihoods of a text."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """llama-server's flags as `localspec serve` has them, and the models that stand in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A mixture of experts that says what the model says that it was made of."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `tools.passes` takes for a pass, and its tables."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

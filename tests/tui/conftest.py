@@ -1,7 +1,5 @@
 """Fixtures that give each test of the chat a separate home folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A chat killed at random moments of its answers: what was seen of them has to be kept."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

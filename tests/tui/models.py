@@ -1,7 +1,5 @@
 """Models that the picker finds, and one to download."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from localspec.hub.catalog import Entry

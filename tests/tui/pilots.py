@@ -1,7 +1,5 @@
 """The chat on a headless screen, and helpers to operate it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field

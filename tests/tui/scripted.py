@@ -3,8 +3,6 @@
 Streams are localspec's own `Stream`; only passes are made up. Nothing waits for time to go by.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """`localspec` on a pseudo-terminal, as a user sees it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import termios

@@ -1,7 +1,5 @@
 """Failures of disk, model and terminal show a sentence, and the chat continues."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Parsing and completion of slash commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

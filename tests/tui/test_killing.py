@@ -1,7 +1,5 @@
 """The process is killed at random moments of an answer, ten times, and nothing is lost."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 from pathlib import Path

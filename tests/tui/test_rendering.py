@@ -3,8 +3,6 @@
 What the marks look like: `tests/tui/test_story_colours.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

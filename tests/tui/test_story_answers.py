@@ -1,7 +1,5 @@
 """Sending messages, stopping and regenerating answers, and the resulting branches."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 

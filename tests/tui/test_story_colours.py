@@ -1,7 +1,5 @@
 """Display of token sources: colours, shapes, rejected tokens, the legend; and /why."""
 
-from __future__ import annotations
-
 import pytest
 from rich.style import Style
 from textual.widgets import Markdown

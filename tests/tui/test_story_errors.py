@@ -1,7 +1,5 @@
 """Errors show a sentence on the screen, and the chat continues."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

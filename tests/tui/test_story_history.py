@@ -1,7 +1,5 @@
 """The list of conversations: search, open, begin and delete, also during an answer."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

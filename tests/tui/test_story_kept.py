@@ -1,7 +1,5 @@
 """Data that outlives a chat, with real models: /learn, /record and `--session FILE`."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Use by keyboard: completion, the palette, the keys screen, Ctrl+C, and redrawing."""
 
-from __future__ import annotations
-
 import pytest
 from textual import events
 from textual.command import CommandPalette

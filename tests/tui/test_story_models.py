@@ -1,7 +1,5 @@
 """Choosing another model: the picker, loading, and what happens when that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Panels, small terminals, the mouse, and the preferences that store panels."""
 
-from __future__ import annotations
-
 import pytest
 from textual import events
 

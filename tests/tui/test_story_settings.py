@@ -1,7 +1,5 @@
 """System prompt, sampling parameters, attachments and exports."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 After a wanted change: `pytest tests/tui -k snapshots --snapshot-update`, and look at them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 

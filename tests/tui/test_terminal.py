@@ -1,7 +1,5 @@
 """`localspec chat` on a real terminal: how it is opened, left and suspended."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,8 +1,6 @@
 """Builds that are wrong, each in one way; they take the place of the target. Rules that are wrong
 are those of `tests.decoding.broken`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tiny pair under examination; fakes go where `broken` says."""
 
-from __future__ import annotations
-
 import pytest
 
 from localspec import Engine

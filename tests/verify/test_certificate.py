@@ -1,7 +1,5 @@
 """The command: its certificate, what another machine makes of it, and every way to end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The checks pass for the build as it is, and fail for builds that are wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

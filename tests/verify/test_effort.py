@@ -1,7 +1,5 @@
 """What is tried fits into the time that was promised."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The simulated p-values against scipy's."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
