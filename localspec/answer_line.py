@@ -1,7 +1,5 @@
 """The line of statistics below an answer, in `run`, the chat and the server's page; counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"

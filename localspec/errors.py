@@ -4,8 +4,6 @@ Each message has a sentence with the cause and one with the next step. Imports n
 localspec, so that every module can import it.
 """
 
-from __future__ import annotations
-
 import logging
 from importlib import import_module
 from typing import Any

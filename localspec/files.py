@@ -1,7 +1,5 @@
 """Read whole files with a size limit, replace them atomically, and lock them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

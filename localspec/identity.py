@@ -1,7 +1,5 @@
 """Identities of this machine, of files and of JSON values, as keys for cached results."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

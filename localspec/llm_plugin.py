@@ -1,8 +1,6 @@
 """`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process. A model
 that stays loaded between commands: `localspec serve`, see docs/serve.md."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import logging

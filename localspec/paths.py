@@ -1,7 +1,5 @@
 """localspec's own folders: those of platformdirs, or subfolders of LOCALSPEC_HOME."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

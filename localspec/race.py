@@ -4,8 +4,6 @@ So neither slows the other, and each is always as far as it would be alone. The 
 speed-up, and whether the texts are the same, also as text.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """User settings; precedence: defaults < config file < environment < flags."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Signals that end a program."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Decode, sanitize and format text."""
 
-from __future__ import annotations
-
 import codecs
 import math
 import re

@@ -1,7 +1,5 @@
 """Conversion and checks of callers' values by their declared types."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """A shell that acts if this process is killed, or ended by native code. It waits on a pipe that
 only this process holds open. A line on the pipe ends it without action."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Running work in other threads, and awaiting it in an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

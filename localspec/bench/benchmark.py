@@ -1,7 +1,5 @@
 """Open pairs, run the arms, and gather the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

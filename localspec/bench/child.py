@@ -1,7 +1,5 @@
 """Other programs in separate processes, and their error messages."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

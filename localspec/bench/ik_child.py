@@ -6,8 +6,6 @@ Writes a line of JSON when the model is open, then one per question (`localspec.
 the low-level bindings, as the package's `IkLlama` cannot repack weights.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

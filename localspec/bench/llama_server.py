@@ -1,7 +1,5 @@
 """llama.cpp's server as an arm, plain and with each of its speculative modes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The conditions of a measurement: machine, versions, files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

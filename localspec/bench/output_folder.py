@@ -1,7 +1,5 @@
 """The folder that `--output` names."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 llama.cpp's server is in `localspec.bench.llama_server`.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress

@@ -1,7 +1,5 @@
 """Run all arms over all prompts, interleaved, so that drifts of the machine's speed cancel out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product

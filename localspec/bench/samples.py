@@ -1,7 +1,5 @@
 """Prompts and samples."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A small llama model is made wider and deeper: with zero-padded heads and neurons
 which add nothing to the residual stream, and norm weights scaled for the padded mean square.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

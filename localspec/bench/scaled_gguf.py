@@ -1,7 +1,5 @@
 """Write a llama model in a larger shape so that it computes the same."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

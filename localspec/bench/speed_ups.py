@@ -4,8 +4,6 @@ Student's t: at six prompts, the bootstrap's percentiles are too narrow (Hesterb
 Teachers Should Know About the Bootstrap"). Ratios are taken as logarithms.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """Prompts from the package's suites and from users' files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

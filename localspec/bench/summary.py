@@ -1,7 +1,5 @@
 """Compute figures from samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median

@@ -1,7 +1,5 @@
 """Text files and images that go with a message."""
 
-from __future__ import annotations
-
 import errno
 
 from localspec.chat.conversation import Attachment

@@ -1,7 +1,5 @@
 """Titles and file names made from messages."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Figures in words: the line below an answer, and an explanation of its speed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from localspec.answer_line import STOCK, answer_line, counted, rate, times

@@ -1,7 +1,5 @@
 """`localspec chat`: conversations in the terminal."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -4,8 +4,6 @@
 message. The shell is not a parent process, so process id, exit status and core dump are unchanged.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

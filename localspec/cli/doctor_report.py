@@ -1,7 +1,5 @@
 """The findings of `localspec doctor`, as text and as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any

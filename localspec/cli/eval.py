@@ -1,7 +1,5 @@
 """`localspec eval`: test questions with and without drafts."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Output formats of an answer: text, one JSON object, JSON lines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

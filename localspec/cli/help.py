@@ -1,7 +1,5 @@
 """Help texts: plain columns, options in titled groups, rare options in `--help-all`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

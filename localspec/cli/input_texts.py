@@ -1,7 +1,5 @@
 """Read texts from the command line, standard input, and files."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

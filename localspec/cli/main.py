@@ -1,7 +1,5 @@
 """The `localspec` command: verbs, `--version`, and the report of every failure."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -4,8 +4,6 @@ Shared options are declared once, in groups. Options that are not given are None
 in the dataclasses and in `localspec.settings`, and the help texts quote them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Console output: answers on standard output, everything else on standard error."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import io

@@ -1,7 +1,5 @@
 """Run both lanes of a race alternately."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

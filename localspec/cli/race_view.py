@@ -1,7 +1,5 @@
 """Display of a race as two columns of text."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from time import perf_counter

@@ -1,7 +1,5 @@
 """`localspec rm`: delete models from the cache."""
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Options that several verbs share: models, drafting, prompt and answer, sampling, sessions."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from localspec import Drafting, ModelOptions, SamplingParams

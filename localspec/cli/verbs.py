@@ -4,8 +4,6 @@ Declaring all options takes longer than a small command, so the overview has its
 `tests/cli/test_help.py` compares them with the help texts.
 """
 
-from __future__ import annotations
-
 import sys
 from difflib import get_close_matches
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Record answers of chats in their target's trace, where the user turned that on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parameters of `localspec distill`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Make a draft from a target and prompts: record, plan, train, write."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Draft models as a kind of draft: shape, initial weights, outputs, file."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

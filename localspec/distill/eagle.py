@@ -1,7 +1,5 @@
 """An EAGLE-3 head (Li et al. 2025): initial weights, outputs, file (dev/heads.md)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ model's file has only these tokens, as its vocabulary: it reads other tokens as 
 spell them, and never drafts them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

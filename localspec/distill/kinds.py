@@ -1,7 +1,5 @@
 """Common parts of the kinds of drafts, which are in `draft`, `eagle` and `medusa`."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

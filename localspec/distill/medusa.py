@@ -1,7 +1,5 @@
 """Medusa heads (Cai et al. 2024): initial weights, outputs, file (dev/heads.md)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ RoPE of GGUF's type NORM rotates neighbouring pairs. Weights are float32; activa
 [batch, tokens, width].
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Prompts for a target to answer, and texts for it to read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """PyTorch, imported only when something is trained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from localspec.errors import UsageError, extra_package

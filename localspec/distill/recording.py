@@ -1,7 +1,5 @@
 """Record a target's answers with their likeliest tokens, many prompts in one pass."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence

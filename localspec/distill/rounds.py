@@ -4,8 +4,6 @@ GKD (Agarwal et al. 2023); DistillSpec (Zhou et al. 2023, section 4.1). The same
 the same texts, so an interrupted training can repeat them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The shape of a draft: given, or chosen for a target by the cost of passes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Train a draft; a training may be interrupted at any moment and continued."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import defaultdict

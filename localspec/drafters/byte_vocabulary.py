@@ -2,8 +2,6 @@
 
 A control token is spelled as its name between marks that occur in no text."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

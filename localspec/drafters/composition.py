@@ -1,7 +1,5 @@
 """Composition of the drafter of one answer from its `Drafting` options."""
 
-from __future__ import annotations
-
 from localspec.decoding.interfaces import Drafter, Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource

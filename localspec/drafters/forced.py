@@ -1,7 +1,5 @@
 """Drafts of text forced by a grammar or a schema: names of properties, constants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from localspec.decoding.session import Session

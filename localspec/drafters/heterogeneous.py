@@ -1,7 +1,5 @@
 """A draft model whose vocabulary differs from the target's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Fu et al. 2024. Every pass includes a window of guesses as a tree: a trunk of gu
 below each a column of the target's tokens there in earlier passes (Jacobi iteration). The row after
 each column completes an n-gram. N-grams that begin with the last token are proposed, with q = 1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

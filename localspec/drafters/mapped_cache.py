@@ -1,7 +1,5 @@
 """A draft model's cache in terms of the target's tokens, for models with other vocabularies."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from time import perf_counter

@@ -3,8 +3,6 @@
 A head is a few residual blocks and a projection, computed in numpy on demand; one row serves all
 candidates of a depth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

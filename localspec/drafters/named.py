@@ -1,7 +1,5 @@
 """Drafting by one named source, with a fixed plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import Any

@@ -1,7 +1,5 @@
 """Drafting while the target verifies: PEARL, Liu et al. 2024, section 3.2."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event

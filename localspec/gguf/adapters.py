@@ -1,8 +1,6 @@
 """Check that a LoRA adapter fits a model. llama.cpp compares two of four dimensions and asserts the
 rest (`llama_adapter_lora_init_impl`, llama-adapter.cpp; `build_lora_mm`, llama-graph.cpp)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Architectures of the bound llama.cpp by their names in files (llama-arch.cpp)."""
 
-from __future__ import annotations
-
 KNOWN = frozenset(
     """
     clip llama llama4 deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bert

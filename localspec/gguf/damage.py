@@ -5,8 +5,6 @@ Each check replaces a missing one before an assertion: `load_hparams`, `load_arc
 (ops.cpp). Faults that llama.cpp reports itself are not checked.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 
 from localspec.gguf.architectures import ALIKE, KNOWN

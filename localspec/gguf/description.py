@@ -1,7 +1,5 @@
 """Properties of a GGUF file for users, and the reason if it cannot be used."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

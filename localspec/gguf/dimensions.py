@@ -1,7 +1,5 @@
 """Sizes of a model's parts, from metadata and tensor shapes."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """MTP (next-n) layers: checks of llama.cpp's assertions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid

@@ -1,7 +1,5 @@
 """Names of files and repositories: quantization, parts of split models, safety."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

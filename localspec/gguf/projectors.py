@@ -1,7 +1,5 @@
 """Projectors for images: checks before llama.cpp opens one, and memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from localspec.errors import ModelInvalid

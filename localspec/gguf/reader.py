@@ -5,8 +5,6 @@ and maps files. Here everything is checked against the file's size, arrays are n
 budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
-from __future__ import annotations
-
 import stat
 import struct
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Vocabularies in files, as llama.cpp reads them (llama-vocab.cpp)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

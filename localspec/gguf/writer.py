@@ -1,7 +1,5 @@
 """Write GGUF files."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import struct

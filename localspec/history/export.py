@@ -1,7 +1,5 @@
 """Export of conversations to Markdown and JSON files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -4,8 +4,6 @@ Trouble with the file never stops a chat: what cannot be written is kept in memo
 later. `History.take_notices` reports it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Access to the history's file: connections, repair, and a copy in memory while writing fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The id of the process that writes an answer, by which others check whether it is alive."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 

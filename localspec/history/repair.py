@@ -1,7 +1,5 @@
 """Repair of a damaged history: set the file aside, and copy its readable rows."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence

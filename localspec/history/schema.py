@@ -7,8 +7,6 @@
 `PRAGMA user_version` counts the migrations.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Causes of trouble with the history's file, and the sentences that report them."""
 
-from __future__ import annotations
-
 import errno
 import re
 import shutil

@@ -4,8 +4,6 @@ Read from `catalog.toml` in the package. One in the configuration folder adds en
 those of the same name.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path

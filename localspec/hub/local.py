@@ -1,7 +1,5 @@
 """The models on this machine, from any source."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`smollm2`: a model that ships in an optional Python package, found without importing it."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

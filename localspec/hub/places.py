@@ -4,8 +4,6 @@ Read-only, and trusts nothing: trees may be huge or contain loops, links may dan
 may name files outside their folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

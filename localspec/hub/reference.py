@@ -11,8 +11,6 @@
 `localspec.hub.resolution` finds the file on this machine.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Requests to Hugging Face: file listings, downloads, retries, and error messages."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping

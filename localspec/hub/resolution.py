@@ -1,7 +1,5 @@
 """Resolve a reference to a file on this machine, without the network."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

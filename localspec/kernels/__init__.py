@@ -1,7 +1,5 @@
 """The CPU kernels' compiled library, which `hatch_build.py` puts beside this file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run a module in a child process, for work that may crash it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ The output matrix is a third of a small draft model's bytes, and a token without
 not drafted. Frequent tokens and those of the text are enough (FR-Spec, Zhao et al. 2025).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

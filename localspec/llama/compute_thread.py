@@ -5,8 +5,6 @@ teams together have more threads than there are cores. Handing over a pass takes
 tasks of many passes run in this thread (`localspec.scheduling.scheduler`).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

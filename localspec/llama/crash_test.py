@@ -1,7 +1,5 @@
 """Open unknown model files in a child process first, as llama.cpp may abort on them."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

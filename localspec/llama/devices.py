@@ -1,7 +1,5 @@
 """Backends, devices and their memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import llama_cpp

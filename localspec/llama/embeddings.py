@@ -4,8 +4,6 @@ For a generating model, the mean of its hidden states after the output norm, as 
 `--pooling mean`. An embedding model uses the pooling of its file, by default the mean.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path

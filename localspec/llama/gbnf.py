@@ -5,8 +5,6 @@ only in case, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here eve
 recursion is one terminal; only terminals next to recursive rules take the longest match.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import groupby

@@ -1,7 +1,5 @@
 """ggml functions that llama-cpp-python does not declare. Objects are passed as addresses."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

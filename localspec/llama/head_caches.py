@@ -1,7 +1,5 @@
 """KV caches of trained heads, which read hidden states of the target."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

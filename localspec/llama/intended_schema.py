@@ -1,7 +1,5 @@
 """JSON schemas as their authors intend them, without artefacts of clients' languages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

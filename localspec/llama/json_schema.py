@@ -1,7 +1,5 @@
 """JSON schemas as llguidance grammars. Keywords that cannot be enforced are refused by name."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

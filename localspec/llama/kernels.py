@@ -6,8 +6,6 @@ private parts, so it serves one build of llama.cpp, on processors that passed it
 per process, so this is decided before the first model.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

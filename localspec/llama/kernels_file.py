@@ -1,7 +1,5 @@
 """localspec's CPU kernels: facts known without llama.cpp, and the C interface (`kernels.h`)."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from functools import cache

@@ -4,8 +4,6 @@ For each weight and KV type and every number of rows of a verified draft, result
 within the rounding of 8-bit activations, and each row has the same bits in passes of any size.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Capabilities, log and aborts of the llama.cpp library."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import re

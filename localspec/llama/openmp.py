@@ -4,8 +4,6 @@ libgomp spins some 15 ms at each of a pass's hundreds of barriers, which takes m
 while another process computes. It reads the variable when loaded; children do not inherit it.
 """
 
-from __future__ import annotations
-
 import os
 
 NAME, SPINS = "GOMP_SPINCOUNT", "10000"

@@ -4,8 +4,6 @@ A token may belong to several sequences and attends to earlier tokens of these. 
 tree is a sequence that shares the cells up to its branching point.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from localspec.decoding.interfaces import PassRequest, PassResult

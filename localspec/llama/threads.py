@@ -6,8 +6,6 @@ and kept if these take less time. The number rises again when cores are free. Af
 the wait until the next one doubles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter, process_time

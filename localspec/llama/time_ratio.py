@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import statistics
 from contextlib import ExitStack, closing
 from dataclasses import replace

@@ -4,8 +4,6 @@
 `kernels` prints the outcome of their self-test.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import closing

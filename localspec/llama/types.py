@@ -1,7 +1,5 @@
 """Types of tensors and files, by their numbers in llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _TYPES = """

@@ -4,8 +4,6 @@ A block adds to the residual stream. Without it, its output equals its input, wh
 sets. All blocks are still computed.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ CPU attention with an F16 cache splits differently for a single token from 512 c
 (`localspec.llama.native_context.kv_types`). Some weight types have other kernels from four rows.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Opening targets, draft models and their caches, here or on RPC servers. Loads llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace

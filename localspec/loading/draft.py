@@ -1,7 +1,5 @@
 """Choice of the draft model that a reference stands for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

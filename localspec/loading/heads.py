@@ -1,7 +1,5 @@
 """Opening trained heads; the file layout of Medusa heads is in dev/heads.md. Loads llama.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A second engine, or an embedder, with the weights of an open engine."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The local draft models for a target, best first, and the one that `-d auto` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ A draft of k tokens costs k draft passes and one of the target over k + 1 tokens
 reads; acceptance is estimated from size and family.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

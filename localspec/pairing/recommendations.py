@@ -1,7 +1,5 @@
 """Speed-ups of pairs that `localspec doctor` measured on this machine."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from pathlib import Path

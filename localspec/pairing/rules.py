@@ -1,7 +1,5 @@
 """Check whether two files make a usable pair, from their metadata."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

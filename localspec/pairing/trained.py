@@ -1,7 +1,5 @@
 """Drafts that `localspec distill` trained here."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Converts tokens to text during generation: whole characters, without stop strings."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Callable, Mapping, Sequence

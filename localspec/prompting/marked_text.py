@@ -6,8 +6,6 @@ behaves like the plain text. Operations that are not handled here keep the marks
 failure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps

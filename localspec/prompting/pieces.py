@@ -1,7 +1,5 @@
 """Pieces of a model's answer (text, thoughts and tool calls), and readers that find them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Readers that separate a model's reasoning from its answer during generation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

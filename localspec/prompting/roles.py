@@ -5,8 +5,6 @@ what they do not support. To find out, a conversation of the same shape is rende
 word for each content. The cheapest changes that lose no word are applied.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

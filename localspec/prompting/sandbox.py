@@ -6,8 +6,6 @@ are bounded. The marks on callers' characters stay (see `localspec.prompting.mar
 functions that do not know them get plain text, and their results are marked as a whole.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

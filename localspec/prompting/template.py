@@ -1,7 +1,5 @@
 """Chat templates: jinja2 source from a GGUF, rendered in a sandbox with limits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Questions of public suites, from JSON lines as published, with checks of the answers."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

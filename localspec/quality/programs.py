@@ -5,8 +5,6 @@ processes, and no network where the system has user namespaces (`unshare`, Linux
 against mistakes, not against malice.
 """
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Answer every question with and without speculation, with one engine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """The child process of `localspec.remote.process`: one model, its contexts, their passes."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

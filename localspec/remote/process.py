@@ -5,8 +5,6 @@ Requests are (number of the context or None, method, arguments), pickled. Replie
 ("error", exception). Logits, and the flag that stops a pass, are in shared memory.
 """
 
-from __future__ import annotations
-
 import logging
 import mmap
 import os

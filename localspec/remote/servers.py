@@ -1,7 +1,5 @@
 """Checks of llama.cpp's RPC servers before llama.cpp connects to them."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Small segments are merged with new texts (log-structured merge: O'Neil et al. 19
 written before the manifest that names them, and removed after it, so that a kill changes
 nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The manifest of a datastore: one small file, replaced atomically by every change."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -10,8 +10,6 @@ The file, little-endian but for the tokens, whose bytes have to sort as their id
     suffix array               int32 [count], in the order of the suffixes' bytes
     tokens, the newest first   big-endian, `width` bytes each"""
 
-from __future__ import annotations
-
 import mmap
 import zlib
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Reading the texts in folders."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

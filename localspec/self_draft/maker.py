@@ -3,8 +3,6 @@
 The weights are copied: llama.cpp refuses a file with more tensors than its graph has.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress

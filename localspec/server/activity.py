@@ -1,7 +1,5 @@
 """Counters for `/metrics`, `/slots` and the page; used only on the event loop's thread."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass, field

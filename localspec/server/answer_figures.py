@@ -1,7 +1,5 @@
 """Figures and log-probabilities of an answer, in the formats of OpenAI and llama.cpp."""
 
-from __future__ import annotations
-
 import codecs
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """All endpoints, and the conversion of their results and errors to responses."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, get_type_hints

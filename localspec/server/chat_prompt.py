@@ -1,7 +1,5 @@
 """Builds a prompt and the reader of its answer from messages and tools, for all chat protocols."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

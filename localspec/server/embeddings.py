@@ -1,7 +1,5 @@
 """`/v1/embeddings`, and the endpoints of llama.cpp and ollama for the same."""
 
-from __future__ import annotations
-
 import base64
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Errors of requests, in the format of each protocol."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field

@@ -4,8 +4,6 @@ A web page can point its own host name to 127.0.0.1 (DNS rebinding) and make a b
 port. So the host must be a name of this machine, and the origin allowed or the server's own.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import socket

@@ -1,7 +1,5 @@
 """Prompts for filling in the middle of a text, with the model's infill tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from localspec import Engine

@@ -1,8 +1,6 @@
 """The conversation of `localspec serve --session FILE`: the last one that was answered, saved for
 `localspec run` and `localspec chat` as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

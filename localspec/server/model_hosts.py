@@ -3,8 +3,6 @@
 If memory is short, idle models are unloaded, least recently used first.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence

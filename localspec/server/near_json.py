@@ -1,8 +1,6 @@
 """Values as models write them: near-JSON (incomplete, in single quotes, with Python's literals,
 invalid escapes or trailing commas), and unquoted or in tags."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

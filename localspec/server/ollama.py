@@ -1,7 +1,5 @@
 """ollama's protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

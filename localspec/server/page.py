@@ -1,7 +1,5 @@
 """`/`: a chat in the browser. Conversations stay there; `/events` has only figures."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import secrets

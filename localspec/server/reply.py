@@ -1,7 +1,5 @@
 """Replies: one JSON object, or events during generation."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Runs the server: sockets, loading the model in the background, and orderly shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

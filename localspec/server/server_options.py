@@ -1,7 +1,5 @@
 """Options of the server, and its limits."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path

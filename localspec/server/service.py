@@ -1,7 +1,5 @@
 """The context of a request: its model, the queue and the limits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,8 +1,6 @@
 """The drafter of each token of an answer, and the speed-up, for clients that request them
 (`"speculation": true`), such as the page."""
 
-from __future__ import annotations
-
 import codecs
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """The state of the server: `/health`, `/v1/models`, `/slots` and `/metrics`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any

@@ -3,8 +3,6 @@
 The text of a call so far is parsed again with every piece, so a format is a function of a text.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

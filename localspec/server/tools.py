@@ -4,8 +4,6 @@ A template that supports tools gets them unchanged. Otherwise the system message
 and a grammar lets the model choose between a call and an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Values are not converted: "5" is not a number. Unknown fields are ignored, as clients expect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import dataclasses

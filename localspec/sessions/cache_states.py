@@ -1,7 +1,5 @@
 """Saving and restoring the caches of a conversation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Conversations stored in the cache folder, found by prefix; the least recently used are evicted
 first."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ llama.cpp trusts the states that it reads, so checksums are compared first. The 
 if a part is damaged.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import struct

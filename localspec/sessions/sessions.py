@@ -2,8 +2,6 @@
 written when another prompt replaces them or the engine closes, and restored for a prompt with a
 common prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

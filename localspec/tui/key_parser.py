@@ -1,7 +1,5 @@
 """Reading keys and pasted text from the terminal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

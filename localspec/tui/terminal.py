@@ -1,7 +1,5 @@
 """Setup of the terminal and the log for the app, and detection of crashes."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

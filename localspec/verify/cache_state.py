@@ -1,7 +1,5 @@
 """Compare the KV cache after rejections, trees and cancelled answers with a fresh one."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Certificates: what was verified, on which files and machine, with which result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Run all checks on an open engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone

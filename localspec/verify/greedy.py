@@ -1,7 +1,5 @@
 """Compare greedy answers of every way of drafting with plain decoding, also under a grammar."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """The subject of verification: an open engine, used as by a user, and its target."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence

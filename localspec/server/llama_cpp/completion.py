@@ -1,7 +1,5 @@
 """`/completion`, llama.cpp's own way to continue a text, and `/infill`, between two texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`/slots/{id}?action=save|restore|erase`: the cache of a conversation, saved in a file."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`/tokenize`, `/detokenize`, `/tokenizer_info`, `/apply-template` and `/props`."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from typing import Any

@@ -1,7 +1,5 @@
 """`/v1/completions`: continues a text, without a template."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

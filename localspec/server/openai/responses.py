@@ -1,7 +1,5 @@
 """`/v1/responses`: OpenAI's newer protocol; nothing is stored between requests."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Implementation of slash commands, and of keys on a message."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Display of the conversation and its figures: the `View` of `ChatSession`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Base class of the app, with the interface that `control` uses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial

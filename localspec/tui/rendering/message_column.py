@@ -1,7 +1,5 @@
 """A column of messages, drawn on demand."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate

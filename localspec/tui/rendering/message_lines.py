@@ -1,7 +1,5 @@
 """Rendering of a message to lines of the screen: author, text, figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

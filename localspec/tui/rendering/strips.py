@@ -1,7 +1,5 @@
 """Conversion of lines rendered by Rich to Textual strips."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.segment import Segment

@@ -1,7 +1,5 @@
 """A question with a few answers, or something to read, such as the keys, over the screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 

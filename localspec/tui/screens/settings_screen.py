@@ -1,7 +1,5 @@
 """The dialog for system prompt and sampling parameters of the conversation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import ClassVar
 

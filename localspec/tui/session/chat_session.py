@@ -1,7 +1,5 @@
 """The chat's session between user, history and model; it uses the screen only through `View`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress

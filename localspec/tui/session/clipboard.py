@@ -1,7 +1,5 @@
 """Copying through clipboard programs, for terminals that block OSC 52."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

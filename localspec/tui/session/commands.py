@@ -1,7 +1,5 @@
 """Slash commands: definitions, parsing and completion."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

@@ -3,8 +3,6 @@
 The file has the caches and the shown branch; the history has all branches under the same id.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

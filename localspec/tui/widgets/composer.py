@@ -1,7 +1,5 @@
 """The message being written: text, files, completions, and the message it edits."""
 
-from __future__ import annotations
-
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical

@@ -1,7 +1,5 @@
 """The panel of figures beside the conversation."""
 
-from __future__ import annotations
-
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult

@@ -1,7 +1,5 @@
 """The input: several lines, a history of sent texts, completion of commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The conversation in one scrolling widget that draws only visible lines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 
