@@ -137,22 +137,22 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (272, 10),  # prepares answers, as the engine did; vocabularies are told first
     "async_engine": (189, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_361, 90),  # three peers, shapes
-    "chat": (930, 58),
-    "cli": (5_308, 175),  # options of three peers, of on-policy rounds; signals are named
+    "bench": (2_333, 90),  # three peers, shapes
+    "chat": (924, 58),
+    "cli": (5_278, 175),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_328, 95),  # protocol of caches; values of any type; drafters call their sources
-    "distill": (2_715, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_685, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (254, 12),  # answers on a busy machine are found
-    "drafters": (2_527, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_509, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (139, 20),  # closed folders are told; the log; packages of extras, from three rooms
+    "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
-    "files": (170, 11),
-    "gguf": (1_895, 90),  # missing parts, from hub; value types, and room for models, from bench
+    "files": (168, 11),
+    "gguf": (1_873, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_754, 61),
-    "hub": (1_803, 76),  # what the client chokes on is told
+    "history": (1_740, 61),
+    "hub": (1_787, 76),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -160,36 +160,36 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
     # Escapes of ECMA and Python in patterns; forced text of grammars of tokens; graphs are kept.
-    "llama": (5_668, 243),
-    "llm_plugin": (100, 10),  # tells reasoning from answers
-    "loading": (964, 25),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (976, 56),  # forecasts know experts and instruction sets
+    "llama": (5_608, 243),
+    "llm_plugin": (98, 10),  # tells reasoning from answers
+    "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
+    "pairing": (966, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_121, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
-    "prompting": (1_819, 60),  # answers of Solar; generators are measured; lists are written out
-    "quality": (390, 15),
-    "race": (286, 18),
-    "remote": (658, 20),
-    "retrieval": (700, 39),
+    "prompting": (1_805, 60),  # answers of Solar; generators are measured; lists are written out
+    "quality": (384, 15),
+    "race": (284, 18),
+    "remote": (652, 20),
+    "retrieval": (692, 39),
     "scheduling": (1_442, 22),  # the slots of three rooms; ends of Python, and forks
-    "self_draft": (492, 17),  # the texts of trials came from pairing
+    "self_draft": (490, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers.
-    "server": (5_453, 191),  # infill and near-JSON have files; refuses connections in words
-    "sessions": (567, 17),  # chooses the caches that it keeps, as the engine did
-    "settings": (150, 10),
+    "server": (5_399, 191),  # infill and near-JSON have files; refuses connections in words
+    "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
+    "settings": (148, 10),
     "signals": (50, 10),
     "stream": (225, 10),  # no generator, which would keep a stream alive
-    "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
+    "text": (118, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats.
-    "tui": (5_159, 106),
-    "typed": (85, 10),  # functions name themselves
-    "verify": (1_376, 62),  # compares a certificate with what is here
+    "tui": (5_123, 106),
+    "typed": (83, 10),  # functions name themselves
+    "verify": (1_366, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
