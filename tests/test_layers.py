@@ -168,7 +168,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_121, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
-    "prompting": (1_805, 60),  # answers of Solar; generators are measured; lists are written out
+    # Answers of Solar; generators are measured; lists are written out; custom tools are told apart.
+    "prompting": (1_806, 60),
     "quality": (384, 15),
     "race": (284, 18),
     "remote": (652, 20),
@@ -177,8 +178,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (490, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
-    # Calls that are left open, or named with their numbers.
-    "server": (5_399, 191),  # infill and near-JSON have files; refuses connections in words
+    # Calls that are left open, or named with their numbers; custom tools, whose input is text by a
+    # grammar; calls that end within a value.
+    "server": (5_600, 196),  # infill and near-JSON have files; refuses connections in words
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
@@ -194,8 +196,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type; tokens and hyphens in grammars; odd values of histories and sessions.
-    # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs.
-    "tests": (42_674, None),
+    # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs;
+    # custom tools.
+    "tests": (42_800, None),
     "tools": (3_500, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -85,17 +85,8 @@ class Grammar:
     @classmethod
     def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thought_end: str = "") -> Grammar:
         """Allow texts that a regular expression matches as a whole; a UsageError if invalid."""
-        if not pattern:
-            raise UsageError("The regular expression is empty. Leave it out, or give one.")
-        _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
-        made = cls.__new__(cls)
-        pattern = re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern)  # as Python reads it
-        pattern = _HYPHEN.sub(
-            lambda one: one[0] if one[1] is None else rf"{one[1]}\-",
-            _without_anchors(json_schema.as_rust(pattern)),
-        )
-        complaint = "The regular expression is not valid"
-        made._begin(vocabulary, f"start: /{regex_to_lark(pattern, '')}/", complaint, thought_end)
+        made, complaint = cls.__new__(cls), "The regular expression is not valid"
+        made._begin(vocabulary, lark_of_regex(pattern), complaint, thought_end)
         return made
 
     def _begin(
@@ -203,17 +194,24 @@ class Grammar:
         )
 
 
+def lark_of_regex(pattern: str) -> str:
+    """The Lark grammar of `Grammar.from_regex`."""
+    if not pattern:
+        raise UsageError("The regular expression is empty. Leave it out, or give one.")
+    _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
+    pattern = json_schema.as_rust(re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern))  # as Python reads
+    # It has to match as a whole anyway, and llguidance refuses anchors elsewhere.
+    begins = pattern.startswith("^")
+    ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
+    if begins and ends:
+        pattern = f"(?:{pattern[1:-1]})"
+    pattern = _HYPHEN.sub(lambda one: one[0] if one[1] is None else rf"{one[1]}\-", pattern)
+    return f"start: /{regex_to_lark(pattern, '')}/"
+
+
 def _keep_allowed(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
     allowed: Ids = ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
     return allowed
-
-
-def _without_anchors(pattern: str) -> str:
-    """Drop `^` and `$` around a pattern, which has to match as a whole anyway; llguidance refuses
-    them elsewhere."""
-    begins = pattern.startswith("^")
-    ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
-    return f"(?:{pattern[begins : len(pattern) - ends]})" if begins and ends else pattern
 
 
 def _cause(message: str) -> str:

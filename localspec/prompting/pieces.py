@@ -18,6 +18,7 @@ class Thought:
 @dataclass(frozen=True, slots=True)
 class CallBegins:
     name: str
+    custom: bool = False  # its arguments are a text rather than JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,9 +16,18 @@ from localspec import Chunk, Engine, SamplingParams, Stream
 from localspec.async_stream import AsyncStream
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.keywords import AnswerKeywords
-from localspec.prompting.pieces import CallBegins, Piece, Plain, Reader, Text, Thought
+from localspec.prompting.pieces import (
+    CallArguments,
+    CallBegins,
+    Piece,
+    Plain,
+    Reader,
+    Text,
+    Thought,
+)
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.model_hosts import ModelHost
+from localspec.server.near_json import missing_end
 from localspec.worker_threads import call_soon
 
 if TYPE_CHECKING:
@@ -62,10 +71,14 @@ class StreamRequest:
 @dataclass(slots=True)
 class Call:
     name: str
+    custom: bool = False
     arguments: str = ""
     id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
 
     def as_openai(self) -> dict[str, Any]:
+        if self.custom:
+            custom = {"name": self.name, "input": self.arguments}
+            return {"id": self.id, "type": "custom", "custom": custom}
         function = {"name": self.name, "arguments": self.arguments or "{}"}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -95,6 +108,7 @@ class Answer:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     _reader: Reader = field(init=False)
+    _calling: bool = False
     _processed: int = -1
     _reading_since: float = 0.0
 
@@ -120,9 +134,9 @@ class Answer:
 
     def parts(self, chunk: Chunk | None) -> Iterator[AnswerPart]:
         """Return the parts of the next chunk, or the remaining ones at the end (None)."""
-        pieces: Sequence[Piece | None]
+        pieces: Iterable[Piece | None]
         if chunk is None:
-            pieces = self._reader.finish()
+            pieces = self._last_pieces()
         else:
             self.tokens += chunk.token_ids
             self.logprobs += () if chunk.step is None else chunk.step.logprobs
@@ -133,13 +147,26 @@ class Answer:
             yield AnswerPart(self, piece, chunk)
             chunk = None
 
+    def _last_pieces(self) -> Iterator[Piece]:
+        """The remaining pieces, and what a call lacks in which the model ended its answer."""
+        yield from self._reader.finish()
+        last = self.calls[-1] if self._calling else None
+        if (
+            last
+            and not last.custom
+            and (self.stream.finish_reason, self.stream.stopped) == ("stop", None)
+        ):
+            rest = missing_end(last.arguments)
+            yield from [CallArguments(rest)] if rest else []
+
     def _add(self, piece: Piece) -> None:
+        self._calling = isinstance(piece, CallBegins | CallArguments)
         if isinstance(piece, Text):
             self.text += piece.text
         elif isinstance(piece, Thought):
             self.thought += piece.text
         elif isinstance(piece, CallBegins):
-            self.calls.append(Call(piece.name))
+            self.calls.append(Call(piece.name, piece.custom))
         else:
             self.calls[-1].arguments += piece.text
 

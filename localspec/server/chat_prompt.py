@@ -18,11 +18,11 @@ from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.tool_readers import CONTROL
-from localspec.server.tools import ToolChoice, call_schema, describe_tools, reader_for
+from localspec.server.tools import InputReader, ToolChoice, call_format, describe_tools, reader_for
 
 _SILENT = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
 _RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
-"""The beginning of an answer that follows `call_schema` and is not a call."""
+"""The beginning of an answer that follows `call_format` and is not a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +125,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
         stops = tuple(json.dumps(one, ensure_ascii=False)[1:-1] for one in stops)
         ask = ask.with_options(stop=stops, stop_after=_RESPONSE)
     if guided:
-        schema = await asyncio.to_thread(call_schema, tools, chat.schema)
-        ask = ask.with_options(json_schema=schema)
+        ask = ask.with_options(**await asyncio.to_thread(call_format, tools, chat.schema))
     thinking = ends_thinking(text, last)
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
     begun = bool(final) and str.rfind(text, opens) > str.rfind(text, "<|end|>")
@@ -134,12 +133,12 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     def reader() -> Reader:
         inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.splits_thoughts:
-            return inner
+            return InputReader(inner, tools.tools)
         calls = CONTROL if tools.tools else ()
         found = reasoning_reader(source, inner, thinks=thinks, calls=calls)
         if begun:
             found.push(ANALYSIS)
-        return found
+        return InputReader(found, tools.tools)
 
     ask = ask.with_options(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)

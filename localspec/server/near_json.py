@@ -24,6 +24,7 @@ PLAIN_WORDS, _WORDS = (
 )
 """Strings, brackets, trailing commas, and literals of JSON and Python. The second also accepts
 unescaped quotes within strings, as models write code in JSON."""
+_PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
 OPEN_END = re.compile(r"[\"']\s*\Z")
 """A quote at the end that may still be within the string."""
 LITERALS = {"True": "true", "False": "false", "None": "null"}
@@ -32,6 +33,7 @@ _ESCAPES = re.compile(
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
 )
 """In a string: a valid escape, an incomplete one, and characters to escape or unescape."""
+_BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
 CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
@@ -60,6 +62,19 @@ def closing_end(text: str, start: int, words: re.Pattern[str] = _WORDS) -> int |
         if depth == 0 and word[0] in ")]}":
             return word.end()
     return None
+
+
+def missing_end(text: str) -> str:
+    """The quote and brackets that a JSON object lacks; "" if none, or if they do not suffice."""
+    closing, quote = "", ""
+    for word in _PARTS.finditer(text):
+        if word[0] in "{[":
+            closing = ("}" if word[0] == "{" else "]") + closing
+        elif word[0] in "}]":
+            closing = closing[1:]
+        quote = '"' if word[1] == "" else ""
+    found = quote + closing
+    return found if value_end(text + found, 0) else ""
 
 
 def _escape(closed: str, part: re.Match[str]) -> str:
@@ -127,3 +142,17 @@ def parse_nested(value: str, kinds: set[type]) -> Any:
     found = [(key, parse_nested(one, set())) for key, one in inner]
     listed = not kinds & {dict} and {*dict(found)} == {"item"}
     return [one for _, one in found] if listed else dict(found)
+
+
+def quote_words(text: str) -> str:
+    """Convert unquoted words in near-JSON to JSON."""
+
+    def quoted(found: re.Match[str]) -> str:
+        said = found[1] or ""
+        with suppress(ValueError):
+            if found[3] != ":":
+                json.loads(to_json(said))
+                return to_json(said)
+        return dump(said) + found[2] if said else found[0]
+
+    return _BARE.sub(quoted, text)

@@ -23,9 +23,11 @@ from localspec.server.near_json import (
     closing_end,
     dump,
     kinds_of,
+    missing_end,
     parse_nested,
     parse_partial,
     parse_value,
+    quote_words,
     to_json,
     value_end,
 )
@@ -75,8 +77,8 @@ _LINE = re.compile(
 """A line that begins, or may begin, with an unmarked call."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
-_BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
-_QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
+_CUT = "\0"  # the end of an answer within a call
+_QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
 _OF_PYTHON = {other: one for one, other in LITERALS.items()}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
@@ -161,10 +163,13 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
             kinds = kinds_of(known.get(key), root)
             members.append(f"{dump(key)}: {dump(parse_nested(value, kinds))}")
     begun = _BEGUN.search(body, at)
-    grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
-    if end is None and begun and grows and kinds_of(known.get(begun[1]), root) == {str}:
-        value = _MAY_END.sub("", begun[2], count=1)
-        members.append(f"{dump(begun[1])}: {dump(value)[:-1]}")
+    if end is None and begun and not "<![CDATA[".startswith(begun[2][:9]):
+        kinds, said = kinds_of(known.get(begun[1]), root), begun[2].removesuffix(_CUT)
+        value = _MAY_END.sub("", said, count=1)
+        if kinds == {str}:
+            members.append(f"{dump(begun[1])}: {dump(value)[:-1]}")
+        elif said != begun[2]:
+            members.append(f"{dump(begun[1])}: {dump(parse_value(value, kinds))}")
     return [(name, "{" + ", ".join(members) + "}" * (end is not None))], end
 
 
@@ -186,20 +191,12 @@ def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         return [], None
     parts = _QUOTES.split(text[found.end() : ends.start()])
     members = "".join(
-        dump(part) if number % 2 else _BARE.sub(_quote, part) for number, part in enumerate(parts)
+        dump(part) if number % 2 else quote_words(part) for number, part in enumerate(parts)
     )
-    parse_partial(members, False)
+    members = members[:-1] if len(parts) % 2 == 0 else members  # within a text
+    members += "" if ends["cut"] else missing_end(members)
+    parse_partial(members, True)
     return [(found["name"], members)], ends.end()
-
-
-def _quote(found: re.Match[str]) -> str:
-    """Convert an unquoted word to JSON."""
-    said = found[1] or ""
-    with suppress(ValueError):
-        if found[3] != ":":
-            json.loads(to_json(said))
-            return to_json(said)
-    return dump(said) + found[2] if said else found[0]
 
 
 def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -302,10 +299,13 @@ class CallReader:
     def finish(self) -> Sequence[Piece]:
         found = self._read_pieces()
         if self._reader is _read_quoted or (self._emitted and self._reader is not _read_json):
-            self._held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
-            self._held += "<tool_call|>" if self._reader is _read_quoted else "</tool_call>"
-            with suppress(ValueError):  # models forget to close calls
-                found += self._read_pieces() if self._parse_call()[1] else ()
+            held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
+            for end in ("</tool_call>", _CUT)[: 1 if self._reader is _read_named else 2]:
+                self._held = held + end
+                with suppress(ValueError):  # models forget to close calls
+                    if self._parse_call()[1] or end == _CUT:
+                        found += self._read_pieces()
+                        break
         cut = self._emitted or (self._reader is _read_quoted and self._step == self._in_call)
         no_text = self._only or cut or self._step == self._after_call
         return [*found, *_text("" if no_text else self._held)]

@@ -6,13 +6,17 @@ and a grammar lets the model choose between a call and an answer.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from localspec.llama.json_schema import make_enforceable
-from localspec.prompting.pieces import Piece, Plain, Reader, Text
+from localspec.keywords import AnswerKeywords
+from localspec.llama.grammar import lark_of_regex
+from localspec.llama.intended_schema import parse_schema
+from localspec.llama.json_schema import grammar_of, make_enforceable
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Reader, Text
 from localspec.server.failures import ApiError, logger
-from localspec.server.near_json import parse_partial
+from localspec.server.near_json import dump, parse_partial
 from localspec.server.tool_readers import FUNCTIONARY, CallReader, Schemas
 
 _MOST_TOOLS = 1024
@@ -23,9 +27,14 @@ _MOST_CALLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Tool:
+    """A function, or a `custom` tool: one with a text as its input, which may have to match a
+    `grammar` in Lark."""
+
     name: str
     description: str
     parameters: Mapping[str, Any]
+    custom: bool = False
+    grammar: str = ""
 
     def as_openai(self) -> dict[str, Any]:
         function = {
@@ -34,6 +43,23 @@ class Tool:
             "parameters": {"type": "object", "properties": {}, **self.parameters},
         }
         return {"type": "function", "function": function}
+
+
+def custom_tool(name: str, description: str, form: Mapping[str, Any]) -> Tool:
+    """A custom tool with OpenAI's format of its input. Models see a function with one argument."""
+    parameters = {"type": "object", "properties": {"input": {"type": "string"}}}
+    parameters["required"] = ["input"]
+    if form.get("type", "text") == "text":
+        return Tool(name, description, parameters, custom=True)
+    rule = form.get("grammar")
+    rule = rule if isinstance(rule, Mapping) else form
+    syntax, definition = rule.get("syntax"), rule.get("definition")
+    if syntax not in ("lark", "regex") or not isinstance(definition, str) or not definition.strip():
+        why = "A custom tool's format must be text, or a grammar with its syntax (lark or regex)"
+        raise ApiError(400, f"{why} and definition.", param="tools")
+    said = f"{description}\nIts input has to match this {syntax} grammar:\n{definition}".lstrip()
+    grammar = definition if syntax == "lark" else lark_of_regex(definition)
+    return Tool(name, said, parameters, custom=True, grammar=grammar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +109,25 @@ def resolve_choice(
 
 def _name_in(said: Mapping[str, Any]) -> Any:
     """The function's name, in either of OpenAI's two formats."""
-    function = said.get("function")
+    function = said.get("function", said.get("custom"))
     return function.get("name") if isinstance(function, Mapping) else said.get("name")
 
 
-def call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the JSON schema of an answer: calls, or if none is required, the schema `answer` or
-    else a text response. Keywords that cannot be enforced are dropped and logged; clients check
-    the arguments."""
+def call_format(choice: ToolChoice, answer: Mapping[str, Any] | None) -> AnswerKeywords:
+    """Return the grammar or JSON schema of an answer: calls, or if none is required, the schema
+    `answer` or else a text response. Keywords that cannot be enforced are dropped and logged;
+    clients check the arguments. An input with a grammar ends the answer."""
+    schema = _call_schema(choice, answer)
+    bare = [tool for tool in choice.tools if tool.grammar]
+    if schema is not None and not bare:
+        return {"json_schema": schema}
+    options = [] if schema is None else [grammar_of(parse_schema(schema)).partition(":")[2]]
+    options += [f"{dump(_mark_of(tool.name))} %lark {{\n{tool.grammar}\n}}" for tool in bare]
+    return {"json_schema": None, "grammar": f"start: {' | '.join(options)}"}
+
+
+def _call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The JSON schema of answers, except inputs with a grammar; None if there are no others."""
     calls = [
         {
             "type": "object",
@@ -102,9 +139,10 @@ def call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[st
             "required": ["name", "arguments"],
         }
         for number, tool in enumerate(choice.tools)
+        if not tool.grammar
     ]
     options: list[dict[str, Any]] = calls
-    if choice.several:
+    if choice.several and calls:
         call = calls[0] if len(calls) == 1 else {"anyOf": calls}
         options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _MOST_CALLS}]
     if answer is not None:
@@ -112,7 +150,14 @@ def call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[st
     elif not choice.must:
         text = {"type": "object", "properties": {"response": {"type": "string"}}}
         options = [*options, {**text, "required": ["response"]}]
-    return options[0] if len(options) == 1 else {"anyOf": options}
+    if len(options) > 1:
+        return {"anyOf": options}
+    return options[0] if options else None
+
+
+def _mark_of(name: str) -> str:
+    """The text before a custom tool's input that a grammar constrains."""
+    return f"<custom:{name}>\n"
 
 
 def _parameters_of(tool: Tool) -> dict[str, Any]:
@@ -135,7 +180,80 @@ def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     answer = "" if choice.must else ', or in your own words with {"response": "…"}'
     if schema is not None:
         answer = f", or with JSON by this schema: {json.dumps(schema)}"
+    for tool in choice.tools:
+        call += f", or with {_mark_of(tool.name)}INPUT" if tool.grammar else ""
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
+
+
+class InputReader:
+    """Converts the arguments in calls of custom tools to their input."""
+
+    def __init__(self, inner: Reader, tools: Sequence[Tool]) -> None:
+        self._inner, self._names = inner, {tool.name for tool in tools if tool.custom}
+        self._said: str | None = None  # arguments of an open call of a custom tool
+        self._returned = 0
+
+    def push(self, text: str) -> Sequence[Piece]:
+        return self._convert(self._inner.push(text))
+
+    def finish(self) -> Sequence[Piece]:
+        return [*self._convert(self._inner.finish()), *self._read_input(complete=True)]
+
+    def _convert(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        found = list[Piece]()
+        for piece in pieces:
+            if isinstance(piece, CallArguments) and self._said is not None:
+                self._said += piece.text
+                found += self._read_input(complete=False)
+                continue
+            if not isinstance(piece, CallArguments):
+                found += self._read_input(complete=True)
+            if isinstance(piece, CallBegins) and piece.name in self._names and not piece.custom:
+                piece, self._said, self._returned = replace(piece, custom=True), "", 0
+            found.append(piece)
+        return found
+
+    def _read_input(self, *, complete: bool) -> Sequence[Piece]:
+        """The new part of the input, which models may write under another name or without JSON."""
+        said = self._said or ""
+        value: Any = said
+        if said.lstrip().startswith("{"):
+            value = ""
+            with suppress(ValueError):
+                found = parse_partial(said, False if complete else "trailing-strings")
+                other = [*found.values()] if len(found) == 1 else [said]
+                value = found.get("input", other[0] if complete else "")
+        text = value if isinstance(value, str) else dump(value) if complete else ""
+        new, self._returned = text[self._returned :], max(self._returned, len(text))
+        self._said = None if complete else self._said
+        return [CallArguments(new)] if new else []
+
+
+class BareInputReader:
+    """Reads an input that a grammar allows behind its mark, up to the end of the answer. Another
+    answer goes to `inner`."""
+
+    def __init__(self, inner: Reader, tools: Sequence[Tool]) -> None:
+        self._inner, self._held = inner, ""
+        self._names = {_mark_of(tool.name): tool.name for tool in tools if tool.grammar}
+        self._called: bool | None = None  # unknown at the beginning
+
+    def push(self, text: str) -> Sequence[Piece]:
+        if self._called is None:
+            text = self._held = self._held + text
+            if any(mark.startswith(text) and mark != text for mark in self._names):
+                return []
+            mark = next((mark for mark in self._names if text.startswith(mark)), "")
+            self._called = bool(mark)
+            if mark:
+                called = CallBegins(self._names[mark], custom=True)
+                return [called, *self.push(text[len(mark) :])]
+        if self._called:
+            return [CallArguments(text)] if text else []
+        return self._inner.push(text)
+
+    def finish(self) -> Sequence[Piece]:
+        return self._inner.finish()
 
 
 class CallOrResponse:
@@ -171,7 +289,8 @@ def reader_for(choice: ToolChoice, prompt: str, *, guided: bool, formed: bool) -
     if not (choice.tools or begun):
         return Plain()
     schemas = {tool.name: tool.parameters for tool in choice.tools}
-    if guided and not choice.must and not formed:
-        return CallOrResponse(schemas)
     only = guided and not formed
-    return CallReader(schemas, only=only, single=choice.several is False, begun=begun)
+    inner: Reader = CallReader(schemas, only=only, single=choice.several is False, begun=begun)
+    if only and not choice.must:
+        inner = CallOrResponse(schemas)
+    return BareInputReader(inner, choice.tools) if guided else inner

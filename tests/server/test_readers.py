@@ -19,8 +19,9 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.reasoning import ChannelReader, ResponseReader, ThoughtReader
+from localspec.server.near_json import missing_end
 from localspec.server.tool_readers import CallReader
-from localspec.server.tools import CallOrResponse
+from localspec.server.tools import BareInputReader, CallOrResponse, InputReader, custom_tool
 from tests.conftest import DATA
 
 TYPED: dict[str, Any] = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
@@ -57,6 +58,8 @@ def call(name: str, *arguments: str) -> list[Piece]:
 
 any_format = partial(CallReader, TOOLS)
 call_or_response = partial(CallOrResponse, TOOLS)
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+CUSTOM = [custom_tool("f", "", {}), custom_tool("exec", "", LARK)]
 READERS: dict[str, Callable[[], Reader]] = {
     "plain": Plain,
     "calls": any_format,
@@ -70,12 +73,16 @@ READERS: dict[str, Callable[[], Reader]] = {
     "channels": ChannelReader,
     "no calls": partial(ChannelReader, calls=False),
     "called in channels": lambda: ChannelReader(any_format()),
+    "custom": lambda: InputReader(ChannelReader(any_format()), CUSTOM),
+    "bare": lambda: InputReader(BareInputReader(call_or_response(), CUSTOM), CUSTOM),
 }
 
 
 def expected_pieces(told: Any) -> list[Piece]:
     if isinstance(told, list):
         return call(*told)
+    if isinstance(told, dict) and "custom" in told:
+        return [CallBegins(told["custom"], custom=True), *map(CallArguments, told["input"])]
     return [Text(told) if isinstance(told, str) else Thought(told["thought"])]
 
 
@@ -129,6 +136,23 @@ def test_long_arguments_are_not_parsed_with_every_token() -> None:
 def test_any_response_round_trips(text: str, ascii_only: bool) -> None:
     raw = json.dumps({"response": text}, ensure_ascii=ascii_only)
     assert read(call_or_response, list(raw)) == ([Text(text)] if text else [])
+
+
+@given(JSON.filter(lambda value: isinstance(value, dict)), st.integers(min_value=1))
+def test_strings_and_brackets_of_an_object_are_closed(value: Any, length: int) -> None:
+    text = json.dumps(value)
+    rest = missing_end(text[:length])
+    assert rest == "" or json.loads(text[:length] + rest) is not None
+    assert missing_end(text[:-1]) == "}"
+
+
+@given(JSON, st.booleans())
+def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) -> None:
+    text = value if isinstance(value, str) else json.dumps(value)
+    said = json.dumps({"name": "f", "arguments": {"input": text}}, ensure_ascii=ascii_only)
+    begins = CallBegins("f", custom=True)
+    expected = [begins, *([CallArguments(text)] if text else [])]
+    assert read(lambda: InputReader(any_format(), CUSTOM), list(said)) == expected
 
 
 def test_a_lone_surrogate_is_replaced() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -748,7 +749,7 @@ def test_coding_agent_items(families: Running) -> None:
     """Codex sends hosted tools, their traces, and calls of its own tools."""
     items = partial(item_tokens, families, "llama2")
     hosted = [
-        {"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]},
+        {"type": "additional_tools", "tools": [{"type": "computer", "name": "exec"}]},
         {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
         {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x", "server_label": "s"},
         {"type": "compaction", "encrypted_content": "x"},
@@ -773,6 +774,104 @@ def test_coding_agent_items(families: Running) -> None:
     )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
     assert "store: false" in families.post("/v1/responses", lost).error()
+
+
+PATTERN = {"type": "grammar", "syntax": "regex", "definition": r'^SELECT [a-z]{3};\n"x"$'}
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" N -> sum\nN: /[0-9]{2}/'}
+
+
+def custom(form: Any) -> tuple[Any, Any]:
+    """A custom tool in the formats of Responses and of chats."""
+    rule = {name: form[name] for name in form.keys() & {"syntax", "definition"}}
+    nested = {"format": {"type": form["type"], **({"grammar": rule} if rule else {})}}
+    flat = {"type": "custom", "name": "exec", "format": form}
+    return flat, {"type": "custom", "custom": {"name": "exec", **nested}}
+
+
+@pytest.mark.parametrize("model", ["llama2", "qwen3", "gpt-oss"])
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [({"type": "text"}, r"(?s).*"), (PATTERN, r'SELECT [a-z]{3};\n"x"'), (LARK, r"a\d\d")],
+    ids=["text", "regex", "lark"],
+)
+def test_custom_tools_have_a_text_as_input(
+    families: Running, model: str, form: Any, pattern: str
+) -> None:
+    flat, nested = custom(form)
+    asked = {"model": model, "input": ASK, "tools": [flat], "tool_choice": "required"}
+    (item,) = families.post("/v1/responses", asked).json["output"]
+    assert (item["type"], item["name"], item["status"]) == ("custom_tool_call", "exec", "completed")
+    assert re.fullmatch(pattern, item["input"])
+    events = families.post("/v1/responses", {**asked, "stream": True}).events
+    (same,) = events[-1]["response"]["output"]
+    texts = [one["delta"] for one in events if one["type"].endswith("_input.delta")]
+    assert "".join(texts) == same["input"] == item["input"]
+    (done,) = [one for one in events if one["type"] == "response.custom_tool_call_input.done"]
+    assert done["input"] == item["input"]
+    choice = {"type": "custom", "custom": {"name": "exec"}}
+    offer: Any = {"tools": [*NOW, nested], "tool_choice": choice, "max_tokens": 80}
+    reply = chat(families, model, **offer)
+    (call,) = message(reply)["tool_calls"]
+    assert (call["type"], call["custom"]) == ("custom", {"name": "exec", "input": item["input"]})
+    assert reply.json["choices"][0]["finish_reason"] == "tool_calls"
+    streamed = [
+        one for one in deltas(chat(families, model, stream=True, **offer)) if "tool_calls" in one
+    ]
+    parts = [one["tool_calls"][0]["custom"] for one in streamed]
+    assert parts[0] == {"name": "exec", "input": ""}
+    assert "".join(part["input"] for part in parts) == item["input"]
+    turn = [*ASK, assistant(None, tool_calls=[call]), {"role": "tool", "content": "5"}]
+    function = tool_call("exec", {"input": item["input"]}, id=call["id"])
+    other = [*ASK, assistant(None, tool_calls=[function]), turn[-1]]
+    assert render(families, model, turn) == render(families, model, other)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": "grammar", "syntax": "ebnf", "definition": "x"},
+        {"type": "grammar", "syntax": "lark", "definition": " "},
+        {"type": "grammar", "syntax": "lark", "definition": "start: other"},
+        {"type": "grammar", "syntax": "regex", "definition": "("},
+        {"type": "json"},
+    ],
+)
+def test_wrong_formats_of_custom_tools(families: Running, wrong: Any) -> None:
+    for tool in custom(wrong):
+        assert chat(families, "llama2", tools=[tool]).status == 400
+
+
+def test_custom_tool_beside_functions(families: Running) -> None:
+    tools = [custom(LARK)[0], {"type": "function", "name": "now"}]
+    kinds = set()
+    for seed in range(8):
+        body = {"model": "llama2", "input": ASK, "tools": tools, "tool_choice": "required"}
+        body |= {"temperature": 3.0, "seed": seed, "max_output_tokens": 40}
+        (item,) = families.post("/v1/responses", body).json["output"]
+        text = item.get("input") or item.get("arguments")
+        assert re.fullmatch(r"a\d\d|\{ ?\}", text)
+        kinds.add(item["type"])
+    assert kinds == {"function_call", "custom_tool_call"}
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("qwen3", '<tool_call>{"name": "weather", "arguments": {"city": "Paris"'),
+        ("qwen3", "<tool_call>\n<function=weather>\n<parameter=city>\nParis"),
+        ("qwen3", "<tool_call>weather<arg_key>city</arg_key><arg_value>Paris"),
+        ("mistral-v3", '[TOOL_CALLS]weather[ARGS]{"city": "Paris'),
+    ],
+)
+def test_calls_that_end_within_a_value_are_closed(families: Running, model: str, text: str) -> None:
+    (call,) = message(chat(families, model, **forced(text)))["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
+    parts = call_deltas(chat(families, model, stream=True, **forced(text)))
+    assert "".join(part["arguments"] for part in parts) == call["function"]["arguments"]
+    stopped = chat(families, model, **forced(text, stop=["ris"])).json["choices"][0]
+    assert stopped["finish_reason"] == "stop"
+    with pytest.raises(ValueError, match="Unterminated"):
+        json.loads(stopped["message"]["tool_calls"][0]["function"]["arguments"])
 
 
 def test_tools_of_a_namespace(families: Running) -> None:

@@ -375,10 +375,10 @@ def _delta(piece: Piece, calls: Sequence[Call]) -> dict[str, Any]:
         return {"content": piece.text}
     if isinstance(piece, Thought):
         return {"reasoning_content": piece.text}
-    call: dict[str, Any] = {"index": len(calls) - 1}
+    call, last = dict[str, Any](index=len(calls) - 1), calls[-1]
+    kind, said = ("custom", "input") if last.custom else ("function", "arguments")
     if isinstance(piece, CallBegins):
-        call |= {"id": calls[-1].id, "type": "function"}
-        call["function"] = {"name": piece.name, "arguments": ""}
+        call |= {"id": last.id, "type": kind, kind: {"name": piece.name, said: ""}}
     else:
-        call["function"] = {"arguments": piece.text}
+        call[kind] = {said: piece.text}
     return {"tool_calls": [call]}

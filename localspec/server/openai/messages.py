@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from localspec.llama.intended_schema import normalise
 from localspec.server.failures import ApiError, logger
-from localspec.server.tools import NO_PARAMETERS, Tool
+from localspec.server.tools import NO_PARAMETERS, Tool, custom_tool
 from localspec.server.wire import Object, Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -29,6 +29,16 @@ class FunctionCall(Record):
 class ToolCall(Record):
     id: str | None = None
     function: FunctionCall
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, given: Any) -> Any:
+        """Convert a call of a custom tool to one of a function, as its tool is offered."""
+        custom = given.get("custom") if isinstance(given, dict) else None
+        if not isinstance(custom, dict):
+            return given
+        said = {"name": custom.get("name"), "arguments": {"input": custom.get("input")}}
+        return {**given, "function": said}
 
 
 class ContentPart(Record):
@@ -77,6 +87,8 @@ class FunctionTool(Record):
 
     type: str = "function"
     function: Function | None = None
+    custom: FunctionTool | None = None
+    format: Object | None = None  # of a custom tool's input
     name: Annotated[str, Field(max_length=128)] | None = None
     description: str | None = None
     parameters: Object | None = None
@@ -172,9 +184,12 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
     ApiError if there are no others."""
     found, hosted = [], []
     for number, tool in enumerate(tools or ()):
-        one = tool.function or tool
+        one = tool.function or tool.custom or tool
         flat = tool.parameters or tool.input_schema
-        if tool.type != "function":
+        if tool.type == "custom" and one.name:
+            form = (tool.custom or tool).format or {}
+            found.append(custom_tool(one.name, one.description or "", form))
+        elif tool.type not in ("function", "custom"):
             hosted.append(tool.type)
         elif one.name:
             parameters = normalise(one.parameters or flat or NO_PARAMETERS)

@@ -42,6 +42,12 @@ _DEFAULTS: dict[str, Any] = dict.fromkeys(("error", "previous_response_id", *_EC
 _DEFAULTS |= {"object": "response", "background": False, "store": False, "truncation": "disabled"}
 _DEFAULTS |= {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "top_logprobs": 0}
 """Fields of a response; those of the request are returned."""
+_CALLS = {
+    "function_call": ("fc", "arguments", "function_call_arguments"),
+    "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
+}
+"""Of each type of calls: the prefix of ids, and the names of what the model wrote and of its
+events."""
 
 
 class Item(Record):
@@ -90,7 +96,8 @@ class ResponsesRequest(Thinking, Sampling):
     def functions(self) -> Iterator[tuple[str | None, FunctionTool]]:
         """Yield all tools, each with its namespace, which is before its name."""
         items = () if isinstance(self.input, str) else self.input
-        more = [t for one in items for t in one.tools or () if t.type in ("function", "namespace")]
+        kinds = ("function", "custom", "namespace")
+        more = [t for one in items for t in one.tools or () if t.type in kinds]
         for tool in (*(self.tools or ()), *more):
             if tool.tools is None:
                 yield None, tool
@@ -178,7 +185,8 @@ class ResponseReply(NamedEvents):
             "top_p": sampling.top_p,
             "text": {"format": {"type": "text"}, **(wanted.text or {})},
             "tools": [
-                {**empty, **tool.model_dump(exclude_none=True)} for tool in wanted.tools or ()
+                {**(empty if tool.type == "function" else {}), **tool.model_dump(exclude_none=True)}
+                for tool in wanted.tools or ()
             ],
         }
 
@@ -188,9 +196,11 @@ class ResponseReply(NamedEvents):
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         self._logprobs += chat_logprobs(part.logprobs, self.engine)
-        piece, kind = part.piece, "function_call"
+        piece = part.piece
         if piece is None:
             return
+        custom = bool(part.answer.calls) and part.answer.calls[-1].custom
+        kind = "custom_tool_call" if custom else "function_call"
         if isinstance(piece, Text | Thought):
             kind = "message" if isinstance(piece, Text) else "reasoning"
         if self._item is None or kind != self._item["type"] or isinstance(piece, CallBegins):
@@ -198,8 +208,9 @@ class ResponseReply(NamedEvents):
             yield from self._open(kind)
         assert self._item is not None
         if isinstance(piece, CallArguments):
-            self._item["arguments"] += piece.text
-            yield self._item_event("response.function_call_arguments.delta", delta=piece.text)
+            _, said, event = _CALLS[kind]
+            self._item[said] += piece.text
+            yield self._item_event(f"response.{event}.delta", delta=piece.text)
         elif isinstance(piece, Text | Thought):
             (content,) = self._item["content"]
             content["text"] += piece.text
@@ -227,12 +238,12 @@ class ResponseReply(NamedEvents):
     def _open(self, kind: str) -> Iterable[Event]:
         item: dict[str, Any] = {"type": kind, "status": "in_progress"}
         part: dict[str, Any] | None = None
-        if kind == "function_call":
-            call = self.answer.calls[-1]
-            item |= {"id": f"fc_{secrets.token_hex(12)}", "call_id": call.id}
+        if kind in _CALLS:
+            call, (prefix, said, _) = self.answer.calls[-1], _CALLS[kind]
+            item |= {"id": f"{prefix}_{secrets.token_hex(12)}", "call_id": call.id}
             space = self._namespaces.get(call.name)
             item |= {"namespace": space} if space else {}
-            item |= {"name": call.name.removeprefix(f"{space}__"), "arguments": ""}
+            item |= {"name": call.name.removeprefix(f"{space}__"), said: ""}
         elif kind == "reasoning":
             item |= {"id": f"rs_{secrets.token_hex(12)}", "summary": [], "content": []}
             part = {"type": "reasoning_text", "text": ""}
@@ -249,10 +260,11 @@ class ResponseReply(NamedEvents):
         item = self._item
         if item is None:
             return
-        if item["type"] == "function_call":
-            item["arguments"] = item["arguments"] or "{}"
-            done = {"arguments": item["arguments"], "name": item["name"]}
-            yield self._item_event("response.function_call_arguments.done", **done)
+        if item["type"] in _CALLS:
+            _, said, event = _CALLS[item["type"]]
+            item[said] = item[said] or ("{}" if said == "arguments" else "")
+            done = {said: item[said], "name": item["name"]}
+            yield self._item_event(f"response.{event}.done", **done)
         else:
             (part,) = item["content"]
             more: dict[str, Any] = {}
