@@ -9,10 +9,6 @@ from localspec.cli.input_texts import read_prompt, require_texts
 from tests.cli.conftest import Cli
 
 
-def piped(data: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(data))
-
-
 @pytest.mark.parametrize(
     ("data", "argument", "prompt"),
     [
@@ -29,7 +25,7 @@ def piped(data: bytes) -> io.TextIOWrapper:
 def test_piped_text_comes_before_the_argument(
     data: bytes, argument: str | None, prompt: str
 ) -> None:
-    assert read_prompt(argument, piped(data)) == prompt
+    assert read_prompt(argument, io.TextIOWrapper(io.BytesIO(data))) == prompt
 
 
 def test_escapes_in_stop_strings() -> None:

@@ -29,30 +29,18 @@ def interrupt() -> None:
     signal.pthread_kill(main_thread, signal.SIGINT)
 
 
-def interrupted_load(model: object, *, progress: Callable[[float], None], **_: object) -> Engine:
-    """A model that would take for ever to load."""
-    interrupt()
-    while True:
-        progress(0.5)
+def test_ctrl_c_while_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object and the last event come all the same."""
 
+    def endless(model: object, *, progress: Callable[[float], None], **_: object) -> Engine:
+        interrupt()
+        while True:
+            progress(0.5)
 
-@pytest.fixture
-def _endless_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.load", interrupted_load)
-
-
-@pytest.mark.usefixtures("_endless_load")
-def test_ctrl_c_while_loading(cli: Cli) -> None:
+    monkeypatch.setattr("localspec.load", endless)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    result = cli("run", "hi")
-    assert result.code == 130
-    assert result.sentence() == "Interrupted while the model was loading."
-    assert result.out == ""
+    cli("run", "hi").refused("Interrupted while the model was loading.", code=130)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-@pytest.mark.usefixtures("_endless_load")
-def test_ctrl_c_while_loading_still_gives_the_object(cli: Cli) -> None:
     answer = cli("run", "--json", "hi").json
     assert (answer["text"], answer["finish_reason"]) == ("", "cancelled")
     assert answer["stats"]["generated_tokens"] == 0

@@ -49,18 +49,6 @@ def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModel:
 # Decoding.
 
 
-def test_accepted_tokens_are_decoded_exactly_once() -> None:
-    cache = ToyCache(CYCLE)
-    session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
-    source = DraftModel(cache, 3)
-    run(session, ToyTarget(CYCLE), source, Plan("model", depth=3))
-    text = session.context
-    # The last drafted token and the target's token after it were never read.
-    assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(text) - 2)]
-    # Prompt; then 3 steps of 3 passes, one for each token drafted.
-    assert cache.native_seconds == 1 + 3 * 3
-
-
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize(
     ("params", "rule"),

@@ -92,15 +92,10 @@ def test_index_does_not_depend_on_the_pieces_of_the_text(text: list[int], cuts: 
 TEXT = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1]
 
 
-def source_after(text: list[int]) -> NgramSource:
-    source = NgramSource(NgramIndex())
-    source.begin(text)
-    return source
-
-
 def test_predictions_have_features() -> None:
     """Features: 1, length of the match, its frequency, number of right predictions before."""
-    source, session = source_after(TEXT), session_of(TEXT)
+    source, session = NgramSource(NgramIndex()), session_of(TEXT)
+    source.begin(TEXT)
     assert isinstance(source, LookupSource)
     first, second, *further = islice(source.predict(source.position(session)), 5)
     assert (first.token, first.weight) == (2, 3.0)

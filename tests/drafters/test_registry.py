@@ -211,11 +211,3 @@ def test_only_sources_that_need_a_model_use_it(name: str) -> None:
     model = parts.model or parts.head
     assert model is not None
     assert model.cache.native_seconds > 0
-
-
-def test_sources_of_auto() -> None:
-    lookups, models = sources(Parts())
-    assert ([source.name for source in lookups], models) == (["ngram", "grammar"], [])
-    lookups, models = sources(parts_for("model"))
-    assert [source.name for source in lookups] == ["ngram", "grammar"]
-    assert [source.name for source in models] == ["model"]

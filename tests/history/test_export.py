@@ -84,15 +84,6 @@ def test_any_conversation_can_be_exported(turns: list[tuple[str, str, int]], sys
     to_markdown(conversation)
 
 
-def test_existing_files_are_kept(tmp_path: Path) -> None:
-    mine = tmp_path / "notes.json"
-    mine.write_text("mine")
-    written = write_export(example_conversation(), mine)
-    assert written == tmp_path / "notes-2.json"
-    assert json.loads(written.read_text())["title"] == "What is this?"
-    assert mine.read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("name", "form", "kind"),
     [

@@ -73,16 +73,16 @@ def test_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     assert compute_thread.call(divmod, 7, 2) == (3, 1), "the next call works"
 
 
-def test_idle_work_ends_when_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_work_ends_when_nothing_is_left() -> None:
     left, done = [2, 1, 0], SimpleQueue[int]()
 
     def step() -> int:
         done.put(left[0])
         return left.pop(0)
 
-    monkeypatch.setattr(compute_thread, "_idle_step", step)
-    assert compute_thread.call(divmod, 7, 2) == (3, 1)
+    compute_thread.when_idle(step)
     assert [done.get(timeout=60) for _ in range(3)] == [2, 1, 0]
+    compute_thread.when_idle(lambda: False)
 
 
 def test_thread_is_idle_after_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_thread_is_idle_after_loading(monkeypatch: pytest.MonkeyPatch) -> None:
         assert begun.wait(60)
 
 
-def test_queued_work_precedes_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_work_precedes_idle_work() -> None:
     begun, go_on = threading.Event(), threading.Event()
     steps: list[int] = []
 
@@ -106,11 +106,11 @@ def test_queued_work_precedes_idle_work(monkeypatch: pytest.MonkeyPatch) -> None
         go_on.wait(60)
         return len(steps) < 5
 
-    monkeypatch.setattr(compute_thread, "_idle_step", step)
-    compute_thread.call(divmod, 7, 2)
+    compute_thread.when_idle(step)
     assert begun.wait(60), "the thread is idle"
     made: list[int] = []
     compute_thread.post(lambda: made.append(len(steps)))
     go_on.set()
     compute_thread.call(divmod, 7, 2)
     assert made == [1]
+    compute_thread.when_idle(lambda: False)

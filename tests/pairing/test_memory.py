@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import ModelOptions
+from localspec import ModelOptions, NativeError
 from localspec.gguf.dimensions import Dimensions, n_layers
 from localspec.gguf.projectors import image_compute, image_overhead
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
 from localspec.llama.context import Context
+from localspec.llama.devices import Device
 from localspec.llama.kernels import status
 from localspec.llama.model import Model
 from localspec.llama.pictures import PicturePart
@@ -33,6 +34,7 @@ from localspec.pairing.memory import (
     memory_of_pair,
     most_layers,
     place,
+    require_remote_room,
 )
 from tests.cli.process import finished
 from tests.gguf.raw import Tensor, write_model
@@ -347,3 +349,27 @@ def test_auto_counts_the_projector(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = [one for one in local_models() if one.source != "built-in"]
     choice = decide(read_gguf(target), found, {}, with_eye)
     assert choice.draft is None
+
+
+# Room for layers on other machines.
+
+REMOTE = ModelOptions(context=1024, rpc=("far:1",))
+
+
+def device(free: int, *, remote: bool = True) -> Device:
+    return Device("RPC0", "far:1", "GPU", free, 2 * free, remote=remote)
+
+
+def test_too_large_layers_are_refused(target_path: Path) -> None:
+    need = place(read_gguf(target_path), REMOTE, -1).device.total
+    require_remote_room(target_path, REMOTE, [device(need // 2), device(need // 2 + 1)])
+    with pytest.raises(NativeError, match=r"\(1 of 2 devices are on RPC servers\). Add a server"):
+        require_remote_room(
+            target_path, REMOTE, [device(need // 2), device(need // 2 - 1, remote=False)]
+        )
+
+
+def test_device_of_unknown_size_is_accepted(target_path: Path) -> None:
+    with pytest.raises(NativeError, match="Add a server"):
+        require_remote_room(target_path, REMOTE, [device(1)])
+    require_remote_room(target_path, REMOTE, [device(0)])

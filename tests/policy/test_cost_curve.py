@@ -252,16 +252,6 @@ def test_delayed_passes_do_not_change_table_or_pace(longest: int) -> None:
             assert 0.9 < seconds / true(n, context) < 1.3  # a pass takes 1.3 times that on average
 
 
-def test_lasting_pace_is_moved_into_the_table() -> None:
-    curve = curve_of(TILES)
-    for _ in range(2_000):
-        for n in TILES:
-            curve.observe(n, 0, 2.0 * TILES[n])
-    assert curve.pace == pytest.approx(1.0, abs=0.02)
-    doubled = [2.0 * t for t in TILES.values()]
-    assert [curve.seconds(n, 0) for n in TILES] == pytest.approx(doubled, 0.02)
-
-
 @pytest.mark.parametrize("longest", [100, 400])
 def test_calibration_of_a_busy_moment_is_corrected(longest: int) -> None:
     """Passes after 520 tokens were measured 200 times too slow. The correction once made the costs

@@ -5,6 +5,8 @@ step that takes longer than its curve predicts (`overrun`), after which drafting
 is made up for; and drafts until the next plain pass, if plain passes become cheaper (`UNPROVEN`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product

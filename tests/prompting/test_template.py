@@ -65,20 +65,6 @@ def test_refusals_of_templates_are_quoted() -> None:
     assert "--raw" in describe(raised.value)[0]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.append(1) }}",
-        "{{ cycler.__init__.__globals__ }}",
-        "{% set x = messages[0].update({'role': 'system'}) %}",
-    ],
-)
-def test_the_sandbox_blocks_attacks(source: str) -> None:
-    with pytest.raises(UsageError, match="refuses"):
-        render(source)
-
-
 DOUBLED = (
     "{% set n = namespace(s=(1,), t=(1,)) %}{% for i in range(60) %}{% set n.s = (n.s, n.s) %}"
     "{% set n.t = (n.t, n.t) %}{% endfor %}{% for i in range(150) %}{% set n.s = (n.s,) %}"
@@ -184,6 +170,10 @@ def test_other_variables_cannot_replace_messages() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "refuses"),
+        ("{{ messages.append(1) }}", "refuses"),
+        ("{{ cycler.__init__.__globals__ }}", "refuses"),
+        ("{% set x = messages[0].update({'role': 'system'}) %}", "refuses"),
         ("{{ 1 / 0 }}", "(fails|refuses)"),
         ("{{ messages[0].content + 1 }}", "(fails|refuses)"),
         ("{{ messages[9].content }}", "(fails|refuses)"),
@@ -196,9 +186,9 @@ def test_other_variables_cannot_replace_messages() -> None:
         ("{% for a in b %}" * 40 + "{% endfor %}" * 40, "is broken"),
         ("{{ '" + "a" * 2**21, "is broken"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
-def test_failing_template_is_named(source: str, words: str) -> None:
+def test_attacks_and_failures_are_named(source: str, words: str) -> None:
     with pytest.raises(UsageError, match=rf"some\.gguf {words}"):
         render(source)
 

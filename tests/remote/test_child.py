@@ -61,7 +61,9 @@ def there(model: RemoteModel) -> Iterator[RemoteContext]:
 
 
 def pid(model: RemoteModel) -> int:
-    return model.child()._process.pid
+    """Of the newest child, which is started when it is missing."""
+    model.child()
+    return max(psutil.Process().children(), key=psutil.Process.create_time).pid
 
 
 def kill(model: RemoteModel) -> None:

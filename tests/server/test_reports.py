@@ -656,6 +656,8 @@ def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
     ("field", "value", "name"),
     [
         ("temperature", -1, "temperature"),
+        ("temperature", "hot", "temperature"),
+        ("max_tokens", 0, "max_tokens"),
         ("n", 99, "n"),
         ("logit_bias", {"fox": 1}, "logit_bias"),
         ("top_logprobs", 3, "top_logprobs"),
@@ -677,7 +679,7 @@ def test_errors_name_the_clients_field(
 ) -> None:
     reply = chat(families, "chatml", **{field: value})
     error = reply.json["error"]
-    assert (reply.status, error["type"]) == (400, "invalid_request_error")
+    assert (reply.status, error["type"], error["code"]) == (400, "invalid_request_error", None)
     assert (error["param"], error["message"][: len(name)]) == (name, name)
     assert "Engine" not in error["message"]
 

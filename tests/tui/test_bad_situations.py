@@ -30,13 +30,6 @@ def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
         assert not terminal.alternate
 
 
-def answered(terminal: Terminal, text: str = "hello") -> None:
-    shown = terminal.text.count("tok/s")
-    terminal.type(f"{text}\r")
-    terminal.until(lambda: text in terminal.words)
-    terminal.until(lambda: "●" not in terminal.text and terminal.text.count("tok/s") > shown)
-
-
 def history(home: Path) -> Path:
     return home / "data" / "history.db"
 
@@ -73,7 +66,10 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         terminal.until_notice("bad.gguf makes llama.cpp crash (SIGABRT)")
         terminal.until_notice("tale-13m-q8_0 stays open.")
         terminal.until(EMBEDDED)
-        answered(terminal)
+        shown = terminal.text.count("tok/s")
+        terminal.type("hello\r")
+        terminal.until(lambda: "hello" in terminal.words)
+        terminal.until(lambda: "●" not in terminal.text and terminal.text.count("tok/s") > shown)
 
 
 # The history
