@@ -17,6 +17,7 @@
 #include <climits>
 
 #include "calls.h"
+#include "stream.h"
 
 namespace localspec {
 
@@ -59,7 +60,7 @@ void barrier(Threadpool * team) {
     const auto waits = [&] { return (team->passed.load(std::memory_order_acquire) & ~ASLEEP) == before; };
     for (int turn = 0; turn < PATIENCE; turn++) {
         if (!waits()) return;
-        relax();
+        if (!prefetch_next()) relax();
     }
     while (waits()) {
         int expected = before;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "layout.h"
+#include "stream.h"
 
 namespace localspec::LOCALSPEC_ISA {
 
@@ -15,7 +16,11 @@ namespace localspec::LOCALSPEC_ISA {
 
 constexpr int PREFETCH_BYTES = 4096;
 
-INLINE void prefetch_ahead(const uint8_t * p) { _mm_prefetch((const char *) p + PREFETCH_BYTES, _MM_HINT_NTA); }
+INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
+    const uint8_t * ahead = stream.at(p, PREFETCH_BYTES);
+#pragma GCC unroll 9
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *) ahead + i, _MM_HINT_NTA);
+}
 
 INLINE __m256i bytes_at(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }
 INLINE __m256 halves_at(const void * p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) p)); }
@@ -250,7 +255,8 @@ INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a,
 }
 
 template <Type T, int N>
-static void integer_tile(const uint8_t * p, const uint8_t * activations, int blocks, float * out, size_t stride) {
+static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
+                         size_t stride) {
     using L = Layout<T>;
     constexpr int U = SHARING<T>, WHOLE = N / U * U;
     const int8_t * q = (const int8_t *) activations;
@@ -259,13 +265,11 @@ static void integer_tile(const uint8_t * p, const uint8_t * activations, int blo
     memset(f, 0, sizeof f);
     Header header;
     for (int i = 0; i < blocks; i += L::blocks) {
-        if constexpr (L::blocks > 1)
-            for (int j = 0; j < L::header; j += 64) prefetch_ahead(p + j);
+        if constexpr (L::blocks > 1) prefetch_ahead(stream, p, L::header);
         read_header<T>(p, header);
         p += L::header;
         for (int j = 0; j < L::blocks; j++) {
-#pragma GCC unroll 9
-            for (int g = 0; g < L::quants + (L::blocks == 1 ? L::header : 0); g += 64) prefetch_ahead(p + g);
+            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
             const int at = has_halves<T> ? 2 * j : j;
             for (int t = 0; t < WHOLE; t += U)
                 add_block<T, U>(p, q + BLOCK * t, a + t, header.scale + at, header.minimum + at, f + t);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "layout.h"
+#include "stream.h"
 
 namespace localspec::LOCALSPEC_ISA {
 
@@ -14,9 +15,13 @@ namespace localspec::LOCALSPEC_ISA {
 // Weights are read once in a pass. The non-temporal hint keeps them from displacing what is used again
 // in L2 and L3, and saves writing them to L3. L1 has few misses outstanding, so that hints may be
 // dropped: each line gets a second one halfway.
-INLINE void prefetch_ahead(const uint8_t * p) {
-    _mm_prefetch((const char *) p + 8192, _MM_HINT_NTA);
-    _mm_prefetch((const char *) p + 4096, _MM_HINT_T0);
+INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
+    const uint8_t * far = stream.at(p, 8192), * near = stream.at(p, 4096);
+#pragma GCC unroll 9
+    for (int i = 0; i < bytes; i += 64) {
+        _mm_prefetch((const char *) far + i, _MM_HINT_NTA);
+        _mm_prefetch((const char *) near + i, _MM_HINT_T0);
+    }
 }
 
 INLINE __m512i bytes_at(const void * p) { return _mm512_loadu_si512(p); }
@@ -190,7 +195,8 @@ INLINE void add_block(const __m512i * w, const int8_t * q, const Activation * a,
 }
 
 template <Type T, int N>
-static void integer_tile(const uint8_t * p, const uint8_t * activations, int blocks, float * out, size_t stride) {
+static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
+                         size_t stride) {
     using namespace ggml_abi;
     using L = Layout<T>;
     constexpr bool halves = has_halves<T>, minimums = has_minimums<T>;
@@ -202,15 +208,13 @@ static void integer_tile(const uint8_t * p, const uint8_t * activations, int blo
     [[maybe_unused]] Header header;
     for (int i = 0; i < blocks; i += L::blocks) {
         if constexpr (L::blocks > 1) {
-#pragma GCC unroll 8
-            for (int j = 0; j < L::header; j += 64) prefetch_ahead(p + j);
+            prefetch_ahead(stream, p, L::header);
             read_header<T>(p, header);
         }
         const uint8_t * h = p;
         p += L::header;
         for (int j = 0; j < L::blocks; j++) {
-#pragma GCC unroll 9
-            for (int g = 0; g < L::quants + (L::blocks == 1 ? L::header : 0); g += 64) prefetch_ahead(p + g);
+            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
             __m512i w[8];
             __m512 scale[2], minimum[2];
             unpack<T>(p, w);

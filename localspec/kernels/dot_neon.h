@@ -8,13 +8,18 @@
 
 #include "layout.h"
 #include "simd.h"
+#include "stream.h"
 
 namespace localspec::LOCALSPEC_ISA {
 
 constexpr int QUARTERS = ROWS / W;      // registers of a tile's 16 rows
 constexpr int PREFETCH_BYTES = 4096;
 
-LOCALSPEC_INLINE void prefetch_ahead(const uint8_t * p) { __builtin_prefetch(p + PREFETCH_BYTES); }
+LOCALSPEC_INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
+    const uint8_t * ahead = stream.at(p, PREFETCH_BYTES);
+#pragma GCC unroll 9
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i);
+}
 
 // 16 bytes as floats.
 LOCALSPEC_INLINE void unsigned_floats(uint8x16_t x, V * out) {
@@ -242,7 +247,8 @@ LOCALSPEC_INLINE void add_block(const uint8_t * p, const int8_t * q, const Activ
 }
 
 template <Type T, int N>
-static void integer_tile(const uint8_t * p, const uint8_t * activations, int blocks, float * out, size_t stride) {
+static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
+                         size_t stride) {
     using L = Layout<T>;
     constexpr int U = 4, WHOLE = N / U * U;     // U: tokens whose sums fit into registers
     const int8_t * q = (const int8_t *) activations;
@@ -251,13 +257,11 @@ static void integer_tile(const uint8_t * p, const uint8_t * activations, int blo
     memset(f, 0, sizeof f);
     Header header;
     for (int i = 0; i < blocks; i += L::blocks) {
-        if constexpr (L::blocks > 1)
-            for (int j = 0; j < L::header; j += 64) prefetch_ahead(p + j);
+        if constexpr (L::blocks > 1) prefetch_ahead(stream, p, L::header);
         read_header<T>(p, header);
         p += L::header;
         for (int j = 0; j < L::blocks; j++) {
-#pragma GCC unroll 9
-            for (int g = 0; g < L::quants + (L::blocks == 1 ? L::header : 0); g += 64) prefetch_ahead(p + g);
+            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
             const int at = has_halves<T> ? 2 * j : j;
             for (int t = 0; t < WHOLE; t += U)
                 add_block<T, U>(p, q + BLOCK * t, a + t, header.scale + at, header.minimum + at, f + t);

@@ -5,13 +5,15 @@
 #include <cstdint>
 
 #include "layout.h"
+#include "stream.h"
 
 namespace localspec {
 
 struct AttentionKernels;
 
-// One tile times the activations of a group of tokens: 16 sums for each, `stride` floats apart.
-using IntegerTile = void (*)(const uint8_t * tile, const uint8_t * activations, int blocks, float * out,
+// One tile times the activations of a group of tokens: 16 sums for each, `stride` floats apart. `stream`:
+// where the tile is, for prefetching.
+using IntegerTile = void (*)(const uint8_t * tile, Stream stream, const uint8_t * activations, int blocks, float * out,
                              size_t stride);
 // The same for floating-point weights; `x` are the rows of the tokens.
 using FloatTile = void (*)(const void * tile, const float * const * x, int64_t columns, float * out, size_t stride);

@@ -195,13 +195,19 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     }
 
     const size_t tile_size = tile_bytes(w);
+    const int64_t first_tile = walk * ith / nth, last_tile = walk * (ith + 1) / nth;
+    const uint8_t * weights = (const uint8_t *) w->data;
+    const auto tile_at = [&](int64_t k) { return only ? only->tiles[k] : k; };
+    // Which experts come next is not known.
+    const Stream stream = routed || first_tile == last_tile ? Stream{weights, 0} :
+        follow(weights + tile_at(first_tile) * tile_size, weights + (tile_at(last_tile - 1) + 1) * tile_size);
     for (int64_t e = 0; e < experts; e++) {
         const Groups groups(begin[e + 1] - begin[e]);
-        const uint8_t * matrix = (const uint8_t *) w->data + e * tiles * tile_size;
+        const uint8_t * matrix = weights + e * tiles * tile_size;
         for (int64_t g0 = 0; g0 < groups.groups; g0 += GROUPS_PER_TILE)
-            for (int64_t k = walk * ith / nth; k < walk * (ith + 1) / nth; k++)
+            for (int64_t k = first_tile; k < last_tile; k++)
                 for (int64_t g = g0; g < std::min(groups.groups, g0 + GROUPS_PER_TILE); g++) {
-                    const int64_t i = only ? only->tiles[k] : k;
+                    const int64_t i = tile_at(k);
                     const int64_t first = begin[e] + groups.start(g), size = groups.start(g + 1) - groups.start(g);
                     const bool whole = (i + 1) * ROWS <= w->ne[1] && !routed;
                     float spare[MAX_TOKENS * ROWS];
@@ -212,8 +218,8 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
                         for (int64_t u = 0; u < size; u++) x[u] = all.in(row(first + u));
                         kernels_.floating[size - 1](matrix + i * tile_size, x, w->ne[0], out, stride);
                     } else {
-                        kernels_.integer[size - 1](matrix + i * tile_size, quants + blocks * first * ACTIVATION_BYTES,
-                                                   blocks, out, stride);
+                        kernels_.integer[size - 1](matrix + i * tile_size, stream,
+                                                   quants + blocks * first * ACTIVATION_BYTES, blocks, out, stride);
                     }
                     if (!whole) {
                         const int64_t rows = std::min<int64_t>(ROWS, w->ne[1] - i * ROWS);

@@ -1,0 +1,39 @@
+#include "stream.h"
+
+namespace localspec {
+
+namespace {
+
+constexpr int PARTS = 1024;                 // that a thread remembers
+constexpr ptrdiff_t KERNELS_FETCH = 8192;   // bytes that kernels prefetch themselves, at most
+constexpr ptrdiff_t MOST = 65536;           // bytes prefetched while waiting, a fraction of L2
+
+// Addresses are only compared and prefetched, which is safe if they are stale.
+struct Link {
+    const uint8_t * part, * next;
+};
+thread_local Link links[PARTS];
+thread_local const uint8_t * last, * position, * limit;
+
+Link & link_of(const uint8_t * part) { return links[((uintptr_t) part >> 6) * 0x9E3779B97F4A7C15u >> 54]; }
+
+}  // namespace
+
+Stream follow(const uint8_t * part, const uint8_t * end) {
+    link_of(last) = {last, part};
+    last = part;
+    const Link & link = link_of(part);
+    position = limit = nullptr;
+    if (link.part != part) return {end, 0};
+    position = link.next + KERNELS_FETCH;
+    limit = position + MOST;
+    return {end, link.next - end};
+}
+
+bool prefetch_next() {
+    if (position == limit) return false;
+    for (int i = 0; i < 4; i++, position += 64) __builtin_prefetch(position, 0, 2);
+    return true;
+}
+
+}  // namespace localspec
