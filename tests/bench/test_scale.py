@@ -1,13 +1,14 @@
 """A scaled model computes what the small one computes, and appears only when it is complete."""
 
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from localspec import paths
-from localspec.bench import scaled_gguf
 from localspec.bench.scale import PAIRS, ScaledPair, scale_model, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
@@ -124,6 +125,6 @@ def test_missing_source_is_named(tmp_path: Path) -> None:
 def test_lack_of_disk_space_is_reported_first(
     tmp_path: Path, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaled_gguf, "_BESIDE", 1e9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
         scale_model(target_path, tmp_path / "b.gguf", ModelShape(384, 6, 1024, "F16"))

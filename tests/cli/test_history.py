@@ -7,10 +7,10 @@ import pytest
 
 from localspec import paths
 from localspec.chat.conversation import ASSISTANT, Conversation
-from localspec.cli import history as verb
 from localspec.history.export import to_json, to_markdown
+from localspec.history.history import History
 from tests.cli.conftest import Cli
-from tests.history.histories import conversation_of, damage, locked, rows, store
+from tests.history.histories import PATIENCE, conversation_of, damage, locked, rows, store
 from tests.tui.terminals import LOCALSPEC, Terminal
 
 FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
@@ -94,7 +94,7 @@ def test_piped_search_prints_full_titles(cli: Cli) -> None:
 
 
 def test_show(cli: Cli, conversations: list[Conversation]) -> None:
-    for id in ("3", "1" * 9, FOX, FOX.upper()):
+    for id in ("3", " 3 ", "1" * 9, FOX, FOX.upper()):  # there are fewer: the beginning of an id
         assert cli("history", "show", id).out == to_markdown(conversations[2]).replace(
             "\x1b", "\ufffd"
         )
@@ -106,8 +106,9 @@ def test_show(cli: Cli, conversations: list[Conversation]) -> None:
 def test_unknown_and_ambiguous_ids(
     cli: Cli, conversations: list[Conversation], command: str
 ) -> None:
-    for id, why in (("9", "no conversation '9'"), ("2b4", "no conversation"), ("", "no conv")):
-        cli("history", command, id).refused(why)
+    cli("history", command, "9").refused("no conversation '9'")
+    for id in ("2b4", "", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff"):
+        cli("history", command, id).refused("no conversation")
     store([conversation_of("x", id="2b4" + "0" * 29, created=0.0)])
     cli("history", command, "2b").refused(
         "may be several conversations: 2b3333333333, 2b4000000000"
@@ -187,7 +188,10 @@ def test_damaged_newer_and_locked_files(
     how: str,
 ) -> None:
     path = paths.history_file()
-    monkeypatch.setattr(verb, "_PATIENCE", 0.05)
+    monkeypatch.setattr(
+        "localspec.history.history.History",
+        lambda **options: History(**options | {"patience": PATIENCE}),
+    )
     if how == "locked":
         rows(path, "PRAGMA journal_mode = delete")
         with locked(path):

@@ -23,7 +23,7 @@ from localspec.chat.conversation import (
     Attachment,
     Conversation,
 )
-from localspec.errors import HistoryError, UsageError
+from localspec.errors import HistoryError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
 from tests.history.histories import as_on_disk, conversation_of, rows
@@ -199,25 +199,6 @@ def test_opening_settles_unfinished_answers(history: History) -> None:
     answer.state = "complete"
     assert history.put(conversation, [answer])
     assert [hit.message for hit in history.search("half whole")] == [answer.id]
-
-
-# Finding by what people type
-
-
-def test_find_by_number_and_id(history: History) -> None:
-    ids = ["abc0" + "0" * 28, "abc1" + "0" * 28, "12" + "f" * 30, "9" * 32]
-    for number, id in enumerate(ids):
-        store_and_reload(history, conversation_of("text", id=id, created=float(number)))
-    assert history.find("1") == ids[3]
-    assert history.find(" 4 ") == ids[0]
-    assert history.find("12") == ids[2]  # there are not that many: the beginning of an id
-    assert history.find("ABC1") == ids[1]
-    assert history.find(ids[3]) == ids[3]
-    for nothing in ("", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff"):
-        with pytest.raises(UsageError, match="no conversation"):
-            history.find(nothing)
-    with pytest.raises(UsageError, match="several conversations: abc000000000, abc100000000"):
-        history.find("abc")
 
 
 # Threads, and other processes' view of the file

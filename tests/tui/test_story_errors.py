@@ -1,6 +1,7 @@
 """Errors show a sentence on the screen, and the chat continues."""
 
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from textual import events
@@ -121,7 +122,8 @@ async def test_a_message_that_no_context_holds_is_told() -> None:
 async def test_messages_that_cannot_be_kept_are_told_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("localspec.tui.app._history", lambda: History(patience=PATIENCE))
+    impatient = partial(History, patience=PATIENCE)
+    monkeypatch.setattr("localspec.history.history.History", impatient)
     with ExitStack() as stack:
         async with chat() as shown:
             await shown.send("first")
