@@ -209,12 +209,14 @@ class ChatApp(Host):
     # Actions
 
     def action_stop(self) -> None:
-        """Close completions or an edit, else stop the running work, else close overlays."""
+        """Close completions or an edit, else stop the running work, else close what is over the
+        conversation."""
         if self.composer.escape():
             return
         if self._is_busy():
             self.chat_session.stop()
         else:
+            self.clear_notifications()  # which may cover the input of a small terminal
             self.close_overlays()
 
     def action_interrupt(self) -> None:

@@ -4,9 +4,13 @@ import io
 import logging
 import os
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from localspec import paths
 from localspec.history.process import is_alive, this_process
@@ -69,9 +73,10 @@ def running_in_terminal() -> Iterator[list[str]]:
     for size in ("COLUMNS", "LINES"):  # if exported, they would override later sizes
         os.environ.pop(size, None)
     with suppress(ImportError):  # Windows
-        from textual.drivers import linux_driver
-
-        linux_driver.XTermParser = KeyParser  # type: ignore[attr-defined]
+        driver: Any = import_module("textual.drivers.linux_driver")
+        driver.XTermParser = KeyParser
+        # Bytes that are not UTF-8 would end its thread.
+        driver.getincrementaldecoder = lambda name: partial(getincrementaldecoder(name), "replace")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:

@@ -123,7 +123,7 @@ class Terminal:
         """See termios."""
         return list(termios.tcgetattr(self.child.child_fd))
 
-    def type(self, text: str) -> None:
+    def type(self, text: str | bytes) -> None:
         self.child.send(text)
 
     def take(self, timeout: float = QUIET) -> bool:

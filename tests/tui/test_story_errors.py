@@ -59,6 +59,17 @@ async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
         assert shown.texts == ["hello", "again", "Answer 2."]
 
 
+async def test_a_notice_is_shown_once_and_escape_puts_it_away() -> None:
+    async with chat(toasts=True) as shown:
+        await shown.command("/nonsense")
+        await shown.press("enter")
+        await shown.until(lambda: len(shown.errors()) == 2)
+        await shown.settle()
+        assert shown.text.count("There is no command") == 1
+        await shown.press("escape")
+        assert "There is no command" not in shown.text
+
+
 async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
     script = Script("\x1b[2J\x07gone [bold]not markup[/bold] \x9b31m")
     script.notices = ("odd \x1b]0;title\x07 name [b]x[/b]",)

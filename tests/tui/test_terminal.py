@@ -165,6 +165,25 @@ def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
         assert terminal.ended() == 0
 
 
+def test_keys_before_the_first_paint(tmp_path: Path) -> None:
+    """They go to the input, and not to the list's search."""
+    with chat(home=tmp_path, columns=180) as terminal:
+        terminal.type("typed early")
+        terminal.until("▌ typed early")
+
+
+def test_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
+    """As a terminal in Latin-1 sends them, and a pasted image."""
+    with chat(home=tmp_path) as terminal:
+        terminal.until("Write a message")
+        for part in (b"caf\xe9 ", b"\x1b[200~\x89PNG\r\n\x1a\n\xff\x00end\x1b[201~"):
+            terminal.type(part)
+        terminal.until("end")
+        assert "caf\ufffd" in terminal.words
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+
+
 def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
     program, copied = tmp_path / "xclip", tmp_path / "copied"
     program.write_text(f"#!/bin/sh\nexec cat > {copied}\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from localspec.chat.conversation import Conversation
@@ -36,6 +37,10 @@ PROMPTS = 100
 """Earlier messages that the arrow keys recall."""
 
 
+class _ChatScreen(Screen[object]):
+    AUTO_FOCUS = "PromptInput"  # not the list's search, which is its first widget
+
+
 class Host(App[None]):
     """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
     of the command line; `completed_values`: as for `Composer`."""
@@ -46,6 +51,9 @@ class Host(App[None]):
     chat_session: ChatSession
     given: tuple[dict[str, float | int], int | None, str | None]
     completed_values: Known
+
+    def get_default_screen(self) -> Screen[object]:
+        return _ChatScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         self.title_line = Static(id="title", markup=False)
@@ -69,7 +77,11 @@ class Host(App[None]):
 
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
-        self.notify(harmless(text), severity=severity, markup=False, timeout=30 if error else 8)
+        text = harmless(text)
+        for shown in list(self._notifications):
+            if shown.message == text:
+                self._unnotify(shown, refresh=False)
+        self.notify(text, severity=severity, markup=False, timeout=30 if error else 8)
 
     def attempt(self, action: Callable[[], Continuation | None]) -> None:
         """Run an action, and show a LocalspecError; a worker runs its continuation."""
