@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -98,10 +99,11 @@ def _print_models(console: Console, pulled: list[PulledModel]) -> None:
             done = f"{gigabytes(model.downloaded)} downloaded"
             news = done if model.downloaded else "nothing to download"
             console.notice(f"{model.reference} is here, {gigabytes(model.size)} ({news}).")
-    with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
-    use = f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'."
+    first, last = (shlex.quote(model.reference) for model in (pulled[0], pulled[-1]))
+    with_draft = f" -d {last}" if len(pulled) > 1 else ""
+    use = f"Run it with 'localspec run -m {first}{with_draft}'."
     if PROJECTOR in pulled[0].path.name:
-        use = f"Open it together with its model: '--mmproj {pulled[0].path}'."
+        use = f"Open it together with its model: '--mmproj {shlex.quote(str(pulled[0].path))}'."
     console.notice(use)
 
 

@@ -9,6 +9,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,9 +31,19 @@ def offline_by_environment() -> bool:
 
 
 def require_client() -> None:
-    """Import huggingface-hub, which then reads its variables; a UsageError if one is invalid."""
+    """Import huggingface-hub, which then reads its variables; a UsageError if one is invalid. Empty
+    ones count as unset, as in containers that pass all of them on."""
+    for name in [n for n, value in os.environ.items() if n.startswith("HF_") and not value.strip()]:
+        del os.environ[name]
     try:
-        import huggingface_hub.hf_api  # noqa: F401
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about variables that it does not read any more
+            import huggingface_hub.hf_api
+        for name in ("HF_TOKEN_PATH", "SSL_CERT_FILE"):
+            path = getattr(huggingface_hub.constants, name, os.environ.get(name)) or os.devnull
+            known = os.path.isfile(path) or os.path.isdir(path) or path == os.devnull
+            if os.path.exists(path) and not known:
+                raise ValueError(f"{name} is {path}, a pipe or a device")
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(
             f"huggingface-hub does not start: {printable(str(error))}. "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -159,7 +160,7 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
         notify(f"{wanted.id} has no {DEFAULT_QUANT}; {chosen.name} is taken.")
     projectors = [name for name in found.names if names.PROJECTOR in name]
     if projectors and wanted.file is None:
-        get = f"'localspec pull {wanted.id}:{projectors[0]}'"
+        get = f"'{shlex.join(['localspec', 'pull', f'{wanted.id}:{projectors[0]}'])}'"
         notify(f"Its projector, for images, is fetched with {get}.")
     return chosen
 
@@ -212,6 +213,8 @@ class _FileDownload:
         from localspec.hub.remote import stream
 
         part, size = self._partial, self._file.size
+        if part.is_symlink() or (part.exists() and not part.is_file()):
+            part.unlink()  # a pipe, which would wait for a reader
         arrived = most = 0
         while True:
             have = size_and_time(part)[0]

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -71,7 +71,7 @@ class Listing:
         lfs, git = known.lfs, (known.size, known.blob_id)
         size, checksum = git if lfs is None else (lfs.size, lfs.sha256)
         # The checksum names the cached blob, and is the only proof of what was downloaded.
-        if not isinstance(size, int) or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
+        if type(size) is not int or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
             raise LocalspecError(
                 f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
                 "not be checked. Unset HF_ENDPOINT, or download the file yourself."
@@ -85,6 +85,7 @@ class Listing:
 def listing(repository: Repository) -> Listing:
     """Fetch a repository's file listing. Raises HTTPError for a failed request, and LocalspecError
     if the response is not a listing."""
+    get_session(), build_hf_headers()  # raises the faults of proxies and tokens
     try:
         info = HfApi(endpoint=constants.ENDPOINT).model_info(
             repository.id,
@@ -96,7 +97,7 @@ def listing(repository: Repository) -> Listing:
         siblings = {str(file.rfilename): file for file in info.siblings or ()}
     except (HTTPError, UnicodeEncodeError):  # a token with non-ASCII characters
         raise
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         commit = ""
     if not COMMIT.fullmatch(commit):
         raise LocalspecError(
@@ -223,7 +224,7 @@ def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
         if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
             raise LocalspecError(
                 f"{printable(constants.ENDPOINT)} is not a valid address, or redirects to "
-                f"an invalid one: {message}. Check HF_ENDPOINT."
+                f"an invalid one: {message}. Check HF_ENDPOINT and the proxy."
             ) from None
         if isinstance(error, HTTPError):
             raise _explain(error, repository, typed) from None
@@ -257,16 +258,20 @@ def _requested_wait(error: HTTPError) -> float | None:
 
 
 def _describe(error: HTTPError) -> str:
-    status = _status(error)
+    status, message = _status(error), printable(str(error)).rstrip(".")
+    asked = host()
+    with suppress(RuntimeError):  # errors before a request have none; others may follow a redirect
+        last = getattr(error, "response", error).request
+        asked = printable(last.url.netloc.decode()) or asked
     if status == 429:
-        return f"{host()} allows no more requests for now (429)"
+        return f"{asked} allows no more requests for now (429)"
     if status is not None:
-        return f"{host()} fails ({status}{_server_message(error)})"
+        return f"{asked} fails ({status}{_server_message(error)})"
     if isinstance(error, httpx2.TimeoutException):
-        return f"{host()} does not answer"
+        return f"{asked} does not answer"
     if isinstance(error, httpx2.ConnectError):
-        return f"{host()} cannot be reached ({printable(str(error)) or 'no connection'})"
-    return f"The connection to {host()} broke ({printable(str(error)) or type(error).__name__})"
+        return f"{asked} cannot be reached ({message or 'no connection'})"
+    return f"The connection to {asked} broke ({message or type(error).__name__})"
 
 
 def _explain(error: HTTPError, repository: Repository, typed: str) -> LocalspecError:
@@ -320,4 +325,4 @@ def _token_advice() -> str:
 
 def _server_message(error: HTTPError) -> str:
     text = printable(getattr(error, "server_message", None) or "")
-    return f": {text.rstrip('.')}" if text else ""
+    return f": {text.rstrip('.')}" if text and not text.startswith("<") else ""  # a page, or XML

@@ -38,6 +38,13 @@ def test_pull_prints_the_path(cli: Cli, model: bytes, cache: Path) -> None:
     assert cli("pull", "-q", "user/repo").err == ""
 
 
+def test_commands_to_type_are_quoted(cli: Cli, hub: Hub, model: bytes) -> None:
+    hub.repos["user/repo"].files = {"a b.gguf": model, "mmproj c&d.gguf": b"p"}
+    notes = cli("pull", "user/repo").err
+    assert "'localspec run -m 'user/repo:a b.gguf''" in notes
+    assert "'localspec pull 'user/repo:mmproj c&d.gguf''" in notes
+
+
 def test_pull_as_json(cli: Cli, model: bytes) -> None:
     found = cli("pull", "user/repo", "--json", "-d", "user/repo:Q8_0").json
     assert found["model"] | {"path": 0, "files": 0} == {

@@ -172,6 +172,8 @@ def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
         ("HF_HUB_DOWNLOAD_TIMEOUT", "soon", 2, "huggingface-hub does not start: invalid literal"),
         ("HF_ENDPOINT", "http://h:80 ", 2, "huggingface-hub does not start: Port could not"),
         ("ALL_PROXY", "socks5://127.0.0.1:9", 1, "huggingface-hub cannot ask 127.0.0.1:9: Using"),
+        ("ALL_PROXY", "socks4://127.0.0.1:9", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
+        ("HF_TOKEN_PATH", "/dev/zero", 2, "huggingface-hub does not start: HF_TOKEN_PATH is /dev/"),
         ("SSL_CERT_FILE", "/nonexistent", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
         ("HF_TOKEN_PATH", "/", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
         ("HF_TOKEN", "hf\u00e9", 1, "huggingface-hub cannot ask 127.0.0.1:9: 'ascii' codec"),
@@ -183,6 +185,15 @@ def test_invalid_client_variables(name: str, value: str, code: int, why: str) ->
     assert done.code == code
     assert done.sentence().startswith(why)
     assert "Check the variables that begin with HF_" in done.err
+
+
+def test_empty_and_old_client_variables() -> None:
+    names = ("HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HOME", "HF_TOKEN_PATH")
+    variables = dict.fromkeys(names, "") | {"HF_HUB_ENABLE_HF_TRANSFER": "1"}
+    done = finished("pull", "user/repo", env=environment(**variables, ALL_PROXY="http://h:x"))
+    assert done.sentence().startswith("https://huggingface.co is not a valid address")
+    assert done.sentence().endswith("Check HF_ENDPOINT and the proxy.")
+    assert "Warning" not in done.err
 
 
 def test_offline_uses_the_cache_only(

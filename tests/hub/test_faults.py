@@ -1,5 +1,6 @@
 """Connections that end, servers that err: what looks complete is complete."""
 
+import os
 import random
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def test_overlong_partial_file_is_restarted(hub: Hub, model: bytes, cache: Path)
     part = cache / f"models--user--repo/blobs/{sha256(model)}.incomplete"
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(SIZE + 1))
+    assert pull("user/repo").path.read_bytes() == model
+
+
+def test_partial_file_that_is_no_file_is_replaced(hub: Hub, model: bytes, cache: Path) -> None:
+    part = cache / f"models--user--repo/blobs/{sha256(model)}.incomplete"
+    part.parent.mkdir(parents=True)
+    part.symlink_to(os.devnull)
     assert pull("user/repo").path.read_bytes() == model
 
 

@@ -93,7 +93,25 @@ def test_unreachable_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch, address: str
         pull("user/repo")
 
 
-@pytest.mark.parametrize("body", ["<html>", "[]", "{}", '{"id": "user/repo", "siblings": [3]}'])
+def test_errors_name_the_host_that_failed(hub: Hub, model: bytes) -> None:
+    """The one that downloads are redirected to may be blocked, and the hub itself not."""
+    address, hub.cdn_url = hub.cdn_url.partition("://")[2], "http://127.0.0.1:9"
+    with pytest.raises(LocalspecError, match=r"^127\.0\.0\.1:9 cannot be reached"):
+        pull("user/repo")
+    hub.cdn_url, hub.faults = f"http://{address}", [Fault(status=410)]
+    with pytest.raises(LocalspecError, match=f"^{address} fails"):
+        pull("user/repo")
+
+
+def test_pages_of_servers_are_left_out(hub: Hub, model: bytes) -> None:
+    hub.faults = [Fault(status=403, body='<?xml version="1.0"?><Error>')]
+    with pytest.raises(LocalspecError, match=r"refuses user/repo \(403\)\."):
+        pull("user/repo")
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 200_000, "<html>", "[]", "{}", '{"id": "user/repo", "siblings": [3]}']
+)
 def test_invalid_listing(hub: Hub, body: str) -> None:
     hub.api_faults = [Fault(status=200, body=body)]
     with pytest.raises(LocalspecError, match="not a list of files"):
