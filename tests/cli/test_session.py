@@ -56,6 +56,20 @@ def test_a_conversation_of_the_chat_goes_on_with_its_files(
     assert "The fox is red." in said[1]["content"]
 
 
+def test_calls_of_tools_are_kept(cli: Cli, engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "fox.session"
+    call = {"type": "function", "function": {"name": "look", "arguments": {"at": "fox"}}}
+    before = [
+        {"role": "user", "content": "Look at the fox."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "It is red."},
+        {"role": "assistant", "content": "Red."},
+    ]
+    engine.save_session(path, before)
+    cli("run", *FIXED, "--session", str(path), "And then?")
+    assert SessionFile(path).facts["conversation"][:4] == before
+
+
 @pytest.mark.parametrize("how", ["truncated", "changed"])
 def test_a_damaged_one_is_a_sentence(cli: Cli, tmp_path: Path, how: str) -> None:
     path = tmp_path / "fox.session"
