@@ -123,15 +123,15 @@ def describe(error: BaseException) -> tuple[str, int]:
         hint = error.hint if isinstance(error, UsageError) else ""
         return " ".join(filter(None, [str(error), hint])), error.exit_code
     if isinstance(error, MemoryError):
-        return (
-            "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",
-            1,
-        )
+        text = "There is not enough memory. Take a smaller model or a shorter context with --ctx."
+        return text, 1
     if isinstance(error, PermissionError) and error.filename is not None:
         return (
             f"{error.filename} cannot be opened: {error.strerror}. Check the permissions of its "
             "folders. LOCALSPEC_HOME names another folder for localspec's own files.",
             1,
         )
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of getcwd()
+        return "The current folder is gone. Change to another one.", 1
     name = type(error).__name__
     return f"Internal error, {name}: {error}. Run it again with -v, and report the output.", 1

@@ -106,7 +106,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     if note := skipped.sentence():
         console.notice(note)
     if not count:
-        raise UsageError("There is no text in it. Give files or folders with UTF-8 text.")
+        raise UsageError("There is no text in it. Give UTF-8 text that git does not ignore.")
     console.progress(f"sorting {counted(tokens, 'token')}", at_once=True)
     manifest = learn_texts(facts, texts)
     seconds = time.perf_counter() - began

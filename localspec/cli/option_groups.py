@@ -22,10 +22,11 @@ Group = Mapping[str, Shared]
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
+_FILES = ("FILE", "FOLDER", "PATH", "DIR")
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("N", "K"), int),
     **dict.fromkeys(("X", "P"), float),
-    **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), expanded),
+    **dict.fromkeys(_FILES, expanded),
     "": bool,
 }
 """Value types by metavar; all others are str."""
@@ -52,6 +53,8 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
         def read(context: Any, option: Any, value: Any) -> Any:
             if value is not None and least is not None and value < least:
                 raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
+            if "" in (value if several else [value]) and metavar.endswith(_FILES):
+                raise UsageError(f"{declared[-1]} is empty. Leave it out, or name a file.")
             if several:
                 return [kind(part) for part in value] or None
             return value if value is None else kind(value)

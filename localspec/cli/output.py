@@ -144,7 +144,7 @@ class Console:
     def notice(self, text: str) -> None:
         """Print a note, unless quiet."""
         if not self.quiet:
-            self.say(f"localspec: note: {text}")
+            self.say(f"localspec: note: {' '.join(text.splitlines())}")
 
     def notices(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -156,7 +156,7 @@ class Console:
         if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_redraw():
             self._write_error("\r\x1b[K")  # erase the ^C that the terminal echoes
         if not isinstance(error, ReaderGone):
-            self.say(f"localspec: {sentence}")
+            self.say(f"localspec: {' '.join(sentence.splitlines())}")  # of odd file names, too
         if self.verbosity and not isinstance(error, LocalspecError):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code

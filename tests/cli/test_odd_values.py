@@ -129,6 +129,20 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     assert "Internal error" not in result.err
 
 
+@pytest.mark.parametrize(
+    "option", ["--session", "--grammar", "--json-schema", "--mmproj", "--image"]
+)
+def test_empty_names_of_files(cli: Cli, option: str) -> None:
+    """As of a variable of a shell that is not set, which would name the current folder."""
+    cli("run", option, "", "hi").refused(f"{option} is empty. Leave it out, or ")
+
+
+def test_errors_about_names_with_line_ends(cli: Cli, tmp_path: Path) -> None:
+    odd = tmp_path / "a\nb.gguf"
+    odd.write_bytes(b"GGUF")
+    assert cli("run", "-m", str(odd), "hi").sentence().startswith(f"{tmp_path}/a b.gguf ends in")
+
+
 @pytest.mark.nightly
 def test_where_no_locale_is_utf_8() -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -143,6 +157,16 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
     result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone, env=here)
     assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.nightly
+def test_learning_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
+    here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
+    result = finished("learn", "-m", "demo", ".", command=gone, env=here)
+    assert (result.code, result.sentence()) == (
+        *(1, "The current folder is gone. Change to another one."),
+    )
 
 
 def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:
