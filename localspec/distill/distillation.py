@@ -13,11 +13,8 @@ import numpy as np
 
 from localspec.distill import folders, training
 from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
-from localspec.distill.draft import Draft
-from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
-from localspec.distill.kinds import DraftKind
-from localspec.distill.medusa import MedusaHeads
+from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
 from localspec.distill.prompts import questions, text_questions
 from localspec.distill.pytorch import device, torch_package
 from localspec.distill.recording import open_context, record_answers

@@ -19,11 +19,9 @@ from localspec.bench.scaled_gguf import Shape
 from localspec.distill import folders, losses, network, rounds, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distillation import distill
-from localspec.distill.eagle import EagleHead
 from localspec.distill.frequent import KeptTokens
-from localspec.distill.kinds import TrainingBatch
+from localspec.distill.kinds import EagleHead, MedusaHeads, TrainingBatch
 from localspec.distill.losses import Labels, Output
-from localspec.distill.medusa import MedusaHeads
 from localspec.distill.pytorch import device
 from localspec.distill.recording import log_softmax, top_tokens
 from localspec.errors import LocalspecError
