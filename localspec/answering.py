@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Drafter, Step
@@ -23,9 +22,11 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.keywords import AnswerOptions
+from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.pictures import Picture
 from localspec.llama.threads import Threads
+from localspec.llama.vocabulary import Vocabulary
 from localspec.policy.calibration import Calibration
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
@@ -34,10 +35,6 @@ from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.slots import Slot
 from localspec.scheduling.task import Preempted, Task, Wait
-
-if TYPE_CHECKING:
-    from localspec.llama.model import Model
-    from localspec.llama.vocabulary import Vocabulary
 
 _FULL = (
     "The context of {} tokens is full, so the answer ends there. Open the model with a longer one "

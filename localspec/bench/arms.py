@@ -1,19 +1,15 @@
 """localspec's own configurations as arms of the benchmark."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
+from localspec.engine import Engine
 from localspec.errors import Cancelled
-
-if TYPE_CHECKING:
-    from localspec.engine import Engine
 
 PLAIN = "plain"
 AUTO = "auto"

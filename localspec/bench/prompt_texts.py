@@ -1,18 +1,12 @@
 """The prompts of a suite as a model reads them: chat messages in its template."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localspec.bench.samples import BenchPrompt
+from localspec.engine import Engine
 from localspec.prompting.marked_text import unmarked
-from localspec.prompting.prompt import PromptBuilder
-
-if TYPE_CHECKING:
-    from localspec.engine import Engine
-    from localspec.prompting.prompt import Prompt
+from localspec.prompting.prompt import Prompt, PromptBuilder
 
 
 def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:

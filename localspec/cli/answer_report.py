@@ -1,17 +1,12 @@
 """Statistics of an answer, as one line or as a table."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from localspec.answer_line import counted, rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures
+from localspec.cli.answer import AnswerResult
 from localspec.decoding.stats import AccountStatement
-
-if TYPE_CHECKING:
-    from localspec.cli.answer import AnswerResult
 
 _NAME_WIDTH = 15
 

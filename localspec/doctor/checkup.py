@@ -3,31 +3,26 @@
 The policy keeps what it learns from them (`localspec.policy.store`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import SUITES, by_suite, interleaved, load_suites
 from localspec.decoding.params import SamplingParams
+from localspec.decoding.stats import GenerationStats
 from localspec.drafters.options import Drafting
+from localspec.engine import Engine
 from localspec.errors import ContextOverflow
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
+from localspec.llama.devices import Device
+from localspec.llama.options import ModelOptions
 from localspec.pairing.memory import layers_that_fit
 from localspec.pairing.rules import FAIL, OK, WARN, Check
 from localspec.text import gibibytes, printable
-
-if TYPE_CHECKING:
-    from localspec.decoding.stats import GenerationStats
-    from localspec.engine import Engine
-    from localspec.llama.devices import Device
-    from localspec.llama.options import ModelOptions
 
 LONG, QUICK = 60.0, 10.0
 """Time limits in seconds."""

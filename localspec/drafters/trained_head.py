@@ -1,10 +1,8 @@
 """Trained heads as sources: they draft from hidden states of the target."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +10,7 @@ from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.sources import DraftContext, DraftPasses
 from localspec.drafters.draft_model import DraftModel
-
-if TYPE_CHECKING:
-    from localspec.llama.head_caches import BlockCache, EagleCache
+from localspec.llama.head_caches import BlockCache, EagleCache
 
 
 class TrainedHead(DraftModel, ABC):

@@ -8,10 +8,7 @@ Timor et al. 2025 (arXiv 2502.05202):
 
 Either way q is a function of the text, so that speculative sampling is lossless."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +16,7 @@ import numpy.typing as npt
 from localspec.decoding.sampling import Row
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, SortedTokens, control
 from localspec.errors import DraftMismatch
-
-if TYPE_CHECKING:
-    from localspec.llama.vocabulary import TokenBytes, Vocabulary
+from localspec.llama.vocabulary import TokenBytes, Vocabulary
 
 FLOOR = -1e4
 """Logit, relative to the best one, of a token that the draft model lacks. Not minus infinity, as a

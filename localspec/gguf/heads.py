@@ -1,10 +1,7 @@
 """Kinds of trained heads, and checks of llama.cpp's assertions about those that read layers of
 their target (EAGLE-3, DFlash, DSpark)."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +10,7 @@ from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.mtp import is_mtp_only
 from localspec.gguf.reader import read_gguf
-
-if TYPE_CHECKING:  # it loads llama.cpp
-    from localspec.llama.model import Model
+from localspec.llama.model import Model
 
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
 UNSUPPORTED_HEADS = {"gemma4-assistant": "Gemma 4 assistant"}

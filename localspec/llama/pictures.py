@@ -1,20 +1,15 @@
 """Images in prompts: marks, limits, positions."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localspec.decoding.sampling import Rows
 from localspec.errors import UsageError
-
-if TYPE_CHECKING:
-    # Messages with images are recognised before numpy is imported.
-    from localspec.decoding.sampling import Rows
 
 MAX_PIXELS = 64_000_000
 """Most pixels of an image, three bytes each."""

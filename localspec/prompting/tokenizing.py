@@ -4,17 +4,12 @@ If a caller's text spells one, the prompt is split at the template's special tok
 does (`tokenizer_st_partition`), and the text between them is tokenized as plain text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from localspec.llama.vocabulary import SpecialToken, Vocabulary
 from localspec.prompting.marked_text import MarkedText, has_mark, unmarked
-
-if TYPE_CHECKING:
-    from localspec.llama.vocabulary import SpecialToken, Vocabulary
 
 _SPACE = " \t\n\r\v\f"
 Match = tuple[int, int, "SpecialToken"]

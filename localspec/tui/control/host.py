@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -24,9 +24,6 @@ from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import Known
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
-
-if TYPE_CHECKING:
-    from textual.notifications import SeverityLevel
 
 WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
+from rich.console import Console
 from rich.style import Style
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from textual.app import App
+from textual.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,6 @@ class Palette:
     @cached_property
     def console(self) -> Console:
         """A console for rendering; nothing is printed to it."""
-        from rich.console import Console
         from rich.theme import Theme
 
         accent, primary = self.colour("text-accent"), self.colour("text-primary")

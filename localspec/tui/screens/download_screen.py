@@ -1,12 +1,10 @@
 """The download of models, with progress."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -15,11 +13,9 @@ from textual.containers import Vertical
 from textual.widgets import Footer, ProgressBar, Static
 
 from localspec.errors import Cancelled, describe
+from localspec.hub.download import PullProgress
 from localspec.text import gigabytes, harmless
 from localspec.tui.screens.dialogs import Dialog
-
-if TYPE_CHECKING:
-    from localspec.hub.download import PullProgress
 
 _EVERY = 0.2
 """Seconds between two redraws."""
