@@ -6,8 +6,6 @@ localspec works without the library, so that a build that fails is a warning, an
 installed without. LOCALSPEC_BUILD_KERNELS=off builds nothing, =require makes a failure fatal.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -9,8 +9,6 @@ llama-server with its slot saved and restored. Only one server runs at a time; f
 of the rounds. `localspec, off` has llama.cpp's kernels.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -12,8 +12,6 @@ an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain
 All use as many threads as there are cores: `-t auto` would mistake the others for a busy machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -10,8 +10,6 @@ cuBLAS and CUDA's runtime may also come from PyTorch's wheels (nvidia/cu13), whi
 search. Needs cmake, ninja, nvcc and a C++ compiler, and no other file of this project.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

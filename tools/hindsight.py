@@ -5,8 +5,6 @@ of the draft model or the n-gram index, whichever takes least seconds to the end
 by the curves that `auto` measured, but those of its draft model by the seconds that they took.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import takewhile

@@ -9,8 +9,6 @@ Perplexity is of all tokens but the first of each, its ratio with a standard err
 is the mean over every nth logit, VOCABULARY in all, of each row.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

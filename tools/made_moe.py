@@ -9,8 +9,6 @@ as in a trained mixture, and the mean of two experts is nearly the original laye
 default shape becomes 1.1 B weights, of which a token uses 0.35 B.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from dataclasses import replace

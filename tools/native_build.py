@@ -17,8 +17,6 @@ spirv-headers of Debian 13 (dev/gpu.md). Mesa's driver llvmpipe computes on the 
 GPU to llama.cpp where GGML_VK_VISIBLE_DEVICES=0 takes it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -12,8 +12,6 @@ Run it on an idle machine: the figures are microseconds. `localspec bench --peer
 decoding with llama-cpp-python's `Llama`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

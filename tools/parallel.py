@@ -9,8 +9,6 @@ pays, `alone` is an engine for one answer at a time, whose clients wait for each
 is llama-server with a slot for each client, plain and with its default drafts by the draft model.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence

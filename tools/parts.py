@@ -4,8 +4,6 @@
 by the markers of this platform and without extras.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -8,8 +8,6 @@ the cost curve, T(n) ÷ T(1), and for alternating arms, after one uncounted roun
 and × plain.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -6,8 +6,6 @@ Asks a pair of realistic size (`localspec bench --scale`) for a function and a c
 writes the screen as SVG: chat.svg with the figures, tokens.svg with tokens coloured by source.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

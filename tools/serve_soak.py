@@ -8,8 +8,6 @@ in twenty is malformed and has to be refused. Clients that get 429 check Retry-A
 After each slice all slots have to be free; memory, descriptors and threads are printed.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.client
 import json

@@ -9,8 +9,6 @@ CORPUS has `stories.txt` (stories between lines `<|endoftext|>`) and `qa.jsonl` 
 like a prompt of `localspec/bench/prompts.jsonl`, or of a further file, are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import random

@@ -7,8 +7,6 @@ kernels, unless LOCALSPEC_BUILD_KERNELS is off. The list of parts (SBOM, Cyclone
 `cyclonedx-py` of the extra `release`.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

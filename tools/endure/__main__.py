@@ -6,8 +6,6 @@ A part with the count 0 is skipped. The exit status is 1 if anything failed; the
 parts' files then stays. dev/endurance.md describes the parts. For Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,8 +1,6 @@
 """Generate thousands of answers in one process, and check that nothing leaks from cancelled ones,
 failing drafters and closed models. Run by `tools.endure`."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

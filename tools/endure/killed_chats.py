@@ -1,7 +1,5 @@
 """Kill chats at random moments; everything displayed has to be in an intact history."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import sys

@@ -4,8 +4,6 @@ Each command is forked from a process with all imports, with limits on memory an
 end with one of localspec's exit codes and, if that is not 0, an error message.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import pkgutil

@@ -1,7 +1,5 @@
 """The outcome of a part of `tools.endure`, passed on from its process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

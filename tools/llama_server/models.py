@@ -4,8 +4,6 @@ All are variants of the embedded pair, whose answers do not end, like those of l
 models: with fill-in-the-middle tokens, or with another template.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -8,8 +8,6 @@ the number of a text's tokens or for generated words. Failures need a reason in 
 command fails if one has none, and if such a test passes.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import os

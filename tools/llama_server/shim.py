@@ -6,8 +6,6 @@ Model flags select those of `tools.llama_server.models`, and the process becomes
 Flags without an effect that a client could see are dropped.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
