@@ -97,6 +97,8 @@ CALIBRATION = 1.4
 
 
 class Draft(DraftKind):
+    """A draft model of llama architecture."""
+
     part: FrequentPart | None
 
     def __init__(
@@ -162,8 +164,8 @@ UNROLLED = 4
 
 
 class EagleHead(Head):
-    """One layer that reads a token and three of the target's states, or its own last state.
-    `quant`: type of its matrices."""
+    """EAGLE-3 (Li et al. 2025): one layer that reads a token and three of the target's states, or
+    its own last state. `quant`: type of its matrices."""
 
     label = "eagle3"
 
@@ -283,8 +285,8 @@ HEADS = 4
 
 
 class MedusaHeads(Head):
-    """Head k predicts from the target's last state the token k + 1 positions after the target's
-    next one (section 2.1). `vocabulary`: the target's fingerprint."""
+    """Medusa (Cai et al. 2024): head k predicts from the target's last state the token k + 1
+    positions after the target's next one (section 2.1). `vocabulary`: the target's fingerprint."""
 
     label = "medusa"
 
