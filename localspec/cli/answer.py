@@ -1,7 +1,5 @@
 """Answer one request with an open engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,8 @@ from localspec.cli.request import AnswerRequest, uses_model
 from localspec.cli.work import Work
 from localspec.errors import SessionError, UsageError
 from localspec.prompting.detokenizer import OPENS
+
+Prompt = str | list[dict[str, Any]]
 
 
 class AnswerResult(NamedTuple):
@@ -144,9 +144,6 @@ def all_notices(
     if not stats.lossless:
         notices.append(f"Rule '{stats.rule}' is lossy: it can change the output.")
     return notices
-
-
-Prompt = str | list[dict[str, Any]]
 
 
 def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:

@@ -1,7 +1,5 @@
 """Weights of llama models in numpy: read from a GGUF, initialized, written as a GGUF."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +20,8 @@ from localspec.pairing.trained import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
 """Weights by their names in a GGUF, with the shapes of `Shape.tensors`."""
+Fact = tuple[str, int, Value]
+"""A metadata key, GGUF's type of its value, and the value."""
 QUANTIZATION_VERSION = 2
 Q8_0, Q4_0, F16, F32 = "Q8_0", "Q4_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
@@ -145,10 +145,6 @@ def write(
     facts = [*shape_facts("llama", shape), (ACCEPTANCE, FLOAT, trained.acceptance), *tokens]
     made = {name: weights[name] for name, _ in shape.tensors()}
     write_file(path, facts, trained, made, kind)
-
-
-Fact = tuple[str, int, Value]
-"""A metadata key, GGUF's type of its value, and the value."""
 
 
 def write_file(

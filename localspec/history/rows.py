@@ -1,7 +1,5 @@
 """Conversion of conversations and messages to rows, and back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

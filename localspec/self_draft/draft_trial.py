@@ -1,7 +1,5 @@
 """The expected gain of drafts made from a model's own file, on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -54,6 +52,8 @@ the handlebar. Then:
 """,
 )
 """Texts for the final estimate: the best of many trials looks better than it is."""
+
+_Read = tuple[list[int], npt.NDArray[np.int64]]
 
 
 class DraftTrial:
@@ -126,9 +126,6 @@ class DraftTrial:
             tokens = tokens[:MAX_TOKENS]
             found.append((tokens, self._passes.choices(tokens, ())))
         return found
-
-
-_Read = tuple[list[int], npt.NDArray[np.int64]]
 
 
 def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:

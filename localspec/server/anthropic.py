@@ -1,7 +1,5 @@
 """Anthropic's protocol: requests, their conversations in OpenAI's format, and replies."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar
