@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from localspec.cli.main import app
+from localspec.cli.verbs import VERBS, build_command
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "BENCHMARKS.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -119,16 +120,19 @@ def test_only_contributing_links_development_pages() -> None:
         assert not re.search(r"\]\((\.\./)?dev/", page.read_text(encoding="utf-8")), page.name
 
 
-def commands(command: Any, name: str = "localspec") -> Iterator[tuple[str, Any]]:
-    yield name, command
-    for verb, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, f"{name} {verb}")
+def commands() -> Iterator[tuple[str, Any]]:
+    yield "localspec", typer.main.get_command(app)
+    for verb in VERBS:
+        command = build_command(verb)
+        yield verb, command
+        for name, inner in getattr(command, "commands", {}).items():
+            yield f"{verb} {name}", inner
 
 
 def test_help_texts_use_plain_words() -> None:
     found = {
         f"{name} {getattr(part, 'name', '')}": complaints(f"{part.help}")
-        for name, command in commands(typer.main.get_command(app))
+        for name, command in commands()
         for part in (command, *command.params)
         if getattr(part, "help", None)
     }

@@ -6,9 +6,7 @@ import math
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -98,15 +96,14 @@ _WIDTH = 80
     BENCH,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def bench(context: typer.Context) -> int:
+def bench(console: Console, params: o.Params) -> int:
     """Compare configurations, plain decoding and other programs.
 
     All configurations answer the same prompts, interleaved. Speeds exclude
     the prompt. Ctrl+C stops and reports the results so far. Other drafters,
     for experiments, are listed in dev/drafters.md.
     """
-    console: Console = context.obj
-    params, output = context.params, context.params["output"]
+    output = params["output"]
     with working(console, "Interrupted before anything was measured.") as work:
         from localspec.bench import output_folder
 
@@ -142,7 +139,7 @@ def bench(context: typer.Context) -> int:
 
 
 def _pairs_and_settings(
-    params: dict[str, Any], peers: Peers | None
+    params: o.Params, peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.scale import find_pair
@@ -189,7 +186,7 @@ def _pairs_and_settings(
     )
 
 
-def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
+def _peers(params: o.Params, notices: list[str]) -> Peers | None:
     server, ik_python = _program(params, "llama_server"), _program(params, "ik_python")
     if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
@@ -211,7 +208,7 @@ def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
     )
 
 
-def _program(params: dict[str, Any], option: str) -> Path | None:
+def _program(params: o.Params, option: str) -> Path | None:
     path: Path | None = params[option]
     if path is not None and not path.is_file():
         how = {

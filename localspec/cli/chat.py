@@ -4,9 +4,6 @@ import gc
 import os
 import sys
 from functools import partial
-from typing import Any
-
-import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -45,7 +42,7 @@ _MODEL = {**MODEL, "ctx": o.renamed(MODEL["ctx"], "--ctx")}  # -c is --continue 
     o.without(SAMPLING, "logit_bias"),
     SESSION,
 )
-def chat(context: typer.Context) -> int:
+def chat(console: Console, params: o.Params) -> int:
     """Chat in the terminal.
 
     Conversations are saved automatically. Esc stops an answer, ? shows the
@@ -62,12 +59,12 @@ def chat(context: typer.Context) -> int:
     gc.disable()
     try:
         with exit_on_signals():
-            return _shown(context.obj, context.params)
+            return _shown(console, params)
     finally:
         gc.enable()
 
 
-def _shown(console: Console, params: dict[str, Any]) -> int:
+def _shown(console: Console, params: o.Params) -> int:
     from localspec.cli.request import read_opening, read_text
     from localspec.tui.app import ChatApp
     from localspec.tui.session import session_conversation

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli import crashes
 from localspec.cli import option_groups as o
@@ -107,17 +104,16 @@ RECORDED = {
 
 HISTORY = "history"
 """Name for all recordings of chats."""
-Files = Annotated[
-    list[Path] | None,
-    o.argument(
+PROMPTS = {
+    "prompts": o.argument(
         "[PROMPTS]...",
         'Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".',
-    ),
-]
+    )
+}
 
 
-@o.takes(TARGET, RECORDING, TRAINING, RECORDED, o.COMMON)
-def distill(context: typer.Context, prompts: Files = None) -> int:
+@o.takes(PROMPTS, TARGET, RECORDING, TRAINING, RECORDED, o.COMMON)
+def distill(console: Console, params: o.Params) -> int:
     """Train a draft for a model from the model's own answers.
 
     The target answers the prompts; its answers and token probabilities are
@@ -125,8 +121,7 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
     small model is then trained on them, and '-d auto' finds it. You can press
     Ctrl+C at any time: the same command continues.
     """
-    console: Console = context.obj
-    params = {name: value for name, value in context.params.items() if value is not None}
+    params = {name: value for name, value in params.items() if value is not None}
     listing, forget = bool(params.get("listing")), params.get("forget")
     if listing and forget:
         raise UsageError("Give --list or --forget, not both.")
@@ -134,7 +129,7 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
         return _list(console)
     if forget:
         return _forget(console, forget)
-    request = _request(console, params, prompts or [])
+    request = _request(console, params)
     record_only = bool(params.get("record_only"))
     try:
         return _run(console, request, record_only)
@@ -144,7 +139,7 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
         console.erase_progress()
 
 
-def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
+def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
     from localspec.cli.request import find_model
     from localspec.distill.distill_request import DistillRequest
     from localspec.paths import EMBEDDED_DRAFT
@@ -186,7 +181,7 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
         given["begun_from"] = find_model(params["begun_from"], console, embedded=EMBEDDED_DRAFT)[0]
     request = DistillRequest(
         target=find_model(params.get("model"), console)[0],
-        prompts=_prompts(files, bool(params.get("history"))),
+        prompts=_prompts(params["prompts"], bool(params.get("history"))),
         texts=params.get("text", ()),
         **given,
     )
@@ -272,7 +267,7 @@ def _summary(made: DistillResult) -> str:
     )
 
 
-def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
+def _prompts(files: Sequence[str], history: bool) -> list[Prompt]:
     from localspec.distill.prompts import read_prompts
 
     found = [prompt for path in files for prompt in read_prompts(expanded(path))]

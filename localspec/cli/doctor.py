@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import typer
-
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
@@ -43,21 +41,20 @@ PATHS = {
     PATHS,
     o.COMMON,
 )
-def doctor(context: typer.Context) -> int:
+def doctor(console: Console, params: o.Params) -> int:
     """Check this machine and your models, and measure the gain.
 
     Checks whether the two models fit, and measures for up to a minute how
     much drafting gains. '-d auto' uses the result from then on. The exit code
     is not 0 if the pair cannot be used.
     """
-    console: Console = context.obj
-    if context.params["paths"]:
+    if params["paths"]:
         return _print_paths(console)
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 
-    models = read_models(context.params)
-    quick = bool(context.params["quick"])
+    models = read_models(params)
+    quick = bool(params["quick"])
     with working(console, "Interrupted before anything was measured.") as work:
         findings = _examine(console, models, work, quick=quick)
     text = doctor_report.as_text(findings, quick=quick)

@@ -2,9 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -18,9 +15,9 @@ Examples:
   localspec eval mmlu --file mmlu.jsonl -m model.gguf -d draft.gguf --exact
   localspec eval humaneval --file humaneval.jsonl --temp 0.8 --beside typical"""
 
-Suite = Annotated[str, o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa.")]
 _questions = o.in_panel("Questions")
 QUESTIONS = {
+    "suite": o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa."),
     "file": _questions(
         "--file FILE",
         "Read the questions from this file: JSON lines, as the suite is published. Required.",
@@ -43,7 +40,7 @@ QUESTIONS = {
     {**GREEDY, **o.only(SAMPLING, "seed")},
     o.COMMON,
 )
-def evaluate(context: typer.Context, suite: Suite) -> int:
+def evaluate(console: Console, params: o.Params) -> int:
     """Score a model on a test suite, with and without drafting.
 
     Greedy by default: then answers differ only at near-ties, and those are
@@ -51,8 +48,7 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     The exit code is 0 if all differences are within rounding, else 1. Ctrl+C
     keeps the results so far.
     """
-    console: Console = context.obj
-    params = context.params
+    suite = params["suite"]
     if params["file"] is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
     with working(console, "Interrupted before the first question.") as work:

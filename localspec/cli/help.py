@@ -1,6 +1,7 @@
 """Help texts: plain columns, options in titled groups, rare options in `--help-all`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import getdoc
 from typing import Any
 
 import typer
@@ -10,23 +11,23 @@ _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 
 
 class Command(TyperCommand):
-    """A verb, with `--help-all`."""
+    """A verb, with the parameters that it `takes`, and `--help-all`."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        options = getattr(self.callback, "options", {})  # see `localspec.cli.option_groups.takes`
-        self.params += [
-            option(param_decls=[name, *option.keywords["param_decls"]])
-            for name, option in options.items()
-        ]
+    def __init__(self, name: str, verb: Callable[..., int], *, examples: str = "") -> None:
+        options = vars(verb)["takes"].items()
+        super().__init__(
+            name,
+            callback=verb,
+            params=[o(param_decls=[name, *o.keywords["param_decls"]]) for name, o in options],
+            help=getdoc(verb),
+            epilog=verbatim(examples),
+            rich_markup_mode=None,
+        )
 
     def invoke(self, ctx: Any) -> Any:
-        assert self.callback is not None
         json, quiet = (bool(ctx.params.get(name)) for name in ("json", "quiet"))
         ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose") or 0)
-        own = {param.name for param in self.params if param.param_type_name == "argument"}
-        given = {name: value for name, value in ctx.params.items() if name in own}
-        return ctx.invoke(self.callback, **given)
+        return ctx.invoke(self.callback, ctx.obj, ctx.params)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), _help_all(self.params)]

@@ -6,10 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.answer_line import counted
 from localspec.chat.titles import one_line
@@ -37,29 +34,18 @@ _MOST = 50
 """Most conversations to list."""
 _ID, _TITLE = 8, 24
 """Characters shown of an id, and, on a terminal, of a title beside a text."""
-history = typer.Typer(
-    name="history",
-    cls=help_text.Group,
-    help="List, search, export and delete conversations.",
-    epilog=help_text.verbatim(EXAMPLES),
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
-
-Id = Annotated[
-    str,
-    o.argument(
+_CONVERSATION = {
+    "id": o.argument(
         "ID",
         "The conversation: the beginning of its id, or its number in the list (1 is the newest).",
-    ),
-]
-Ids = Annotated[list[str], o.argument("ID…", "The conversations, by id or by number.")]
-Query = Annotated[
-    str,
-    o.argument(
+    )
+}
+_CONVERSATIONS = {"ids": o.argument("ID…", "The conversations, by id or by number.")}
+_QUERY = {
+    "query": o.argument(
         "QUERY", 'Words that must all occur, and "phrases"; the last word may be incomplete.'
-    ),
-]
+    )
+}
 _option, _JSON = o.in_panel(None), o.only(o.COMMON, "json")
 _LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.", least=1)}
 _EXPORT = {
@@ -74,16 +60,13 @@ _EXPORT = {
         "is appended to the name. Default: standard output.",
     ),
 }
-_command = partial(history.command, cls=help_text.Command)
 
 
-@_command("list")
 @o.takes(_LIMIT, _JSON)
-def list_(context: typer.Context) -> int:
+def list_(console: Console, params: o.Params) -> int:
     """List conversations, newest first."""
-    console: Console = context.obj
     with open_history() as store:
-        found = [] if store is None else store.list(limit=context.params["limit"] or _MOST)
+        found = [] if store is None else store.list(limit=params["limit"] or _MOST)
         total = 0 if store is None else store.count()
     if not found and not console.json:
         console.notice("There are no conversations yet. Start one with 'localspec chat'.")
@@ -108,17 +91,16 @@ def list_(context: typer.Context) -> int:
     return 0
 
 
-@_command()
-@o.takes(_LIMIT, _JSON)
-def search(context: typer.Context, query: Query) -> int:
+@o.takes(_QUERY, _LIMIT, _JSON)
+def search(console: Console, params: o.Params) -> int:
     """Search titles and messages."""
     from localspec.history.search import expression
 
-    console: Console = context.obj
+    query = params["query"]
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
     with open_history() as store:
-        found = [] if store is None else store.search(query, limit=context.params["limit"] or _MOST)
+        found = [] if store is None else store.search(query, limit=params["limit"] or _MOST)
     if not found and not console.json:
         console.notice("Nothing was found. Try fewer words, or the beginning of one.")
         return 0
@@ -138,26 +120,22 @@ def search(context: typer.Context, query: Query) -> int:
     return 0
 
 
-@_command()
-@o.takes(_JSON)
-def show(context: typer.Context, id: Id) -> int:
+@o.takes(_CONVERSATION, _JSON)
+def show(console: Console, params: o.Params) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     from localspec.history.export import to_json, to_markdown
 
-    console: Console = context.obj
-    conversation = _load(id)
+    conversation = _load(params["id"])
     console.answer(to_json(conversation) if console.json else harmless(to_markdown(conversation)))
     return 0
 
 
-@_command()
-@o.takes(_EXPORT, _JSON)
-def export(context: typer.Context, id: Id) -> int:
+@o.takes(_CONVERSATION, _EXPORT, _JSON)
+def export(console: Console, params: o.Params) -> int:
     """Write a conversation to a file, as Markdown or JSON."""
     from localspec.history.export import FORMATS, write_export
 
-    console: Console = context.obj
-    format, output = context.params["format"], context.params["output"]
+    format, output = params["format"], params["output"]
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
     if console.json and output is None:
@@ -165,7 +143,7 @@ def export(context: typer.Context, id: Id) -> int:
             "--json prints the file's path, so it needs --output. For JSON of the conversation "
             "itself, give --format json."
         )
-    conversation = _load(id)
+    conversation = _load(params["id"])
     if output is None:
         console.answer(FORMATS[format or "md"](conversation))
         return 0
@@ -174,19 +152,17 @@ def export(context: typer.Context, id: Id) -> int:
     return 0
 
 
-@_command()
-@o.takes(o.YES, _JSON)
-def rm(context: typer.Context, ids: Ids) -> int:
+@o.takes(_CONVERSATIONS, o.YES, _JSON)
+def rm(console: Console, params: o.Params) -> int:
     """Delete conversations."""
-    console: Console = context.obj
     with open_history() as store:
         if store is None:
-            raise _no_conversation(ids[0])
+            raise _no_conversation(params["ids"][0])
         # Deleting changes the numbers, so look up all conversations first.
-        chosen = list(dict.fromkeys(store.find(id) for id in ids))
+        chosen = list(dict.fromkeys(store.find(id) for id in params["ids"]))
         titles = [_plain(store.load(id).title) for id in chosen]
         what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
-        if not context.params["yes"] and not console.confirm(titles, f"Remove {what} for good?"):
+        if not params["yes"] and not console.confirm(titles, f"Remove {what} for good?"):
             raise Cancelled("Nothing was removed.")
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)
@@ -238,3 +214,16 @@ def _no_conversation(id: str) -> UsageError:
     return UsageError(
         f"There is no conversation '{id}': the history is empty. Start one with 'localspec chat'."
     )
+
+
+history = help_text.Group(
+    name="history",
+    commands=[
+        help_text.Command(verb.__name__.strip("_"), verb)
+        for verb in (list_, search, show, export, rm)
+    ],
+    help="List, search, export and delete conversations.",
+    epilog=help_text.verbatim(EXAMPLES),
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)

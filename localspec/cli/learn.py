@@ -6,9 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from localspec.answer_line import counted
 from localspec.cli import option_groups as o
@@ -34,12 +32,11 @@ Examples:
 HISTORY = "history"
 """Name for all conversations."""
 
-Paths = Annotated[
-    list[Path] | None,
-    o.argument("[PATH]...", "Files, or folders of text and code; .gitignore is respected."),
-]
 _option = o.in_panel(None)
 LEARN = {
+    "paths": o.argument(
+        "[PATH]...", "Files, or folders of text and code; .gitignore is respected."
+    ),
     "history": _option("--history", "Learn the conversations of 'localspec chat'."),
     "listing": _option("--list", "Show what was learned."),
     "forget": _option(
@@ -54,23 +51,22 @@ LEARN = {
 
 
 @o.takes(LEARN, o.COMMON)
-def learn(context: typer.Context, paths: Paths = None) -> int:
+def learn(console: Console, params: o.Params) -> int:
     """Learn texts, to speed up answers that repeat them.
 
     The output does not change. Texts are stored in localspec's data folder
     until you delete them with --forget. Learning a path again replaces its
     earlier content.
     """
-    console: Console = context.obj
-    history, listing = bool(context.params["history"]), bool(context.params["listing"])
-    forget, model = context.params["forget"], context.params["model"]
+    paths, history, listing = params["paths"], bool(params["history"]), bool(params["listing"])
+    forget, model = params["forget"], params["model"]
     if sum([bool(paths or history), listing, bool(forget)]) != 1:
         raise UsageError("Give one of: PATH, --history, --list, --forget NAME.")
     if listing:
         return _list(console)
     if forget:
         return _forget(console, forget)
-    return _learn(console, paths or [], history, model)
+    return _learn(console, [*map(expanded, paths)], history, model)
 
 
 def _learn(console: Console, paths: Sequence[Path], history: bool, reference: str | None) -> int:
@@ -83,7 +79,6 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     from localspec.retrieval.texts import SkippedFiles, texts_in
 
     began, skipped = time.perf_counter(), SkippedFiles()
-    paths = [expanded(path) for path in paths]
     for path in paths:
         if not os.path.exists(path):  # also False for too long names
             raise UsageError(f"There is no file or folder {path}. Check the path.")

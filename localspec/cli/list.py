@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -20,34 +18,30 @@ Examples:
   localspec list qwen3 q8_0
   localspec list --all --json"""
 
-Words = Annotated[
-    list[str] | None,
-    o.argument(
+LIST = {
+    "words": o.argument(
         "[WORD]...",
         "Show only models with all these words in their name, architecture, quantization, "
         "source or path.",
     ),
-]
-ALL = {
-    "all": o.in_panel(None)("--all", "Also show files that cannot generate text, with the reason.")
+    "all": o.in_panel(None)("--all", "Also show files that cannot generate text, with the reason."),
 }
 
 
-@o.takes(ALL, o.only(o.COMMON, "json", "verbose"))
-def list_models(context: typer.Context, words: Words = None) -> int:
+@o.takes(LIST, o.only(o.COMMON, "json", "verbose"))
+def list_models(console: Console, params: o.Params) -> int:
     """List the models on this machine.
 
     Reads the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
     folders of the setting model_folders, the current folder, and the Python
     package with smollm2. The column REFERENCE shows what to type after -m.
     """
-    console: Console = context.obj
-    everything = context.params["all"]
+    words, everything = params["words"], params["all"]
     from localspec.hub.local import local_models
     from localspec.settings import load_settings
 
     load_settings()  # report invalid settings
-    found = [model for model in local_models() if _matches(model, words or ())]
+    found = [model for model in local_models() if _matches(model, words)]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]
     if console.json:
@@ -56,7 +50,7 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     if usable:
         console.answer(_table(usable))
     else:
-        console.notice(f"No model here matches {' and '.join(words or ())}.")
+        console.notice(f"No model here matches {' and '.join(words)}.")
     if others and everything:
         rows = [
             {"NOT USABLE": printable(str(model.path), 4096), "WHY": model.problem or ""}
@@ -72,7 +66,7 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     return 0
 
 
-def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
+def _matches(model: LocalModel, words: tuple[str, ...]) -> bool:
     text = " ".join(
         (model.name, model.architecture, model.quantization, model.source, str(model.path))
     ).lower()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -21,33 +19,31 @@ Examples:
   localspec models qwen3 apache
   localspec models eagle-3 --json"""
 
-Words = Annotated[
-    list[str] | None,
-    o.argument(
+WORDS = {
+    "words": o.argument(
         "[WORD]...",
         "Show only models with all these words in the name, family, licence, repository, "
         "drafts or heads.",
-    ),
-]
+    )
+}
 
 
-@o.takes(o.only(o.COMMON, "json", "verbose"))
-def models(context: typer.Context, words: Words = None) -> int:
+@o.takes(WORDS, o.only(o.COMMON, "json", "verbose"))
+def models(console: Console, params: o.Params) -> int:
     """List recommended models with their drafts and licences.
 
     'localspec pull NAME --draft auto' downloads one with its draft. To add
     models, put a catalog.toml next to your config.toml; an entry with the
     same name replaces the built-in one.
     """
-    console: Console = context.obj
     from localspec.hub import catalog
 
-    found = [entry for entry in catalog.load().entries if entry.matches(words or ())]
+    found = [entry for entry in catalog.load().entries if entry.matches(params["words"])]
     if found or console.json:
         record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
         console.result(record, _table(found))
     else:
-        console.notice(f"The catalogue has nothing with {' and '.join(words or ())} in it.")
+        console.notice(f"The catalogue has nothing with {' and '.join(params['words'])} in it.")
     return 0
 
 

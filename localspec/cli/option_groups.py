@@ -1,4 +1,4 @@
-"""Declaration of options, and the options that most verbs have.
+"""Declaration of options and arguments, and those that most verbs have.
 
 Shared options are declared once, in groups. Options that are not given are None: the defaults are
 in the dataclasses and in `localspec.settings`, and the help texts quote them.
@@ -7,18 +7,19 @@ in the dataclasses and in `localspec.settings`, and the help texts quote them.
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import typer
-from typer.core import TyperOption
+from typer.core import TyperArgument, TyperOption
 
 from localspec.errors import UsageError
 from localspec.paths import expanded
 
-Shared = partial[TyperOption]
-"""Creates an option of a verb; the verb adds the parameter name."""
+Shared = partial[Any]
+"""Creates an option or argument of a verb; the verb adds the parameter name."""
 Group = Mapping[str, Shared]
-"""Options by parameter name."""
+"""Options and arguments by parameter name."""
+Params = dict[str, Any]
+"""Values by parameter name. What was not given is None, or () for repeatable arguments."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
@@ -75,15 +76,24 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
     return option
 
 
-def argument(metavar: str, help: str) -> Any:
-    return typer.Argument(metavar=metavar, show_default=False, help=help)
+def argument(metavar: str, help: str, *, required: bool = True) -> Shared:
+    """An argument. Dots in the metavar make it repeatable, brackets optional."""
+    return partial(
+        TyperArgument,
+        param_decls=[],
+        nargs=-1 if metavar.endswith(("…", "...")) else 1,
+        required=required and not metavar.startswith("["),
+        metavar=metavar,
+        show_default=False,
+        help=help,
+    )
 
 
 def takes(*groups: Group) -> Callable[[Verb], Verb]:
-    """Decorator that gives a verb options; their values are in `context.params`."""
+    """Decorator that gives a verb, which is called with a console and `Params`, its parameters."""
 
     def declare(verb: Verb) -> Verb:
-        vars(verb)["options"] = {name: option for group in groups for name, option in group.items()}
+        vars(verb)["takes"] = {name: option for group in groups for name, option in group.items()}
         return verb
 
     return declare
@@ -101,14 +111,6 @@ def renamed(option: Shared, *names: str) -> Shared:
     return partial(option, param_decls=names)
 
 
-Reference = Annotated[
-    str,
-    argument(
-        "REF",
-        "A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
-        "else the nearest to 4 bits), hf.co/user/repo, or the address of a file there.",
-    ),
-]
 YES = {"yes": in_panel(None)("-y --yes", "Delete without asking.")}
 _output = in_panel(OUTPUT)
 COMMON = {

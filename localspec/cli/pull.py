@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import typer
-
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, LogToConsole
 from localspec.errors import Cancelled
@@ -29,6 +27,11 @@ Examples:
 
 _option = o.in_panel(None)
 PULL = {
+    "reference": o.argument(
+        "REF",
+        "A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
+        "else the nearest to 4 bits), hf.co/user/repo, or the address of a file there.",
+    ),
     "draft": _option(
         "-d --draft REF|auto",
         "Also download a draft model; 'auto' takes the one recommended for this model.",
@@ -40,15 +43,14 @@ PULL = {
 
 
 @o.takes(PULL, o.COMMON)
-def pull(context: typer.Context, reference: o.Reference) -> int:
+def pull(console: Console, params: o.Params) -> int:
     """Download a model from Hugging Face.
 
     Continues an interrupted download, verifies the checksum, and prints the
     path of the file. Credentials come from HF_TOKEN or 'hf auth login';
     HF_HUB_CACHE or HF_HOME set the cache folder.
     """
-    draft, offline = context.params["draft"], context.params["offline"]
-    console: Console = context.obj
+    reference, draft, offline = (params[name] for name in ("reference", "draft", "offline"))
     references = [reference]
     try:
         from localspec.hub import download

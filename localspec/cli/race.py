@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -30,13 +28,12 @@ QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
 _RESTORE = b"\x1b[?25h\x1b[?1049l"
 """Escape sequences that show the cursor and leave the alternate screen."""
 
-Prompt = Annotated[
-    str | None,
-    o.argument(
+PROMPT = {
+    "prompt": o.argument(
         "[PROMPT]",
         f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'",
-    ),
-]
+    )
+}
 THEN = {
     "then": o.in_panel("Prompt and answer")(
         "--then TEXT", "Ask this next; each lane continues from its own answers. Repeatable."
@@ -53,6 +50,7 @@ OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figure
 
 
 @o.takes(
+    PROMPT,
     THEN,
     ANSWER,
     SCALE,
@@ -63,17 +61,15 @@ OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figure
     OUTPUT,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def race(context: typer.Context, prompt: Prompt = None) -> int:
+def race(console: Console, params: o.Params) -> int:
     """Watch plain decoding and localspec answer the same prompt.
 
     The two take turns, each on its own clock, so neither slows the other.
     Ctrl+C stops both and keeps the texts so far; a second Ctrl+C exits at
     once.
     """
-    console: Console = context.obj
     if console.quiet and console.verbosity:
         raise UsageError("--quiet excludes --verbose. Leave out one of them.")
-    params = context.params
     if params["scale"] is not None and (params["model"] or params["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
     if params["scale"] is not None and (params["lora"] or params["lora_draft"]):

@@ -2,9 +2,6 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -18,28 +15,26 @@ Examples:
 _SHOWN = 10
 """Most files to list before asking."""
 
-References = Annotated[
-    list[str],
-    o.argument(
+REFERENCES = {
+    "references": o.argument(
         "REF…",
         "user/repo:quant or a name from 'localspec models'; user/repo for all its cached "
         "files; or the path of a file in the cache.",
-    ),
-]
+    )
+}
 
 
-@o.takes(o.YES, o.COMMON)
-def rm(context: typer.Context, references: References) -> int:
+@o.takes(REFERENCES, o.YES, o.COMMON)
+def rm(console: Console, params: o.Params) -> int:
     """Delete downloaded models.
 
     Shows the files and asks first. Deletes only from the caches of localspec
     and Hugging Face.
     """
-    console: Console = context.obj
     from localspec.hub import removal
 
     planned, files = list[removal.Removal](), dict[Path, None]()
-    plans = [removal.plan(reference) for reference in references]
+    plans = [removal.plan(reference) for reference in params["references"]]
     for plan in sorted(plans, key=lambda plan: len(plan.files), reverse=True):
         if not files.keys() >= {*plan.files}:  # skip parts of other plans
             planned.append(plan)
@@ -49,7 +44,7 @@ def rm(context: typer.Context, references: References) -> int:
     if len(files) > _SHOWN:
         shown.append(f"… and {len(files) - _SHOWN} more")
     question = f"Remove {what}, {gigabytes(freed)}?"
-    if not context.params["yes"] and not console.confirm(shown, question):
+    if not params["yes"] and not console.confirm(shown, question):
         console.notice("Nothing was removed.")
         return 0
     for plan in planned:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost, ReaderGone
@@ -36,14 +34,14 @@ Examples:
   localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
-Prompt = Annotated[
-    str | None,
-    o.argument(
+PROMPT = {
+    "prompt": o.argument(
         "PROMPT",
         "The prompt. Piped text goes before it, with a blank line between; without a prompt, "
         "or with '-', the piped text is the prompt.",
-    ),
-]
+        required=False,
+    )
+}
 IMAGES = {
     "images": o.in_panel("Prompt and answer", advanced=True)(
         "--image FILE",
@@ -60,6 +58,7 @@ OUTPUT = {
 
 
 @o.takes(
+    PROMPT,
     ANSWER,
     IMAGES,
     MODEL,
@@ -71,15 +70,13 @@ OUTPUT = {
     OUTPUT,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def run(context: typer.Context, prompt: Prompt = None) -> int:
+def run(console: Console, params: o.Params) -> int:
     """Answer one prompt.
 
     The answer goes to standard output while it is generated; everything else
     goes to standard error. Ctrl+C stops the answer and keeps the text so far;
     a second Ctrl+C exits at once.
     """
-    console: Console = context.obj
-    params = context.params
     if params["json"] and params["jsonl"]:
         raise UsageError("--json and --jsonl exclude each other. Leave out one of them.")
     if console.quiet and (params["stats"] or console.verbosity):

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from localspec import ModelOptions
 from localspec.cli import crashes
 from localspec.cli import option_groups as o
@@ -131,15 +129,13 @@ PARALLEL = {
     SAMPLING,
     o.only(o.COMMON, "quiet", "verbose"),
 )
-def serve(context: typer.Context) -> int:
+def serve(console: Console, params: o.Params) -> int:
     """Serve clients of OpenAI, Anthropic, llama.cpp and ollama.
 
     The port opens at once; /health returns 503 until the model is loaded.
     Ctrl+C lets running answers finish; a second Ctrl+C stops them. Sampling
     options are defaults, which a request can override.
     """
-    console: Console = context.obj
-    params = dict(context.params)
     options = _options(params)
     from localspec.cli.request import read_opening
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -26,16 +24,13 @@ Examples:
 
 _LICENCES = ("general.license.name", "general.license", "general.license.link")
 
-Reference = Annotated[
-    str,
-    o.argument(
+_option = o.in_panel(None)
+SHOW = {
+    "reference": o.argument(
         "REF",
         "A model on this machine: a path, user/repo[:quant], a name from 'localspec models', "
         "or 'demo'.",
     ),
-]
-_option = o.in_panel(None)
-SHOW = {
     "ctx": _option(
         "-c --ctx N",
         "Compute the memory for this context length; 0 takes the model's own, at most 8192. "
@@ -49,12 +44,11 @@ SHOW = {
 
 
 @o.takes(SHOW, o.only(o.COMMON, "json", "verbose"))
-def show(context: typer.Context, reference: Reference) -> int:
+def show(console: Console, params: o.Params) -> int:
     """Show a model, the memory it needs, and drafts that fit it.
 
     Reads only the files' metadata.
     """
-    console: Console = context.obj
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.hub.local import local_models
@@ -63,16 +57,17 @@ def show(context: typer.Context, reference: Reference) -> int:
     from localspec.pairing.memory import PairUse
     from localspec.pairing.recommendations import of_target
 
-    ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
+    ctx, kv_type = params["ctx"] or 0, params["kv_type"] or "f16"
     options = ModelOptions(
         context=ctx, kv_type_k=kv_type, kv_type_v=kv_type
     )  # raises for invalid values
-    if context.params["template"] and console.json:
+    if params["template"] and console.json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
+    reference = params["reference"]
     meant = resolution.find(reference)
     console.notices(meant.notices)
     file = read_gguf(meant.path)
-    if context.params["template"]:
+    if params["template"]:
         return _print_template(console, file)
     measured = of_target(meant.path, options)
     found = candidates(file, local_models(), PairUse(options=options), measured)

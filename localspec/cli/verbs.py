@@ -96,10 +96,6 @@ def build_command(name: str) -> Any:
     module_name, _, attribute = VERBS[name].partition(":")
     module = import_module(module_name)
     verb = getattr(module, attribute)
-    if isinstance(verb, typer.Typer):
-        return typer.main.get_group(verb)
-    # typer turns an application with a single command into that command.
-    application = typer.Typer(add_completion=False, rich_markup_mode=None)
-    epilog = help_text.verbatim(getattr(module, "EXAMPLES", ""))
-    application.command(name, cls=help_text.Command, epilog=epilog)(verb)
-    return typer.main.get_command(application)
+    if isinstance(verb, help_text.Group):
+        return verb
+    return help_text.Command(name, verb, examples=getattr(module, "EXAMPLES", ""))

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
@@ -41,7 +39,7 @@ EFFORT = {
 
 
 @o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT, o.COMMON)
-def verify(context: typer.Context) -> int:
+def verify(console: Console, params: o.Params) -> int:
     """Check that drafting does not change the output.
 
     Compares greedy answers of every drafter with plain decoding, sampled
@@ -49,8 +47,6 @@ def verify(context: typer.Context) -> int:
     cancelled answers with a fresh one; checks grammars. The exit code is 0 if
     all checks pass, else 1. Ctrl+C keeps the results so far.
     """
-    console: Console = context.obj
-    params = context.params
     if params["quick"] and params["thorough"]:
         raise UsageError("--quick excludes --thorough. Leave out one of them.")
     from localspec.cli.request import read_models
