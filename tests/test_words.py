@@ -122,11 +122,9 @@ def test_only_contributing_links_development_pages() -> None:
 
 def commands() -> Iterator[tuple[str, Any]]:
     yield "localspec", typer.main.get_command(app)
-    for verb in VERBS:
-        command = build_command(verb)
-        yield verb, command
-        for name, inner in getattr(command, "commands", {}).items():
-            yield f"{verb} {name}", inner
+    for command in map(build_command, VERBS):
+        for inner in (command, *getattr(command, "commands", {}).values()):
+            yield f"{command.name} {inner.name}", inner
 
 
 def test_help_texts_use_plain_words() -> None:
