@@ -70,7 +70,7 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
     ("place", "part", "made"),
     [
         (model, "Vocabulary", 1),
-        (Model, "_read_metadata", 1),
+        (llama_cpp, "llama_model_meta_count", 1),
         (shared_context, "Batch", 2),
         (shared_context, "HiddenStates", 2),
         (LOADING, "Engine", 4),
