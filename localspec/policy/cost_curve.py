@@ -179,7 +179,12 @@ class CostCurve(Stored):
             self._unconfirmed += 1
         seen = self._seen[n] = self._seen.get(n, 0) + 1
         rate = max(self.TABLE_RATE, self.FIRST_RATE / math.sqrt(seen))
-        moved = expected * (math.exp(rate * _clipped(off, self.TABLE_CLIP)) - 1.0)
+        if n in self.sizes:
+            clipped = _clipped(off, self.TABLE_CLIP)
+        else:
+            clipped = off  # it may cost a multiple of what its neighbours do
+            self.version += 1
+        moved = expected * (math.exp(rate * clipped) - 1.0)
         # In a short context the error is due to the table; in a long one perhaps to the slope.
         share = 0.0
         if context >= self.APART:
