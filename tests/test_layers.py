@@ -140,10 +140,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "bench": (2_323, 90),  # three peers, shapes
     "chat": (924, 58),
     "cli": (5_209, 175),  # options of three peers, on-policy rounds; signals; empty names; quotes
-    "decoding": (2_328, 95),  # protocol of caches; values of any type; drafters call their sources
+    "decoding": (2_304, 95),  # protocol of caches; values of any type; drafters call their sources
     "distill": (2_645, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
-    "drafters": (2_500, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_498, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
@@ -169,7 +169,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (966, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
-    "policy": (2_121, 72),
+    "policy": (2_104, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart.
     "prompting": (1_801, 60),
@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (284, 18),
     "remote": (652, 20),
     "retrieval": (692, 39),
-    "scheduling": (1_442, 22),  # the slots of three rooms; ends of Python, and forks
+    "scheduling": (1_432, 22),  # the slots of three rooms; ends of Python, and forks
     "self_draft": (487, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

@@ -2,8 +2,6 @@
 
 p is the target's distribution, q the drafter's, as in the papers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple

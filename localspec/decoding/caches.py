@@ -1,7 +1,5 @@
 """Interface of a model's KV cache, for drafters and calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,8 +1,6 @@
 """Records and interfaces of a step: `Drafter` → `Plan` → `Draft` → `PassRequest` → `PassResult` →
 acceptance rule → `Commit` → `Step`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scoring a given text by the target, token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from localspec.decoding.interfaces import Limits, PassRequest, Target

@@ -1,7 +1,5 @@
 """The target's log-probabilities of the tokens of a step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The speculative decoding loop as a generator of requests, and `drive`, which answers them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from time import perf_counter
 from typing import TypeAlias

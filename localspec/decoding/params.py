@@ -1,7 +1,5 @@
 """Sampling options, in a module without numpy, which the command line imports."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 
 Coins and draws are functions of the seed and a position in the text, not of earlier draws."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

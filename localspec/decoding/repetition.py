@@ -1,7 +1,5 @@
 """Detection of answers that repeat themselves endlessly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Acceptance rules by name, and the lossy ones, which can change the output."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

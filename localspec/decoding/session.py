@@ -1,7 +1,5 @@
 """The state of one generation: its tokens, its sampler, and when it stops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

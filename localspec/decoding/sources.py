@@ -3,8 +3,6 @@
 A `LookupSource` predicts the tokens after a position of the text. A `ModelSource` gives rows of
 logits after candidates, from which tokens are drawn or chosen."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -4,8 +4,6 @@ Blumer et al. 1985; appending a token takes amortised constant time. The suffix 
 for the whole text *is* the longest repeated suffix. Tokens are counted only after that one, as in
 PPM (Cleary & Witten 1984, "update exclusion")."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """llama.cpp batches over numpy arrays, filled without a loop over ctypes fields."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Native contexts: parameters, cells, threads, passes, and their rows of logits."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from abc import ABC, abstractmethod

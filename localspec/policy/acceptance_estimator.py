@@ -1,7 +1,5 @@
 """Accept probability of drafted tokens, learned online."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

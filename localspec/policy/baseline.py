@@ -1,7 +1,5 @@
 """The baseline: the current time of a plain pass, measured by plain passes only."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -16,8 +16,6 @@ the expected time; the rest was an interruption. If a plain pass shows that the 
 pace, the gains and losses of the steps before it are corrected.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from localspec.decoding.stats import AccountStatement

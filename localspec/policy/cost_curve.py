@@ -4,8 +4,6 @@ T(n, c) = a(n) + b(n) · c, for a pass over n tokens after c cached ones. a(n) i
 not be monotone. b(n) = b₀ + b₁ · n is the cost of attention.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import insort
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ gets a chain drawn from the draft model. It ends before a token is drawn that is
 pay, and continues with predictions of lookup sources.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Whether a model source drafts at a step, and whether it reads the prompt at all."""
 
-from __future__ import annotations
-
 from localspec.decoding.session import Session
 from localspec.decoding.sources import ModelSource
 from localspec.policy.profile import PairProfile

@@ -6,8 +6,6 @@ that. While it drafts, each further pass has to pay (`localspec.policy.draft_bui
 drafted that the budget does not cover (`localspec.policy.budget`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import islice

@@ -1,7 +1,5 @@
 """The profile of one source; kept across sessions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Storage of profiles: one JSON file per machine × pair × settings × library."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Base of the dataclasses that are stored on disk; pydantic checks their fields."""
 
-from __future__ import annotations
-
 from pydantic import ConfigDict
 
 

@@ -6,8 +6,6 @@ draft with path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate 
 of a draft model has to raise that by more than rate × its seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub

@@ -1,7 +1,5 @@
 """Prefix cache: texts of earlier answers whose cells are kept for reuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

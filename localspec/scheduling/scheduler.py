@@ -5,8 +5,6 @@ reader) the thread runs the next one. So no locks are needed, and a task that fa
 unwinds like any other code.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

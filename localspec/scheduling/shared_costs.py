@@ -12,8 +12,6 @@ no other answer drafts, or all draft as much. The others count with the rows tha
 requested, or with one each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 

@@ -1,7 +1,5 @@
 """The scheduler of several answers: once all tasks wait, it runs a pass for some of them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Slots: the caches and sources with which an answer is generated."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
