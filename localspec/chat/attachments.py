@@ -1,6 +1,9 @@
 """Text files and images that go with a message."""
 
 import errno
+import os
+import shlex
+from contextlib import suppress
 
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
@@ -23,6 +26,9 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 def read_attachment(name: str) -> Attachment:
     """Read a text file, or an image by its extension. Raises UsageError for other files."""
     path = expanded(name)
+    with suppress(ValueError):  # of shlex; terminals quote the names of dropped files
+        if not os.path.exists(path) and len(words := shlex.split(name)) == 1:
+            path = expanded(words[0])
     image = path.suffix.lower() in _IMAGES
     try:
         data = read_file(path, most=MAX_IMAGE_BYTES if image else MAX_BYTES)

@@ -25,6 +25,13 @@ def test_text_file(tmp_path: Path) -> None:
     assert len(read_attachment(str(path)).text) == MAX_BYTES
 
 
+@pytest.mark.parametrize("typed", ['"{}/my notes.txt"', "'{}/my notes.txt'", r"{}/my\ notes.txt"])
+def test_names_that_terminals_quote(tmp_path: Path, typed: str) -> None:
+    """As they do when a file is dropped on them."""
+    (tmp_path / "my notes.txt").write_text("fox")
+    assert read_attachment(typed.format(tmp_path)) == Attachment("my notes.txt", "fox")
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -68,6 +68,8 @@ async def test_a_notice_is_shown_once_and_escape_puts_it_away() -> None:
         assert shown.text.count("There is no command") == 1
         await shown.press("escape")
         assert "There is no command" not in shown.text
+        shown.app.show_notice("x" * 5000)
+        assert shown.notices[-1].text == "x" * 600 + "…"
 
 
 async def test_what_the_terminal_would_obey_is_made_harmless() -> None:

@@ -24,6 +24,8 @@ async def test_set_changes_the_answers_to_come() -> None:
         await shown.send("before")
         await shown.command("/set temp 0.5")
         await shown.until_notice("temperature is 0.5 for the next answers.", error=False)
+        await shown.command("/set seed=123456789")
+        await shown.until_notice("seed is 123456789 for the next answers.", error=False)
         await shown.command("/set seed=42")
         await shown.command("/set max-tokens 1")
         await shown.send("after")

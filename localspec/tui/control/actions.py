@@ -124,7 +124,7 @@ class Actions:
         else:
             sampling = self._session.conversation.sampling | {name: value}
             self._session.configure(sampling={n: v for n, v in sampling.items() if v is not None})
-        shown = "its default" if value is None else f"{value:g}"
+        shown = "its default" if value is None else value
         self._host.show_notice(f"{name.replace('_', ' ')} is {shown} for the next answers.")
         return None
 

@@ -30,6 +30,8 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 """Minimum columns and rows of the screen's classes in `styles.tcss`."""
 
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
+_LONGEST = 600
+"""Characters of a notice, which would cover the screen otherwise."""
 PROMPTS = 100
 """Earlier messages that the arrow keys recall."""
 
@@ -74,7 +76,7 @@ class Host(App[None]):
 
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
-        text = harmless(text)
+        text = harmless(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
         for shown in list(self._notifications):
             if shown.message == text:
                 self._unnotify(shown, refresh=False)
