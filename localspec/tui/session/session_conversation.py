@@ -4,13 +4,14 @@ The file has the caches and the shown branch; the history has all branches under
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from localspec.chat import conversation as chat
 from localspec.chat.conversation import Attachment, Conversation, Message
 from localspec.chat.titles import title_from
+from localspec.history.rows import plain_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +78,19 @@ def _conversation_from(found: dict[str, Any]) -> Conversation:
             system = system or text
         if stored["role"] not in (chat.USER, chat.ASSISTANT):
             continue
-        state = stored.get("state", chat.COMPLETE)
-        message = Message(
-            stored.get("id") or chat.new_id(),
-            next(reversed(messages), None),
-            stored["role"],
-            text,
-            stored.get("created", time.time()),
-            state if state in chat.STATES else chat.STOPPED,
-            attachments=[Attachment(*file) for file in stored.get("attachments", ())],
-        )
+        values = {"created": time.time(), "state": chat.COMPLETE} | stored
+        values |= {"parent": next(reversed(messages), None), "content": text}
+        message = plain_record(Message, [values.get(each.name) for each in fields(Message)])
+        if not message.id or message.id in messages:
+            message.id = chat.new_id()
+        if message.state not in chat.STATES:
+            message.state = chat.STOPPED
+        message.attachments = [Attachment(*file) for file in stored.get("attachments", ())]
         messages[message.id] = message
     first = next(iter(messages.values()), None)
     return Conversation(
-        id=found.get("id") or chat.new_id(),
-        title=found.get("title") or title_from(first.content if first else ""),
-        system=system,
+        id=str(found.get("id") or chat.new_id()),
+        title=str(found.get("title") or title_from(first.content if first else "")),
+        system=str(system) if system else None,
         messages=messages,
     )
