@@ -52,8 +52,9 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
         several = "Repeatable" in help
 
         def read(context: Any, option: Any, value: Any) -> Any:
-            if value is not None and least is not None and value < least:
-                raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
+            if value is not None and least is not None and not least <= value < 1 << 63:
+                better = f"{least} or more" if value < least else "a smaller number"
+                raise UsageError(f"{declared[-1]} is {value}. Give {better}.")
             if "" in (value if several else [value]) and metavar.endswith(_FILES):
                 raise UsageError(f"{declared[-1]} is empty. Leave it out, or name a file.")
             if several:

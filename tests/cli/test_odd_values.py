@@ -137,6 +137,13 @@ def test_empty_names_of_files(cli: Cli, option: str) -> None:
     cli("run", option, "", "hi").refused(f"{option} is empty. Leave it out, or ")
 
 
+def test_counts_that_no_database_takes(cli: Cli) -> None:
+    many = "9" * 20
+    for verb in (("list",), ("search", "fox")):
+        said = cli("history", *verb, "--limit", many)
+        said.refused(f"--limit is {many}. Give a smaller number.")
+
+
 def test_errors_about_names_with_line_ends(cli: Cli, tmp_path: Path) -> None:
     odd = tmp_path / "a\nb.gguf"
     odd.write_bytes(b"GGUF")
