@@ -152,9 +152,8 @@ def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:
     from localspec.tui.session.session_conversation import conversation_of
 
     found = conversation_of(stored)
-    earlier = stored if found is None else found.for_model()
-    if found and isinstance(stored, list) and any(each["role"] == "tool" for each in stored):
-        earlier = stored  # a chat has no tools
+    tools = found and isinstance(stored, list) and any(each["role"] == "tool" for each in stored)
+    earlier = stored if found is None or tools else found.for_model()  # a chat has no tools
     if not isinstance(earlier, str | list):
         return prompt
     if isinstance(earlier, str) and isinstance(prompt, str):

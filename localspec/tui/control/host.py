@@ -30,8 +30,7 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 """Minimum columns and rows of the screen's classes in `styles.tcss`."""
 
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
-_LONGEST = 600
-"""Characters of a notice, which would cover the screen otherwise."""
+_LONGEST = 600  # characters of a notice, which would cover the screen otherwise
 PROMPTS = 100
 """Earlier messages that the arrow keys recall."""
 
