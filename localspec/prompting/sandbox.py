@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from operator import length_hint
 from types import GeneratorType
-from typing import Any
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -81,6 +81,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def concat(parts: Iterable[str]) -> str:
         result: str = keep_marks("".join(parts))
         return result
+
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        """Raise the current exception as it is: jinja2's rewritten traceback of a running template
+        is a cycle that keeps all callers alive, engines included."""
+        if source is None:
+            raise
+        super().handle_exception(source)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = _LimitInserter().visit(super()._parse(source, name, filename))

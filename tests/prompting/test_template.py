@@ -1,6 +1,8 @@
 """Chat templates in the sandbox."""
 
 import contextlib
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -63,6 +65,28 @@ def test_refusals_of_templates_are_quoted() -> None:
         render("{{ raise_exception('Only users may speak') }}")
     assert "--raw" not in str(raised.value)
     assert "--raw" in describe(raised.value)[0]
+
+
+@pytest.mark.parametrize("source", ["{{ raise_exception('No') }}", "{{ 1 / 0 }}", "{{ x.y.z }}"])
+def test_refusals_keep_no_caller_alive(source: str) -> None:
+    """An engine that is dropped after a refusal is freed at once, as its memory is large."""
+
+    class Caller:
+        pass
+
+    def refused() -> weakref.ref[Caller]:
+        caller = Caller()
+        with contextlib.suppress(UsageError):
+            render(source)
+            pytest.fail("it was rendered")
+        return weakref.ref(caller)
+
+    refused()  # jinja2 imports a module
+    gc.disable()
+    try:
+        assert refused()() is None
+    finally:
+        gc.enable()
 
 
 DOUBLED = (
