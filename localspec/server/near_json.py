@@ -4,6 +4,7 @@ invalid escapes or trailing commas), and unquoted or in tags."""
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,7 +28,8 @@ unescaped quotes within strings, as models write code in JSON."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
 OPEN_END = re.compile(r"[\"']\s*\Z")
 """A quote at the end that may still be within the string."""
-LITERALS = {"True": "true", "False": "false", "None": "null"}
+_LITERALS = {"True": "true", "False": "false", "None": "null"}
+_OF_PYTHON = {other: one for one, other in _LITERALS.items()}
 _ESCAPES = re.compile(
     r"""(?s)(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
@@ -95,7 +97,9 @@ def to_json(text: str) -> str:
             return ""
         if found[2]:
             return f'"{_ESCAPES.sub(partial(_escape, found[4]), found[3])}' + '"' * len(found[4])
-        return next((LITERALS[one][: len(said)] for one in LITERALS if one.startswith(said)), said)
+        return next(
+            (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
+        )
 
     return _WORDS.sub(word, text)
 
@@ -156,3 +160,23 @@ def quote_words(text: str) -> str:
         return dump(said) + found[2] if said else found[0]
 
     return _BARE.sub(quoted, text)
+
+
+def python_calls(text: str) -> list[tuple[str, str]]:
+    """Names and arguments (as JSON) of one call in Python, or of a list of calls. The literals may
+    be JSON's, and strings have raw line feeds. Raises one of UNREADABLE."""
+
+    def plain(word: re.Match[str]) -> str:
+        in_line = word[2] and not word[1]
+        return word[0].replace("\n", "\\n") if in_line else _OF_PYTHON.get(word[0], word[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        body = ast.parse(PLAIN_WORDS.sub(plain, text), mode="eval").body
+    found = []
+    for call in getattr(body, "elts", [body]):
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError(text)
+        arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+        found.append((ast.unparse(call.func).removesuffix(".call"), dump(arguments)))
+    return found

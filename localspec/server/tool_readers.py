@@ -3,10 +3,8 @@
 The text of a call so far is parsed again with every piece, so a format is a function of a text.
 """
 
-import ast
 import json
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -16,7 +14,6 @@ from localspec.prompting.detokenizer import held_back
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 from localspec.server.near_json import (
     CHILD,
-    LITERALS,
     OPEN_END,
     PLAIN_WORDS,
     UNREADABLE,
@@ -27,6 +24,7 @@ from localspec.server.near_json import (
     parse_nested,
     parse_partial,
     parse_value,
+    python_calls,
     quote_words,
     to_json,
     value_end,
@@ -79,7 +77,6 @@ _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
-_OF_PYTHON = {other: one for one, other in LITERALS.items()}
 _OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
 _CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
@@ -200,25 +197,18 @@ def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 
 
 def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), sent once complete."""
+    """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), sent once complete. Without a
+    mark, it fills a line."""
     start, end = found.end(), closing_end(text, found.end(), PLAIN_WORDS)
-    if end is None:
+    rest = "" if end is None else (found["mark"] and "\n") or text[end:].lstrip(" \t")
+    if end is None or not rest:
         return [], None
+    if rest[0] not in "\n;,<":
+        raise _NotCall
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            said = PLAIN_WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
-            calls = ast.parse(said, mode="eval").body
-        return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
+        return python_calls(text[start:end]), end
     except UNREADABLE:
         raise _NotCall from None
-
-
-def _python_call(call: ast.expr) -> tuple[str, str]:
-    if not isinstance(call, ast.Call) or call.args:
-        raise _NotCall
-    arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-    return ast.unparse(call.func).removesuffix(".call"), dump(arguments)
 
 
 @lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
@@ -266,6 +256,9 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
     return [(re.compile(pattern), read) for pattern, read in table]
 
 
+_UNFINISHED = (_read_quoted, _read_tagged)  # values are read where an answer is cut
+
+
 class CallReader:
     """Reads text and calls, which follow a mark, the beginning, or another call. `only`: a grammar
     allows only calls, so incomplete ones are dropped. `single`: calls after the first are
@@ -298,15 +291,19 @@ class CallReader:
 
     def finish(self) -> Sequence[Piece]:
         found = self._read_pieces()
-        if self._reader is _read_quoted or (self._emitted and self._reader is not _read_json):
+        calling = self._step == self._in_call
+        late = calling and self._reader in (_read_quoted, _read_python)  # sent once complete
+        if late or (self._emitted and self._reader is not _read_json):
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
-            for end in ("</tool_call>", _CUT)[: 1 if self._reader is _read_named else 2]:
+            for end in ("</tool_call>", _CUT):
                 self._held = held + end
                 with suppress(ValueError):  # models forget to close calls
-                    if self._parse_call()[1] or end == _CUT:
+                    if self._parse_call()[1] or (end == _CUT and self._reader in _UNFINISHED):
                         found += self._read_pieces()
                         break
-        cut = self._emitted or (self._reader is _read_quoted and self._step == self._in_call)
+            else:
+                self._held = held
+        cut = self._emitted or (calling and self._reader is _read_quoted)
         no_text = self._only or cut or self._step == self._after_call
         return [*found, *_text("" if no_text else self._held)]
 
