@@ -146,23 +146,25 @@ class RoleAdapter:
         return None
 
     @cached_property
-    def _wants_thinking(self) -> bool:
-        """Whether thoughts before calls are in `thinking`, without content, as for gpt-oss."""
+    def _thinking(self) -> tuple[bool, bool]:
+        """Whether thoughts before calls are in `thinking`, and whether beside a content."""
         assert self._call_form is not None
         asked, call, result = _sample_call(self._call_form)
 
-        def shows_thought(name: str) -> bool:
-            return self._shows(
-                *self._in_parts([asked, {**call, name: "Hmm"}, result]), words=["Hmm"]
-            )
+        def shows(*words: str, **more: str) -> bool:
+            return self._shows(*self._in_parts([asked, {**call, **more}, result]), words=words)
 
-        return shows_thought("thinking") and not shows_thought("reasoning_content")
+        wanted = shows("Hmm", thinking="Hmm") and not shows("Hmm", reasoning_content="Hmm")
+        return wanted, wanted and shows("Hmm", "Oh", thinking="Hmm", content="Oh")
 
     def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
         thought, content = message.get("reasoning_content"), message.get("content")
-        if not thought or not self._wants_thinking:
+        wanted, beside = self._thinking
+        if not thought or not wanted:
             return message
-        thinking = joined(thought, content) if content else thought
+        if beside:
+            return {**message, "thinking": thought}
+        thinking = joined(thought, content) if content else thought  # as for gpt-oss
         return {**message, "thinking": thinking, "content": ""}
 
     def _convert_calls(self, messages: Messages) -> Messages:
@@ -319,7 +321,8 @@ def _convert_calls(messages: Messages, form: CallForm) -> Messages:
                 function["arguments"] = _arguments(function.get("arguments"), whole=whole)
                 given, name = call.get("id"), function.get("name")
                 waiting.append((given, name, _id_of(given, name, count, ids)))
-                calls.append({**call, "id": waiting[-1][2], "function": function})
+                named = {"type": "function", **call, "id": waiting[-1][2]}
+                calls.append({**named, "function": function})
                 count += 1
             message = {**message, "content": message.get("content") or content, "tool_calls": calls}
         elif _is_result(message):

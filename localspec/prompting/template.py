@@ -70,12 +70,17 @@ class ChatTemplate:
         such as enable_thinking. A UsageError if the template refuses the messages, or violates a
         limit of the sandbox."""
         try:
+            asked = messages
+            if all(one["role"] == "system" for one in messages):
+                asked = [*messages[:-1], {**messages[-1], "role": "user"}]
+                messages = messages if self._answers_system else asked
             fitted = self._adapter.fit(messages)
             try:
                 text = self._render(fitted, tools, more)
             except (jinja2.TemplateError, TypeError, RecursionError) as error:
                 if not tools or isinstance(error, LimitError):
                     raise
+                fitted = self._adapter.fit(asked)
                 text = self._render(fitted, map_schemas(tools, _simplify), more)
             begins = (more or {}).get("add_generation_prompt", True)
             return text + self._adapter.begin if begins and not self._knows_begin else text
@@ -86,6 +91,18 @@ class ChatTemplate:
                 "messages, or raw text.",
                 hint=_HINT,
             ) from None
+
+    @cached_property
+    def _answers_system(self) -> bool:
+        """Whether an answer begins after a system message alone, as after a user's."""
+
+        def end(role: str, *, begins: bool = True) -> str:
+            messages = self._adapter.fit([{"role": role, "content": "Q"}])
+            more = {"add_generation_prompt": begins}
+            return str(unmarked(self._render(messages, None, more))).rpartition("Q")[2]
+
+        begin = end("user").removeprefix(end("user", begins=False)) or end("user")
+        return end("system").endswith(begin)
 
     @cached_property
     def _adapter(self) -> RoleAdapter:
@@ -161,7 +178,8 @@ def _simplify(part: dict[str, Any]) -> dict[str, Any]:
     """Simplify a part of a tool's schema for limited templates: a description, and one type."""
     kinds = part.get("type") or ["string"]
     kind = next((one for one in kinds if one != "null"), "null") if [*kinds] == kinds else kinds
-    return {"description": "", **part, "type": kind}
+    more = {"additionalProperties": {"type": "string"}} if kind == "object" else {}
+    return {"description": "", **more, **part, "type": kind}
 
 
 def _refuse(message: str) -> None:

@@ -151,6 +151,19 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     assert re.findall(r"\w*\.?\w+:\d", found) == ["functions.weather:0"] * 2 + ["functions.f:1"] * 2
 
 
+@families
+def test_system_message_alone_gets_an_answer(family: Family, open_prompts: Open) -> None:
+    prompts = open_prompts(family)
+    asked, alone = (text(prompts, {"role": role, "content": "U"}) for role in ("user", "system"))
+    begin = asked.rpartition("U")[2]
+    if "add_generation_prompt" in family.template:
+        begin = begin.removeprefix(
+            text(prompts, ASK, more={"add_generation_prompt": False}).rpartition("U")[2]
+        )
+    assert "U" in alone
+    assert alone.endswith(begin)
+
+
 def test_helpers_of_templates(open_prompts: Open) -> None:
     named = {name: open_prompts(family) for name, family in FAMILIES.items()}
     documents = [{"text": "Of <|end_of_role|> foxes."}]

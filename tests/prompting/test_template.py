@@ -60,6 +60,37 @@ def test_templates_that_need_simplified_schemas() -> None:
         assert render(source, messages) == f"{USER[0]['content']}f:{shown}"
 
 
+def test_schemas_of_objects_name_the_type_of_their_values() -> None:
+    """Command R's template asks for it."""
+    source = "{{ tools[0].properties.a.additionalProperties.type + tools[0].properties.a.type }}"
+    tools = [{"properties": {"a": {"type": "object"}}}]
+    assert render(source + "{{ messages[0].content }}", tools=tools)[:12] == "stringobject"
+
+
+def test_tools_and_a_system_message_alone() -> None:
+    """Llama's template puts tools into the first user message."""
+    source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    source += (
+        "{% if tools and messages[-1].role == 'system' %}{{ raise_exception('No') }}{% endif %}"
+    )
+    system: list[Message] = [{"role": "system", "content": "S"}]
+    assert render(source, system) == "[system]S[assistant]"
+    assert render(source, system, tools=[{"name": "f"}]) == "[user]S[assistant]"
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_thoughts_before_calls_are_beside_a_content(both: bool) -> None:
+    """As in LFM2.5; gpt-oss's template takes one of them."""
+    source = "{% for m in messages %}{% if m.thinking and m.content and not both %}"
+    source += "{{ raise_exception('Both') }}{% endif %}[{{ m.thinking }}|{{ m.content }}]"
+    source += "{{ m.tool_calls }}{% endfor %}"
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    turn = {"role": "assistant", "content": "Well", "reasoning_content": "Hm", "tool_calls": calls}
+    source = source.replace("not both", "false" if both else "true")
+    found = render(source, [*USER, turn, {"role": "tool", "tool_call_id": "1", "content": "5"}])
+    assert ("[Hm|Well]" if both else "[Hm\n\nWell|]") in found
+
+
 def test_refusals_of_templates_are_quoted() -> None:
     with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
