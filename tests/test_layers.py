@@ -171,8 +171,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_104, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
-    # Answers of Solar; generators are measured; lists are written out; custom tools are told apart.
-    "prompting": (1_801, 60),
+    # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
+    # answers to a system message alone; refusals that free their callers.
+    "prompting": (1_829, 60),
     "quality": (384, 15),
     "race": (284, 18),
     "remote": (652, 20),
@@ -182,8 +183,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers; custom tools, whose input is text by a
-    # grammar; calls that end within a value.
-    "server": (5_598, 196),  # infill and near-JSON have files; refuses connections in words
+    # grammar; calls that end within a value; prose that begins with a call in Python.
+    "server": (5_619, 196),  # infill and near-JSON have files; refuses connections in words
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
@@ -201,7 +202,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # arguments of any type; tokens and hyphens in grammars; odd values of histories and sessions.
     # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs;
     # custom tools; what environments and servers of models contain.
-    "tests": (42_837, None),
+    "tests": (42_907, None),
     "tools": (3_450, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
