@@ -79,7 +79,7 @@ def locked(path: Path, patience: float = -1) -> Iterator[None]:
     """
     from filelock import FileLock, SoftFileLock
 
-    lock: FileLock | SoftFileLock = FileLock(path)
+    lock: FileLock | SoftFileLock = FileLock(path, mode=0o664)  # groups may share a cache
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # filelock warns about ENOSYS, and then does the same

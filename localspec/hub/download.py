@@ -106,8 +106,8 @@ def pull(
             for number, file in enumerate(files, start=1):
                 report = _reporter(progress, file, number, len(files))
                 arrived += _FileDownload(folder, found, file, report).fetch(retries, notify)
-            # Written last, so that a ref always points to a complete snapshot.
-            if wanted.revision != found.commit:
+            # Last, as a ref points to a complete snapshot; only if new, in caches of other users.
+            if cache.cached_commit(found.repository.id, wanted.revision) != found.commit:
                 write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
     return PulledModel(

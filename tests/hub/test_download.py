@@ -36,6 +36,16 @@ def test_pulled_model_is_in_the_shared_cache(hub: Hub, model: bytes, cache: Path
     assert len(hub.downloads()) == 1
 
 
+def test_cache_of_several_users(
+    hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pull("user/repo")
+    (lock,) = cache.rglob("*.lock")
+    assert lock.stat().st_mode & 0o777 == 0o664
+    monkeypatch.setattr("localspec.files.replacing", fail_with(PermissionError(13, "No")))
+    assert (pull("user/repo").path, pull("user/repo").downloaded) == (first.path, 0)
+
+
 def test_repository_names_ignore_case(hub: Hub, model: bytes, cache: Path) -> None:
     done = pull("USER/Repo")
     assert (done.repository, done.reference) == ("user/repo", "user/repo:Q4_K_M")
