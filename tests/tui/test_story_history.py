@@ -182,6 +182,9 @@ async def test_a_title_from_the_model() -> None:
         await shown.command("/title Greetings")
         await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
         assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
+        await shown.command("/title Two\nlines")
+        await shown.until(lambda: shown.listed()[0].endswith("Two lines"))
+        assert shown.text.splitlines()[0].lstrip().startswith("Two lines")
         await shown.command("/title")
         await shown.until(lambda: len(script.asked) == 3)
         await shown.send("never mind")  # what is sent goes first

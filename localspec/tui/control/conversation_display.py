@@ -11,6 +11,7 @@ from textual.timer import Timer
 
 from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures, Totals
+from localspec.chat.titles import one_line
 from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import gibibytes, harmless
 from localspec.tui.control.host import Host
@@ -195,7 +196,7 @@ class ConversationDisplay:
         self._host.status_line.update(text, layout=False)
 
     def _title(self) -> None:
-        title = harmless(self._host.chat_session.conversation.title)
+        title = one_line(self._host.chat_session.conversation.title)
         line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
         self._host.title_line.update(line, layout=False)
         self.welcome()
@@ -227,7 +228,7 @@ class ConversationDisplay:
         lines.append(Text(""))
         if newest is not None:
             row = Text("Enter continues ", palette.faint)
-            row.append(harmless(newest.title), palette.style("foreground", bold=True))
+            row.append(one_line(newest.title), palette.style("foreground", bold=True))
             row.append(f"  {sidebar.ago(newest.updated)}", palette.faint)
             lines.append(row)
         self._host.transcript.welcome([*lines, *(Text(hint, palette.faint) for hint in HINTS)])

@@ -18,6 +18,7 @@ from textual.reactive import var
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from localspec.chat.titles import one_line
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
@@ -204,7 +205,7 @@ class Sidebar(Vertical):
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("▌" if current else " ", palette.style("accent"))
         text.append(f"{ago(summary.updated):<6} ", palette.faint)
-        text.append(harmless(summary.title), palette.style("foreground", bold=current))
+        text.append(one_line(summary.title), palette.style("foreground", bold=current))
         return text
 
     def _highlighted(self) -> str | None:
@@ -221,7 +222,7 @@ class Sidebar(Vertical):
 def _hit(hit: SearchHit, palette: Palette) -> Text:
     text = Text(no_wrap=False)
     if hit.message is not None:  # else the hit is in the title
-        text.append(harmless(hit.title), palette.style("primary", bold=True))
+        text.append(one_line(hit.title), palette.style("primary", bold=True))
         text.append("\n")
     for part, found in hit.parts:
         part = harmless(part.replace("\n", " "))
