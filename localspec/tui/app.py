@@ -209,8 +209,7 @@ class ChatApp(Host):
     # Actions
 
     def action_stop(self) -> None:
-        """Close completions or an edit, else stop the running work, else close what is over the
-        conversation."""
+        """Close completions or an edit, else stop the running work, else notices and overlays."""
         if self.composer.escape():
             return
         if self._is_busy():
