@@ -29,6 +29,7 @@ thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
 """One beside a class, where it is no range; or what is escaped."""
+_INVALID = "The grammar is not valid Lark"
 _MAX_LENGTH = 50_000
 """Characters of a grammar."""
 _FUEL = 1_000_000
@@ -60,14 +61,7 @@ class Grammar:
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
         _require_length(text, "grammar", _MAX_LENGTH)
         if _LARK.search(text):
-            if len(_LARK_RULE.findall(text)) > MAX_RULES:
-                raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
-            if text.count('"$ref"') > json_schema.MAX_REFERENCES:
-                raise UsageError(
-                    "The schemas in the grammar have too many references. Simplify it."
-                )
-            text = json_schema.bound_embedded_schemas(_OPTIONS.sub("", text))
-            self._begin(vocabulary, text, "The grammar is not valid Lark", thought_end)
+            self._begin(vocabulary, _bound_lark(text), _INVALID, thought_end)
         else:
             self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thought_end)
 
@@ -192,6 +186,23 @@ class Grammar:
             f"The grammar leaves too many ways to derive the answer: {cause}. "
             "Make it less ambiguous."
         )
+
+
+def _bound_lark(text: str) -> str:
+    """A grammar in Lark within limits, without options; a UsageError if it is too large."""
+    if len(_LARK_RULE.findall(text)) > MAX_RULES:
+        raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
+    if text.count('"$ref"') > json_schema.MAX_REFERENCES:
+        raise UsageError("The schemas in the grammar have too many references. Simplify it.")
+    return json_schema.bound_embedded_schemas(_OPTIONS.sub("", text))
+
+
+def check_lark(text: str) -> None:
+    """Raise a UsageError if a grammar in Lark is too large or not valid."""
+    _require_length(text, "grammar", _MAX_LENGTH)
+    failed, messages = LLMatcher.validate_grammar_with_warnings(_bound_lark(text))
+    if failed:
+        raise UsageError(f"{_INVALID}: {_cause(messages[0])}. Correct or simplify it.")
 
 
 def lark_of_regex(pattern: str) -> str:

@@ -84,6 +84,8 @@ class Call:
 
     def as_object(self) -> Any:
         """Parse the arguments; {} if they are not an object, as in a truncated answer."""
+        if self.custom:
+            return {"input": self.arguments}
         found = _parsed(self.arguments or "{}")
         return found if isinstance(found, dict) else {}
 

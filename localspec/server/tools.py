@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.keywords import AnswerKeywords
-from localspec.llama.grammar import lark_of_regex
+from localspec.llama.grammar import check_lark, lark_of_regex
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.json_schema import grammar_of, make_enforceable
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Reader, Text
@@ -59,6 +59,7 @@ def custom_tool(name: str, description: str, form: Mapping[str, Any]) -> Tool:
         raise ApiError(400, f"{why} and definition.", param="tools")
     said = f"{description}\nIts input has to match this {syntax} grammar:\n{definition}".lstrip()
     grammar = definition if syntax == "lark" else lark_of_regex(definition)
+    check_lark(grammar)
     return Tool(name, said, parameters, custom=True, grammar=grammar)
 
 

@@ -19,6 +19,7 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.reasoning import ChannelReader, ResponseReader, ThoughtReader
+from localspec.server.answers import Call
 from localspec.server.near_json import missing_end
 from localspec.server.tool_readers import CallReader
 from localspec.server.tools import BareInputReader, CallOrResponse, InputReader, custom_tool
@@ -153,6 +154,10 @@ def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) ->
     begins = CallBegins("f", custom=True)
     expected = [begins, *([CallArguments(text)] if text else [])]
     assert read(lambda: InputReader(any_format(), CUSTOM), list(said)) == expected
+
+
+def test_protocols_without_custom_tools_name_the_input() -> None:
+    assert Call("exec", custom=True, arguments="ls").as_object() == {"input": "ls"}
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
