@@ -98,8 +98,8 @@ def _print_models(console: Console, pulled: list[PulledModel]) -> None:
     for model in pulled:
         console.answer(f"{model.path}\n")
         if model.repository is not None:  # others were reported already
-            done = f"{gigabytes(model.downloaded)} downloaded"
-            news = done if model.downloaded else "nothing to download"
+            again = f"nothing to download; to get it again, first 'localspec rm {model.reference}'"
+            news = f"{gigabytes(model.downloaded)} downloaded" if model.downloaded else again
             console.notice(f"{model.reference} is here, {gigabytes(model.size)} ({news}).")
     first, last = (shlex.quote(model.reference) for model in (pulled[0], pulled[-1]))
     with_draft = f" -d {last}" if len(pulled) > 1 else ""

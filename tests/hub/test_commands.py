@@ -36,6 +36,8 @@ def test_pull_prints_the_path(cli: Cli, model: bytes, cache: Path) -> None:
     ]
     assert "localspec: note: m-Q4_K_M.gguf: 0% of 300.0 kB" in result.err
     assert cli("pull", "-q", "user/repo").err == ""
+    again = cli("pull", "user/repo").err
+    assert "nothing to download; to get it again, first 'localspec rm user/repo:Q4_K_M'" in again
 
 
 def test_commands_to_type_are_quoted(cli: Cli, hub: Hub, model: bytes) -> None:
