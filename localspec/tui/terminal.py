@@ -33,11 +33,16 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 """
 
 
+def _screen() -> int:
+    """The descriptor to draw on: standard error, or standard output if that is a file."""
+    return 2 if os.isatty(2) else 1
+
+
 @contextmanager
 def guarded_terminal() -> Iterator[None]:
     """Restore the terminal if this process does not exit cleanly."""
     try:
-        watch = Watchdog(_SCRIPT, 2, apart=True)
+        watch = Watchdog(_SCRIPT, _screen(), apart=True)
     except OSError:  # no shell, so no Unix terminal either
         yield
         return
@@ -130,8 +135,8 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
-    terminal = os.dup(2)
-    drawn_on = _TerminalStream(os.fdopen(terminal, "wb"), encoding="utf-8", errors="replace")
+    errors, terminal = os.dup(2), os.fdopen(os.dup(_screen()), "wb")
+    drawn_on = _TerminalStream(terminal, encoding="utf-8", errors="replace")
     before = sys.__stderr__
     handler = logging.StreamHandler(os.fdopen(os.dup(file), "w", encoding="utf-8"))
     handler.setLevel(logging.WARNING)
@@ -148,6 +153,7 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
             handler.stream.close()
         sys.__stderr__ = before  # type: ignore[misc]
         drawn_on.flush()
-        os.dup2(drawn_on.fileno(), 2)
+        os.dup2(errors, 2)
+        os.close(errors)
         with suppress(OSError):
             drawn_on.close()

@@ -216,6 +216,16 @@ def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
     assert answering.ended() == 0
 
 
+@pytest.mark.parametrize("where", ["/dev/null", "&-", "/dev/full"])
+def test_errors_that_go_elsewhere(tmp_path: Path, where: str) -> None:
+    elsewhere = ("sh", "-c", f'exec "$@" 2>{where}', "sh", *LOCALSPEC, "chat")
+    with chat(command=elsewhere, home=tmp_path) as terminal:
+        terminal.until("Write a message")
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+        assert restored(terminal)
+
+
 def test_without_a_terminal(tmp_path: Path) -> None:
     finished("chat", env=environment(LOCALSPEC_HOME=str(tmp_path))).refused(
         "'localspec chat' needs a terminal. Use 'localspec run' to answer piped text."
