@@ -60,6 +60,11 @@ def chat(console: Console, params: o.Params) -> int:
     try:
         with exit_on_signals():
             return _shown(console, params)
+    except (ImportError, KeyError, OSError) as error:
+        if names := [name for name in os.environ if name.startswith("TEXTUAL_")]:
+            advice = f"Unset {', '.join(names)}, which Textual reads."
+            raise UsageError(f"The chat does not start: {error}. {advice}") from error
+        raise
     finally:
         gc.enable()
 

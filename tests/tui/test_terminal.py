@@ -239,6 +239,14 @@ def test_a_dumb_terminal(tmp_path: Path) -> None:
         assert b"\x1b" not in terminal.raw
 
 
+@pytest.mark.parametrize("name", ["TEXTUAL_DRIVER", "TEXTUAL_LOG", "TEXTUAL_COLOR_SYSTEM"])
+def test_wrong_variables_of_textual(tmp_path: Path, name: str) -> None:
+    with chat(home=tmp_path, **{name: "/none/none"}) as terminal:
+        assert terminal.ended() == 2
+        assert b"The chat does not start" in terminal.raw
+        assert name.encode() in terminal.raw
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_a_sudden_end_leaves_the_terminal_in_order(answering: Terminal, number: int) -> None:
     answering.kill(number)
