@@ -254,36 +254,6 @@ INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a,
             }
 }
 
-template <Type T, int N>
-static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
-                         size_t stride) {
-    using L = Layout<T>;
-    constexpr int U = SHARING<T>, WHOLE = N / U * U;
-    const int8_t * q = (const int8_t *) activations;
-    const Activation * a = (const Activation *) (activations + (size_t) blocks * N * BLOCK);
-    alignas(64) float f[N][ROWS];
-    memset(f, 0, sizeof f);
-    Header header;
-    for (int i = 0; i < blocks; i += L::blocks) {
-        if constexpr (L::blocks > 1) prefetch_ahead(stream, p, L::header);
-        read_header<T>(p, header);
-        p += L::header;
-        for (int j = 0; j < L::blocks; j++) {
-            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
-            const int at = has_halves<T> ? 2 * j : j;
-            for (int t = 0; t < WHOLE; t += U)
-                add_block<T, U>(p, q + BLOCK * t, a + t, header.scale + at, header.minimum + at, f + t);
-            if constexpr (N % U)
-                add_block<T, N % U>(p, q + BLOCK * WHOLE, a + WHOLE, header.scale + at, header.minimum + at, f + WHOLE);
-            p += L::quants;
-            q += BLOCK * N;
-            a += N;
-        }
-    }
-    for (int t = 0; t < N; t++)
-        for (int x = 0; x < ROWS; x += 8) _mm256_storeu_ps(out + t * stride + x, _mm256_load_ps(f[t] + x));
-}
-
 INLINE float largest_of(__m256 x) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));

@@ -14,6 +14,7 @@ namespace localspec::LOCALSPEC_ISA {
 
 constexpr int QUARTERS = ROWS / W;      // registers of a tile's 16 rows
 constexpr int PREFETCH_BYTES = 4096;
+template <Type T> constexpr int SHARING = 4;    // tokens that share unpacked weights in registers
 
 LOCALSPEC_INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
     const uint8_t * ahead = stream.at(p, PREFETCH_BYTES);
@@ -244,36 +245,6 @@ LOCALSPEC_INLINE void add_block(const uint8_t * p, const int8_t * q, const Activ
                 for (int x = 0; x < ROWS; x += W)
                     store(f[u] + x, fma(load(minimum[part] + x), set1(by), load(f[u] + x)));
             }
-}
-
-template <Type T, int N>
-static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
-                         size_t stride) {
-    using L = Layout<T>;
-    constexpr int U = 4, WHOLE = N / U * U;     // U: tokens whose sums fit into registers
-    const int8_t * q = (const int8_t *) activations;
-    const Activation * a = (const Activation *) (activations + (size_t) blocks * N * BLOCK);
-    alignas(64) float f[N][ROWS];
-    memset(f, 0, sizeof f);
-    Header header;
-    for (int i = 0; i < blocks; i += L::blocks) {
-        if constexpr (L::blocks > 1) prefetch_ahead(stream, p, L::header);
-        read_header<T>(p, header);
-        p += L::header;
-        for (int j = 0; j < L::blocks; j++) {
-            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
-            const int at = has_halves<T> ? 2 * j : j;
-            for (int t = 0; t < WHOLE; t += U)
-                add_block<T, U>(p, q + BLOCK * t, a + t, header.scale + at, header.minimum + at, f + t);
-            if constexpr (N % U)
-                add_block<T, N % U>(p, q + BLOCK * WHOLE, a + WHOLE, header.scale + at, header.minimum + at, f + WHOLE);
-            p += L::quants;
-            q += BLOCK * N;
-            a += N;
-        }
-    }
-    for (int t = 0; t < N; t++)
-        for (int x = 0; x < ROWS; x += W) store(out + t * stride + x, load(f[t] + x));
 }
 
 static void quantize_row(const float * x, int blocks, int8_t * q, size_t step, Activation * a, size_t a_step) {

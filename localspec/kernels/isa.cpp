@@ -12,8 +12,10 @@
 #include "dot_avx512.h"
 #elif defined(__AVX2__)
 #include "dot_avx2.h"
+#include "integer_tile.h"
 #elif defined(__aarch64__)
 #include "dot_neon.h"
+#include "integer_tile.h"
 #endif
 
 namespace localspec::LOCALSPEC_ISA {
