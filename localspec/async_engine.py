@@ -20,7 +20,7 @@ from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
 from localspec.scheduling.task import CLOSED, NOT_HERE
 from localspec.sessions.sessions import OpenedSession
-from localspec.stream import Completion
+from localspec.stream import Completion, Unique
 from localspec.worker_threads import call_soon, run_in_thread, start_thread
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 
-class AsyncEngine:
+class AsyncEngine(Unique):
     """An open engine whose answers are awaited. Made by `localspec.load_async`, or of an engine.
 
     Answers begin in the order in which they are first awaited, `Engine.parallel` at a time. Several
@@ -99,7 +99,8 @@ class AsyncEngine:
         self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]
     ) -> Completion:
         """Answer chat messages; see `stream`. A cancelled task ends the answer within a step."""
-        return await self.stream(messages, **asked).completion()
+        listed = [*messages] if isinstance(messages, str) else messages  # text is refused
+        return await self.stream(listed, **asked).completion()
 
     async def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
         """Continue raw text, without a chat template; see `chat`."""

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 from localspec.decoding.stats import GenerationStats
-from localspec.stream import Chunk, Completion, Stream
+from localspec.errors import UsageError
+from localspec.stream import Chunk, Completion, Stream, Unique
 from localspec.worker_threads import call_soon
 
 Opening = Callable[["AsyncStream"], Awaitable[None]]
 """Creates the stream of an answer, in another thread, and passes it to `begun`."""
 
 
-class AsyncStream:
+class AsyncStream(Unique):
     """An answer to iterate with `async for`, from `AsyncEngine.stream`.
 
     It joins the queue when first iterated. Leaving the iteration by `break`, an exception or a
@@ -112,6 +113,10 @@ class AsyncStream:
         return chunk
 
     async def _wait(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                "An event loop reads this answer already. Read it there, or ask again in this one."
+            )
         await self._ready.wait()
         self._ready.clear()
 

@@ -34,7 +34,7 @@ from localspec.retrieval.datastore import Datastore
 from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import CLOSED, Task
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Completion, Stream
+from localspec.stream import Completion, Stream, Unique
 from localspec.typed import convert, typed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Engine(AnswerGenerator):
+class Engine(Unique, AnswerGenerator):
     """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is freed
     as well once nothing refers to it.
 
@@ -133,11 +133,6 @@ class Engine(AnswerGenerator):
             self._closed = True
             self._scheduler.leave(self._free)
 
-    def __reduce__(self) -> str:
-        raise UsageError(
-            "An engine cannot be copied or sent to another process. Load the model there."
-        )
-
     def _free(self) -> None:
         self._sessions.close()
         if self.profile.target:
@@ -195,7 +190,8 @@ class Engine(AnswerGenerator):
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
         """Answer chat messages; options and errors are those of `stream`."""
-        return self.stream(messages, **asked).completion()
+        listed = [*messages] if isinstance(messages, str) else messages  # text is refused
+        return self.stream(listed, **asked).completion()
 
     def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
         """Continue raw text, without a chat template; see `stream`."""
@@ -276,7 +272,7 @@ class Engine(AnswerGenerator):
         tokens = {
             convert("name", name, str): [
                 vocabulary.tokenize(convert("text", text, str), special=False, add_bos=False)
-                for text in ([known] if isinstance(known, str) else known)
+                for text in ([known] if isinstance(known, str) else convert(name, known, Sequence))
             ]
             for name, known in texts.items()
         }

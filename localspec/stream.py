@@ -12,7 +12,7 @@ from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.errors import Cancelled
+from localspec.errors import Cancelled, UsageError
 from localspec.llama import compute_thread
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
@@ -50,7 +50,17 @@ class Completion:
     stats: GenerationStats
 
 
-class Stream(Iterator[Chunk]):
+class Unique:
+    """Owns threads or models, which copies cannot share."""
+
+    def __reduce__(self) -> str:
+        raise UsageError(
+            f"{type(self).__name__} cannot be copied or sent to another process. Load the model "
+            "there, and ask it."
+        )
+
+
+class Stream(Unique, Iterator[Chunk]):
     """An answer that is generated while iterated. Finish it, close it, or use it as a context
     manager.
 

@@ -2,6 +2,7 @@
 
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, wraps
@@ -65,6 +66,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     bases = [Iterable if base in (tuple, Sequence) else base for base in bases]
     if Any in bases:
         return value
+    if isinstance(value, int) and value.bit_length() > sys.float_info.max_exp:
+        raise WrongType(f"{name.replace('_', '-')} has more than 300 digits. Give a smaller one.")
     if isinstance(value, tuple(bases)) and not isinstance(value, bytes | bytearray):
         return value
     if float in bases and isinstance(value, int):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 
 from localspec.errors import UsageError
 from localspec.typed import convert_fields
@@ -42,8 +43,11 @@ class SamplingParams:
     def __post_init__(self) -> None:
         convert_fields(self, "logit_bias")
         try:
-            bias = {int(token): float(bias) for token, bias in dict(self.logit_bias).items()}
-        except (TypeError, ValueError):
+            bias = {
+                int(token) if isinstance(token, str) else index(token): float(bias)
+                for token, bias in dict(self.logit_bias).items()
+            }
+        except (TypeError, ValueError, OverflowError):
             shown = f"logit-bias is {self.logit_bias!r}"[:100]
             raise UsageError(f"{shown}. Give a number for each token id.") from None
         object.__setattr__(self, "logit_bias", bias)
@@ -61,7 +65,7 @@ class SamplingParams:
             "presence_penalty": (abs(self.presence_penalty) <= 1e6, penalty),
             "penalty_last_n": (self.penalty_last_n >= -1, "-1 (the whole context) or more"),
             "logit_bias": (
-                all(bias < math.inf for bias in self.logit_bias.values()),
+                all(id < 2**31 and value < math.inf for id, value in bias.items()),
                 "a number for each token (-inf bans it)",
             ),
             "seed": (self.seed is None or self.seed >= 0, "0 or more"),

@@ -4,7 +4,9 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import llama_cpp
@@ -14,6 +16,7 @@ from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary, require_open
+from localspec.worker_threads import start_thread
 
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
@@ -126,21 +129,29 @@ class Model:
         return source if re.search(r"[^\w.-]", source) else None  # built-in ones are only named
 
     def _load(self, params: Any, progress: Progress | None) -> Any:
+        # In another thread: an interrupt would be raised in the callback, where ctypes drops it.
+        reports: SimpleQueue[float | None] = SimpleQueue()
         raised: list[BaseException] = []
 
         def report(fraction: float, _user_data: object) -> bool:
-            try:
-                if progress is not None:
-                    progress(fraction)
-            except BaseException as error:  # it must not cross native frames
-                raised.append(error)
-                return False
-            return True
+            reports.put(fraction)
+            return not raised
 
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.clear_errors()
-        handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+        load = partial(llama_cpp.llama_model_load_from_file, os.fsencode(self.path), params)
+        loaded, thread = start_thread("localspec-load", load)
+        loaded.add_done_callback(lambda _: reports.put(None))
+        while not (loaded.done() and reports.empty()):
+            tell = None if raised else progress
+            try:
+                if (fraction := reports.get()) is not None and tell is not None:
+                    tell(fraction)
+            except BaseException as error:
+                raised.append(error)
+        thread.join()
         del callback  # needed until here
+        handle = loaded.result()
         if raised:
             if handle:
                 llama_cpp.llama_model_free(handle)

@@ -301,6 +301,14 @@ async def test_several_event_loops(async_engine: AsyncEngine, plain: Answers) ->
     assert got == wanted
 
 
+async def test_another_loop_cannot_continue_an_answer(async_engine: AsyncEngine) -> None:
+    stream = async_engine.stream(PROMPT, max_tokens=900)
+    reading = aiter(stream)
+    await anext(reading)
+    with pytest.raises(UsageError, match="Read it there"):
+        await asyncio.to_thread(lambda: asyncio.run(stream.completion()))
+
+
 async def test_closed_loop_frees_the_engine(async_engine: AsyncEngine, plain: Answers) -> None:
     kept = []
 

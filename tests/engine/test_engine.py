@@ -16,6 +16,7 @@ import pytest
 
 import localspec
 from localspec import (
+    AsyncEngine,
     ContextOverflow,
     ContextShift,
     Drafting,
@@ -163,6 +164,13 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
         (lambda engine: engine.save_session("s", {1}), "not of JSON values"),
         (pickle.dumps, "sent to another process"),
         (copy.deepcopy, "cannot be copied"),
+        (lambda engine: copy.copy(engine.stream("x")), "Stream cannot be copied"),
+        (lambda engine: copy.copy(AsyncEngine(engine)), "AsyncEngine cannot be copied"),
+        (lambda engine: copy.copy(AsyncEngine(engine).stream("x")), "AsyncStream cannot be copied"),
+        (lambda engine: engine.chat("x"), "Message 0 has no role"),
+        (lambda engine: engine.learn({"a": 5}), "a is 5. Give a sequence"),
+        (lambda engine: engine.generate("x", regex="\ud800"), "expression has half a surrogate"),
+        (lambda engine: engine.generate("x", grammar="\ud800"), "grammar has half a surrogate"),
     ],
 )
 def test_arguments_of_other_types(
@@ -460,6 +468,11 @@ def test_invalid_arguments_are_refused_at_the_call(
             lambda: SamplingParams(logit_bias=untyped({1: "x"})),
             "logit-bias is .* for each token id",
         ),
+        (lambda: SamplingParams(temperature=10**400), "temperature has more than 300 digits"),
+        (lambda: ModelOptions(context=10**5000), "context has more than 300 digits"),
+        (lambda: SamplingParams(logit_bias={2**70: 1}), "for each token"),
+        (lambda: SamplingParams(logit_bias={1: 10**400}), "for each token id"),
+        (lambda: SamplingParams(logit_bias=untyped({1.5: 1})), "for each token id"),
         (lambda: Drafting(drafter=untyped(["x"])), "no drafter"),
         (lambda: ContextShift(keep=untyped("x")), "keep is 'x'. Give a whole number"),
         (lambda: Drafting(depth=untyped(2.5)), "depth is 2.5. Give a whole number or None"),

@@ -1,5 +1,7 @@
 """Failures of loading are reported, and leave no model and no cache in memory."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -123,6 +125,24 @@ def test_interrupt_while_the_draft_model_is_loaded(unfreed: Unfreed) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         localspec.load(options=OPTIONS, progress=stop)
+
+
+def test_interrupt_while_a_model_is_read(unfreed: Unfreed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised in the caller, and not in a callback of llama.cpp, where ctypes would drop
+    it."""
+    load, threads, caller = llama_cpp.llama_model_load_from_file, [], threading.get_ident()
+
+    def interrupted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        signal.pthread_kill(caller, signal.SIGINT)
+        return load(*arguments)
+
+    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        localspec.load(options=OPTIONS, progress=lambda _: threads.append(threading.get_ident()))
+    assert threads[0] != caller
+    assert {*threads[1:]} <= {caller}
+    unfreed.made += 1  # it may have ended at once
 
 
 # Invalid heads are refused with the next step.
