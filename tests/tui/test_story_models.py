@@ -1,6 +1,7 @@
 """Choosing another model: the picker, loading, and what happens when that fails."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from localspec.hub import catalog, download, local
 from localspec.hub.catalog import Catalog
 from localspec.hub.download import PullProgress
 from localspec.hub.local import LocalModel
+from localspec.hub.places import EMBEDDED
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
 from localspec.tui.app import ChatApp
@@ -116,17 +118,13 @@ async def test_a_message_before_the_first_paint_waits_for_the_model(
         assert [message.role for message in shown.path] == ["user", "assistant"]
 
 
-async def test_the_picker_lists_models_and_which_draft_fits() -> None:
+async def test_the_picker_lists_models_and_which_draft_fits(room: Room) -> None:
+    room.models.append(replace(a_model("tale", 1 << 20), source=EMBEDDED))
     async with chat(pair=PairReference(OWL.reference)) as shown:
         await pick(shown)
         targets, drafts = lists(shown)
-        assert [text.split()[0] for text in option_texts(targets)] == [
-            "▌owl",
-            "wren",
-            "crab",
-            "ruin",
-            "↓",
-        ]
+        named = [text.split()[0] for text in option_texts(targets)]
+        assert named == ["▌owl", "wren", "crab", "ruin", "tale", "↓"]
         await shown.until(lambda: drafts.option_count > 2 and judged(shown)())
         offered = option_texts(drafts)
         assert offered[0].startswith("auto")
@@ -135,6 +133,7 @@ async def test_the_picker_lists_models_and_which_draft_fits() -> None:
         assert offered[3].startswith("✗ crab")
         assert "The vocabularies differ at token 7" in offered[3]
         assert drafts.get_option_at_index(3).disabled
+        assert len(offered) == 4, "the built-in model knows only stories"
 
 
 async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:

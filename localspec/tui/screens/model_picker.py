@@ -17,6 +17,7 @@ from textual.widgets import Footer, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import describe
+from localspec.hub.places import EMBEDDED
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.screens.dialogs import Dialog
@@ -51,7 +52,7 @@ class ModelPicker(Dialog[PairReference | None]):
         Binding("escape", "dismiss(None)", "Cancel"),
         Binding("down", "app.focus_next", "Next list", show=False),
         Binding("tab,right", "app.focus_next", "Next list"),
-        Binding("shift+tab,left", "app.focus_previous", "List before", show=False),
+        Binding("shift+tab,left", "app.focus_previous", "Previous list", show=False),
     ]
 
     def __init__(
@@ -218,7 +219,7 @@ class ModelPicker(Dialog[PairReference | None]):
         offered = entry.drafts[:1]
         self._offered_for, self._drafts = None, [*offered, NONE]
         rows = [f"{harmless(draft)}, also downloaded" for draft in offered]
-        self._set_drafts([Option(Text(row)) for row in (*rows, "none: n-gram only")], 0)
+        self._set_drafts([Option(Text(row)) for row in (*rows, "none: n-gram drafter only")], 0)
 
     @work(exclusive=True, group="judge")
     async def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
@@ -252,13 +253,12 @@ class ModelPicker(Dialog[PairReference | None]):
         ]
         known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))
         self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
-        rows = [Option("auto: the best one known here"), Option("none: n-gram only")]
+        rows = [Option("auto: the best one on this machine"), Option("none: n-gram drafter only")]
         for model, verdict in known:
             why_not, mark = None, Text.assemble(("… ", palette.faint))
             if verdict is not None:
-                why_not, fits = verdict.why_not, verdict.usable
-                colour = palette.style("success" if fits else "error")
-                mark = Text.assemble(("✓ " if fits else "✗ ", colour))
+                sign, colour = ("✓ ", "success") if verdict.usable else ("✗ ", "error")
+                why_not, mark = verdict.why_not, Text.assemble((sign, palette.style(colour)))
             style = "" if why_not is None else palette.faint
             row = _row(mark, model.name, style, palette, gigabytes(model.size), why_not or "")
             rows.append(Option(row, disabled=why_not is not None))
@@ -267,8 +267,7 @@ class ModelPicker(Dialog[PairReference | None]):
 
     def _set_drafts(self, rows: list[Option], highlighted: int) -> None:
         options = self.query_one("#drafts", OptionList)
-        options.clear_options()
-        options.add_options(rows)
+        options.set_options(rows)
         options.highlighted = highlighted
 
     def _set_about(self, text: str) -> None:
@@ -292,7 +291,8 @@ def _to_download(entry: Entry) -> str:
 
 
 def _may_draft(draft: LocalModel, target: LocalModel) -> bool:
-    return draft.problem is None and draft.path != target.path and draft.size < target.size
+    foreign = draft.source == EMBEDDED != target.source  # it knows only stories
+    return not foreign and draft.problem is None and draft.size < target.size
 
 
 def _describe(model: LocalModel) -> str:
