@@ -19,8 +19,8 @@ _DEPTHS = range(1, 9)
 
 
 KNOWLEDGE = {
-    AUTO: "had answered a prompt of each suite before, and learned on.",
-    FIRST: "knew nothing when a turn began, and learned through its suites.",
+    AUTO: "answered a prompt of each suite beforehand, and keeps learning.",
+    FIRST: "starts each turn without any measurements, and learns during it.",
     COLD: "starts each answer without any measurements.",
 }
 

@@ -180,14 +180,14 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
         if (cell := summary.cell(arm, suite, temperature)) is not None
     ]
     notes = [
-        "accepted: ÷ tested draft tokens, * ÷ drafted ones. draft, verify, own: shares of the time."
+        "accepted: of tested draft tokens, * of drafted ones. draft, verify, own: shares of time."
     ]
     if any(cell.interval for cell in cells):
         notes.append(f"{METHOD}.")
     if any(cell.speed_up and cell.interval is None for cell in cells):
         notes.append(
             f"No interval: fewer than {MIN_PROMPTS} prompts, or no scipy "
-            "(pip install '.[bench]' in the clone of localspec)."
+            "(in the clone: pip install '.[bench]')."
         )
     header = ["arm", "× plain", "95%", "tok/s", "accepted", "per pass", "draft", "verify", "own"]
     rows = [_row(cell) for cell in cells]
@@ -196,8 +196,8 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
         for row, cell in zip(rows, cells, strict=True):
             row.append(number(cell.calibration_seconds))
         notes.append(
-            "before: seconds per answer spent on measuring what passes cost. They belong to the "
-            "prompt, and are in no speed."
+            "before: seconds per answer spent on timing passes. They count as part of the "
+            "prompt, not of the speed."
         )
     notes += [f"{arm}: {KNOWLEDGE[arm]}" for arm in summary.arms if arm in KNOWLEDGE]
     return Table(f"Figures, {_sampling(temperature)}", header, rows, notes)

@@ -16,7 +16,7 @@ from localspec.bench.samples import Sample
 MIN_PROMPTS = 6
 """Fewest prompts for which an interval is shown."""
 METHOD = (
-    "95%: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
+    "95%: Student's t interval of the mean ratio to plain localspec (geometric), paired by "
     f"prompt and turn, from {MIN_PROMPTS} prompts on"
 )
 

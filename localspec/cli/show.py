@@ -164,8 +164,8 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
         ("architecture", record["architecture"]),
         ("parameters", parameters),
         ("quantization", record["quantization"] or "none"),
-        ("context", f"trained on {record['trained_context'] or 'an unknown number of'} tokens"),
-        ("vocabulary", f"{words['tokens']} tokens, {words['model']} / {words['pre_tokenizer']}"),
+        ("context", f"trained on {n:,} tokens" if (n := record["trained_context"]) else "unknown"),
+        ("vocabulary", f"{words['tokens']:,} tokens, {words['model']} / {words['pre_tokenizer']}"),
         ("chat template", f"{len(template)} characters (--template)" if template else "none"),
         ("licence", record["licence"] or "not stated"),
         ("memory", _memory(record["memory"])),
@@ -177,7 +177,7 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
 
 def _memory(memory: dict[str, Any]) -> str:
     text = (
-        f"{gibibytes(memory['total'])} with {memory['context']} tokens "
+        f"{gibibytes(memory['total'])} with {memory['context']:,} tokens "
         f"of {memory['kv_type']} cache: "
         f"weights {gibibytes(memory['weights'])}, cache {gibibytes(memory['kv'])}, "
         f"passes and vocabulary {gibibytes(memory['compute'])}"
@@ -204,7 +204,7 @@ def _drafts(found: list[DraftCandidate]) -> str:
         ]
         text += table(rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
     else:
-        text += "No model on this machine can draft for it.\n"
+        text += "No model here can draft for it; 'localspec models' lists pairs to download.\n"
     warnings = [row for candidate in usable for row in _warning_rows(candidate)]
     if warnings:
         text += "\n" + table(warnings, sentences=("WARNING",))

@@ -61,7 +61,7 @@ class ChatApp(Host):
         Binding("escape", "stop", "Close what is open, or stop the answer", show=False),
         _priority("ctrl+n", "new", "New", tooltip="New conversation"),
         _priority("ctrl+o", "command('model')", "Model", tooltip="Choose the model and its draft"),
-        _priority("ctrl+t", "tokens", "Tokens", tooltip="Colour tokens by who proposed them"),
+        _priority("ctrl+t", "tokens", "Tokens", tooltip="Colour tokens by drafter"),
         _priority("ctrl+g", "figures", "Figures", tooltip="Show or hide the figures"),
         _priority("ctrl+b", "sidebar", "List", tooltip="Show or hide the conversations"),
         _priority("ctrl+f", "search", "Search all conversations", show=False),
@@ -72,7 +72,7 @@ class ChatApp(Host):
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("ctrl+l", "redraw", "Draw the screen again", show=False),
-        _priority("ctrl+c", "interrupt", "Copy, stop, clear, or leave", show=False),
+        _priority("ctrl+c", "interrupt", "Copy, stop, clear, or quit", show=False),
         # In the input it is undo, until there is nothing left to undo.
         Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         _priority("ctrl+q", "quit", "Quit"),

@@ -107,15 +107,15 @@ def _outcome(
             f"{excess(limit)}."
         )
     if not any(way.tested for way in compared.values()):
-        faults.append("Nothing was drafted in any way, so that nothing was verified.")
+        faults.append("Nothing was drafted in any way, so nothing was verified.")
     total = sum(way.answers for way in compared.values())
     gaps = [point.gap for way in compared.values() for point in way.divergences]
-    summary = f"{total - len(gaps)} of {total} answers equal plain decoding's in every token"
+    summary = f"{total - len(gaps)} of {total} answers equal those of plain decoding in every token"
     summary += f"; the others differ where {_gap_text(max(gaps))} at most. " if gaps else ". "
     if subject.same_bits and not faults:
         summary += (
-            f"Passes of other shapes, and prompts read in chunks of {_CHUNK}, give the same rows "
-            f"bit for bit ({rows} rows)."
+            f"{rows:,} rows of logits are the same, bit for bit, in passes of other shapes "
+            f"and with prompts read in chunks of {_CHUNK}."
         )
     else:
         summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."

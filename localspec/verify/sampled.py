@@ -213,18 +213,18 @@ def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete:
             faults.append(f"{name} gave tokens with probability 0: {result.impossible}.")
         faults += [
             f"{name}: {what} are not distributed as the model's, p = {p:.2g}."
-            for what, p in (("next tokens", result.firsts), ("pairs of tokens", result.pairs))
+            for what, p in (("next tokens", result.firsts), ("token pairs", result.pairs))
             if p < reject
         ]
     tested = [result for result in judged.values() if result.tested]
     if not places:
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
-        faults.append("Nothing was drafted in any way, so that nothing was verified.")
+        faults.append("Nothing was drafted in any way, so nothing was verified.")
     least = min((min(result.firsts, result.pairs) for result in tested), default=1.0)
     summary = (
-        f"{sum(result.samples for result in tested)} pairs of tokens of {len(tested)} ways to "
-        f"draft (texts: {places}): the lowest p-value is {least:.2g}; one below {reject:.1g} fails."
+        f"{sum(result.samples for result in tested):,} token pairs from {len(tested)} ways to "
+        f"draft, after {places} texts: the lowest p-value is {least:.2g}; below {reject:.1g} fails."
     )
     return Outcome(
         check="sampled",

@@ -62,11 +62,11 @@ def test_show_embedded_model(cli: Cli) -> None:
         "architecture    llama",
         "parameters      12.9 M",
         "quantization    Q8_0",
-        "context         trained on 2048 tokens",
-        "vocabulary      8192 tokens, gpt2 / gpt-2",
+        "context         trained on 2,048 tokens",
+        "vocabulary      8,192 tokens, gpt2 / gpt-2",
         "chat template   153 characters",
         "licence         not stated",
-        "with 2048 tokens of f16 cache",
+        "with 2,048 tokens of f16 cache",
         "demo draft (tale-3m)",
     ):
         assert words in result.out

@@ -57,7 +57,7 @@ class RedrawBudget:
 
 HINTS = (
     "Ctrl+O another model · / commands · ? keys",
-    "Ctrl+T who proposed each token · Ctrl+G figures",
+    "Ctrl+T tokens by drafter · Ctrl+G figures",
 )
 BUILT_IN = "the built-in story model, for tests and trying keys"
 

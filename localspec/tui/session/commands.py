@@ -41,7 +41,7 @@ COMMANDS = (
     Command("search", "[WORDS]", "search all conversations"),
     Command("delete", "", "delete the conversation"),
     Command("why", "", "explain the last answer's speed in words"),
-    Command("tokens", "[on|off|rejected]", "colour tokens by who proposed them", "tokens"),
+    Command("tokens", "[on|off|rejected]", "colour tokens by drafter", "tokens"),
     Command("learn", "[on|off]", "learn conversations, to draft from them", "switch"),
     Command("record", "[on|off]", "record answers, to train a draft from", "switch"),
     Command("figures", "", "show or hide the figures"),

@@ -76,13 +76,13 @@ class PromptInput(TextArea):
         Binding("enter", "resume", "Continue"),
         Binding("enter", "send", "Send"),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
-        Binding("up", "up", "Message before", show=False),
-        Binding("down", "down", "Message after", show=False),
+        Binding("up", "up", "Previous message", show=False),
+        Binding("down", "down", "Next message", show=False),
         Binding("tab", "complete", "Complete, or next panel", show=False),
         Binding("alt+left,alt+b", "cursor_word_left", show=False),
         Binding("alt+right,alt+f", "cursor_word_right", show=False),
         Binding("alt+d", "delete_word_right", show=False),
-        Binding("ctrl+d", "leave", "Leave, where nothing is written", show=False),
+        Binding("ctrl+d", "leave", "Quit, if the input is empty", show=False),
     ]
 
     @dataclass
