@@ -120,7 +120,7 @@ class Sampling(Record):
         named = isinstance(given, dict)
         pairs = [*given.items()] if isinstance(given, dict) else given
         if len(pairs) > _MOST_BIASED:
-            raise _invalid_bias(f"names more than {_MOST_BIASED:,} tokens")
+            raise _invalid_bias(f"names more than {_MOST_BIASED:,} tokens", "Name fewer")
         for token, bias in pairs:
             if isinstance(token, int):
                 tokens = [token]
@@ -138,8 +138,8 @@ class Sampling(Record):
         return found
 
 
-def _invalid_bias(why: str) -> ApiError:
-    return ApiError(400, f"logit_bias {why}.", param="logit_bias")
+def _invalid_bias(why: str, then: str = "Ask /tokenize") -> ApiError:
+    return ApiError(400, f"logit_bias {why}. {then}.", param="logit_bias")
 
 
 def schema_of(form: Any, name: str) -> dict[str, Any] | None:
@@ -241,6 +241,6 @@ def _error_path(value: Any, error: ErrorDetails) -> list[str]:
 
 def _count(value: Any) -> int:
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
-        raise ApiError(400, "The body has a number that is too large.")
+        raise ApiError(400, "The body has a number that is too large. Send a smaller one.")
     inner = value.values() if isinstance(value, dict) else value
     return 1 + (sum(map(_count, inner)) if isinstance(value, dict | list) else 0)
