@@ -167,7 +167,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
     # Escapes of ECMA and Python in patterns; forced text of grammars of tokens; graphs are kept;
     # grammars of custom tools are checked without a model; interrupts while a model is read.
-    "llama": (5_621, 244),
+    "llama": (5_623, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (966, 56),  # forecasts know experts and instruction sets

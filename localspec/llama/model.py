@@ -4,7 +4,6 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -70,8 +69,7 @@ class Model:
         params.load_mtp = mtp
         before = kernels.taken_count()
         try:
-            kernels.take(wanted=options.kernels != "off")
-            self._handle = self._load(params, progress)
+            self._handle = self._load(params, options, progress)
             self.kernels = kernels.unused("its weights stay as they are in the file")
             if weight_buffers:
                 self.kernels = kernels.status_of_loaded(options.kernels, before)
@@ -128,7 +126,7 @@ class Model:
         source = raw.decode("utf-8", "replace") if raw else ""
         return source if re.search(r"[^\w.-]", source) else None  # built-in ones are only named
 
-    def _load(self, params: Any, progress: Progress | None) -> Any:
+    def _load(self, params: Any, options: ModelOptions, progress: Progress | None) -> Any:
         # In another thread: an interrupt would be raised in the callback, where ctypes drops it.
         reports: SimpleQueue[float | None] = SimpleQueue()
         raised: list[BaseException] = []
@@ -138,8 +136,12 @@ class Model:
             return not raised
 
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
-        library.clear_errors()
-        load = partial(llama_cpp.llama_model_load_from_file, os.fsencode(self.path), params)
+
+        def load() -> Any:
+            library.clear_errors()
+            kernels.take(wanted=options.kernels != "off")
+            return llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+
         loaded, thread = start_thread("localspec-load", load)
         loaded.add_done_callback(lambda _: reports.put(None))
         while not (loaded.done() and reports.empty()):
