@@ -307,6 +307,7 @@ async def test_another_loop_cannot_continue_an_answer(async_engine: AsyncEngine)
     await anext(reading)
     with pytest.raises(UsageError, match="Read it there"):
         await asyncio.to_thread(lambda: asyncio.run(stream.completion()))
+    await stream.aclose()
 
 
 async def test_closed_loop_frees_the_engine(async_engine: AsyncEngine, plain: Answers) -> None:
