@@ -21,6 +21,7 @@ from localspec.prompting.template import Message
 from localspec.scheduling.task import CLOSED, NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion, Unique
+from localspec.typed import convert, typed
 from localspec.worker_threads import call_soon, run_in_thread, start_thread
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class AsyncEngine(Unique):
         engine: what answers. It may be used directly besides, and is closed with this.
     """
 
+    @typed
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._threads = ThreadPoolExecutor(1, "localspec-async")
@@ -84,7 +86,8 @@ class AsyncEngine(Unique):
         """
 
         async def opening(answer: AsyncStream) -> None:
-            loop, progress = asyncio.get_running_loop(), asked.get("progress")
+            loop = asyncio.get_running_loop()
+            progress = convert("progress", asked.get("progress"), Callable | None)
             if progress is not None:
                 asked["progress"] = partial(call_soon, loop, progress)
             with self._state:
@@ -127,13 +130,9 @@ class AsyncEngine(Unique):
 class Loading:
     """An engine that is being opened: await it, or enter it with `async with`."""
 
-    def __init__(
-        self,
-        opening: Callable[..., Engine],
-        progress: Callable[[float], None] | None,
-    ) -> None:
-        """`opening` loads, and is given `progress` to report to."""
-        self._opening, self._progress = opening, progress
+    def __init__(self, opening: Callable[..., Engine], progress: Any) -> None:
+        """`opening` loads, and is given `progress`, a function or None, to report to."""
+        self._opening, self._progress = opening, convert("progress", progress, Callable | None)
         self._engine: AsyncEngine | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncEngine]:

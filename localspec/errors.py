@@ -117,8 +117,8 @@ def extra_package(name: str, purpose: str, extra: str) -> Any:
         ) from None
 
 
-def describe(error: BaseException) -> tuple[str, int]:
-    """Message and exit code of an exception."""
+def describe(error: BaseException, report: str = "Please report it.") -> tuple[str, int]:
+    """Message and exit code of an exception; `report`: what to do about an internal one."""
     if isinstance(error, LocalspecError):
         hint = error.hint if isinstance(error, UsageError) else ""
         return " ".join(filter(None, [str(error), hint])), error.exit_code
@@ -134,4 +134,4 @@ def describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, FileNotFoundError) and error.filename is None:  # of getcwd()
         return "The current folder is gone. Change to another one.", 1
     name = type(error).__name__
-    return f"Internal error, {name}: {error}. Run it again with -v, and report the output.", 1
+    return f"Internal error, {name}: {error}. {report}", 1

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -44,7 +44,7 @@ def typed(function: Callable[Params, Result]) -> Callable[Params, Result]:
         except TypeError:
             return function(*args, **keywords)  # which names itself
         for name, value in bound.arguments.items():
-            if name in hints:
+            if name in hints and parameters.parameters[name].kind is not Parameter.VAR_KEYWORD:
                 bound.arguments[name] = convert(name, value, hints[name])
         return function(*bound.args, **bound.kwargs)
 
@@ -77,7 +77,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
             with suppress(TypeError):
                 return operator.index(value) if base is int else float(value)
     words = (
-        _WORDS.get(base, f"a{'n' * base.__name__.startswith('A')} {base.__name__}")
+        _WORDS.get(base, f"a{'n' * base.__name__.startswith(('A', 'E'))} {base.__name__}")
         for base in bases
     )
     wanted = " or ".join(dict.fromkeys(words))

@@ -26,7 +26,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         json, quiet = (bool(ctx.params.get(name)) for name in ("json", "quiet"))
-        ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose") or 0)
+        ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose"))
         return ctx.invoke(self.callback, ctx.obj, ctx.params)
 
     def get_params(self, ctx: Any) -> list[Any]:

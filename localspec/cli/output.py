@@ -20,6 +20,8 @@ from localspec.errors import Cancelled, LocalspecError, UsageError, describe
 from localspec.text import harmless, printable
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
+_AGAIN = "Run it again with -v, and report the output."
+_REPORT = "Please report it, with these lines:"
 _QUIET_SECONDS = 0.3
 """Delay before progress is shown, to avoid flicker."""
 _LONG_SECONDS = 1.0
@@ -40,12 +42,12 @@ class ReaderGone(OutputLost):
 class Console:
     """The two output streams; one per process. `command`: as typed; `json`: print results as JSON;
     `quiet`: print only answers and errors; `verbosity`: 1 adds the log, 2 also its details; both
-    add tracebacks of internal errors."""
+    add tracebacks of internal errors, as does None, of a verb without -v."""
 
     def __init__(self, command: str = "localspec") -> None:
         self.command = command
         self.json = self.quiet = False
-        self.verbosity = 0
+        self.verbosity: int | None = None
         _occupy_standard_descriptors()
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="replace")
@@ -54,7 +56,7 @@ class Console:
         self._due: float | None = None
         self._shown = False
 
-    def configure(self, *, json: bool = False, quiet: bool = False, verbosity: int = 0) -> None:
+    def configure(self, *, json: bool = False, quiet: bool, verbosity: int | None) -> None:
         self.json, self.quiet, self.verbosity = json, quiet, verbosity
         logger = logging.getLogger("localspec")
         for handler in [h for h in logger.handlers if isinstance(h, LogToConsole)]:
@@ -152,12 +154,13 @@ class Console:
 
     def error(self, error: BaseException) -> int:
         """Print an error message; returns the exit code."""
-        sentence, code = describe(error)
+        sentence, code = describe(error, _AGAIN if self.verbosity == 0 else _REPORT)
         if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_redraw():
             self._write_error("\r\x1b[K")  # erase the ^C that the terminal echoes
         if not isinstance(error, ReaderGone):
             self.say(f"localspec: {' '.join(sentence.splitlines())}")  # of odd file names, too
-        if self.verbosity and not isinstance(error, LocalspecError):
+        detailed = self.verbosity and not isinstance(error, LocalspecError)
+        if detailed or sentence.endswith(_REPORT):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code
 

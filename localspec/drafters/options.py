@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
-from localspec.typed import convert_fields
+from localspec.typed import convert, convert_fields
 
 MAX_DEPTH = 64
 OVERLAPS = ("auto", "on", "off")
@@ -69,6 +69,7 @@ class Drafting:
 
     def __post_init__(self) -> None:
         convert_fields(self)
+        convert("rule", self.rule, str)
         known = ("auto", "none", *REGISTRY)
         if self.drafter not in known:
             raise UsageError(
@@ -83,9 +84,7 @@ class Drafting:
             raise UsageError(f"overlap is '{self.overlap}'. Choose one of {', '.join(OVERLAPS)}.")
         if not 1 <= self.width <= 16:
             raise UsageError(f"width is {self.width}. Give 1 (a chain) to 16.")
-        for name, value in (
-            ("min-confidence", self.min_confidence),
-            ("min-likelihood", self.min_likelihood),
-        ):
-            if not 0.0 <= value < 1.0:
-                raise UsageError(f"{name} is {value}. Give 0 (off) or more, and less than 1.")
+        for name in ("min_confidence", "min_likelihood"):
+            if not 0.0 <= (value := getattr(self, name)) < 1.0:
+                what = name.replace("_", "-")
+                raise UsageError(f"{what} is {value}. Give 0 (off) or more, and less than 1.")

@@ -7,7 +7,8 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from typing_extensions import Unpack  # of Python itself from 3.11 on
 
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
@@ -43,9 +44,7 @@ from localspec.loading.heads import open_mtp
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.shared_slots import SharedSlots
 from localspec.scheduling.slots import Slots
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of Python itself from 3.11 on
+from localspec.typed import typed
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 """Parameters of `load` besides the fields of the options."""
@@ -57,6 +56,7 @@ _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 """Errors on which an automatically chosen draft model is left out."""
 
 
+@typed
 def load(
     model: Reference | None = None,
     *,

@@ -23,6 +23,7 @@ from localspec import (
     load_async,
 )
 from localspec.async_engine import Loading
+from tests.engine.test_engine import untyped
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap
 
@@ -136,6 +137,11 @@ async def test_loop_runs_during_an_answer(async_engine: AsyncEngine) -> None:
     assert turns > 100
     assert {thread for _, _, thread in reports} == {threading.get_ident()}
     assert reports[-1][0] == reports[-1][1]
+
+
+async def test_progress_that_is_no_function_is_refused(async_engine: AsyncEngine) -> None:
+    with pytest.raises(UsageError, match=r"progress is 'bar'. Give a function or None"):
+        await async_engine.generate(PROMPT, progress=untyped("bar"))
 
 
 async def test_answers_are_given_in_order(async_engine: AsyncEngine, plain: Answers) -> None:

@@ -167,3 +167,21 @@ def test_errors_nobody_foresaw(
     detailed = cli("run", "-v", "hi")
     assert detailed.code == 1
     assert "Traceback (most recent call last)" in detailed.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "replaced"),
+    [
+        (("history", "list"), "localspec.cli.history.open_history"),
+        (("chat",), "localspec.cli.chat._shown"),
+    ],
+)
+def test_internal_errors_of_verbs_without_v_show_where(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...], replaced: str
+) -> None:
+    monkeypatch.setattr(replaced, fail_with(ZeroDivisionError("division by zero")))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    result = cli(*verb)
+    assert (result.code, result.out) == (1, "")
+    assert "-v" not in result.err
+    assert "division by zero. Please report it, with these lines:\nTraceback (most" in result.err

@@ -1,5 +1,6 @@
 """Options as keywords of `localspec.load`."""
 
+from inspect import unwrap
 from typing import get_type_hints
 
 import pytest
@@ -33,7 +34,7 @@ def test_answer_keywords_are_the_fields_of_answer_options() -> None:
 
 
 def test_own_keywords_are_the_parameters_of_load() -> None:
-    code = localspec.load.__code__
+    code = unwrap(localspec.load).__code__
     assert code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] == OWN
 
 

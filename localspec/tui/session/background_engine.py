@@ -384,10 +384,6 @@ def _to_localspec_error(error: BaseException) -> LocalspecError:
     """Convert an error for the screen; internal ones are logged with their traceback."""
     if isinstance(error, LocalspecError):
         return error
-    if isinstance(error, MemoryError):
-        return LocalspecError(describe(error)[0])
     logger.error("in the engine's thread", exc_info=error)
-    return LocalspecError(
-        f"Internal error, {type(error).__name__}: {error}. Please report it, with the log in "
-        f"{paths.cache_folder()}."
-    )
+    report = f"Please report it, with the log in {paths.cache_folder()}."
+    return LocalspecError(describe(error, report)[0])
