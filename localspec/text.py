@@ -47,19 +47,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """File size in decimal units: 4.7 GB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    """Size of a file, or of memory, in decimal units: 4.7 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
-
-
-def gibibytes(size: int) -> str:
-    """Memory size in binary units: 4.7 GiB."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
 
 
 def parameter_count(number: int | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 from localspec.errors import UsageError
 from localspec.files import read_file, replacing, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
-from localspec.text import decoded, gibibytes, gigabytes, harmless, listed, printable
+from localspec.text import decoded, gigabytes, harmless, listed, printable
 from tests.cli.process import run_python
 
 
@@ -209,4 +209,4 @@ def test_long_lists_are_shortened() -> None:
 
 def test_sizes() -> None:
     assert [gigabytes(n) for n in (7, 1_500, 4_700_000_000)] == ["7 B", "1.5 kB", "4.7 GB"]
-    assert [gibibytes(n) for n in (7, 1_536, 5 << 30)] == ["7 bytes", "1.5 KiB", "5.0 GiB"]
+    assert [gigabytes(n) for n in (5 << 20, 2 << 40)] == ["5.2 MB", "2.2 TB"]

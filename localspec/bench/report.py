@@ -17,6 +17,7 @@ from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
 from localspec.bench.summary import ALL, Cell, PairSummary, summarise
+from localspec.text import gigabytes
 
 FORMAT = 4
 """Version of the JSON, incremented when its meaning changes."""
@@ -65,28 +66,25 @@ class Report:
 def _facts(report: Report) -> list[tuple[str, str]]:
     machine = report.machine
     version = machine.localspec + (f" ({machine.commit[:12]})" if machine.commit else "")
-    found = [
+    return [
         ("Date", report.date),
         ("Command", report.command),
         ("CPU", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads"),
-        ("Memory", f"{machine.memory / 2**30:.0f} GiB"),
+        *([("GPU", machine.gpu)] if machine.gpu else []),
+        ("Memory", gigabytes(machine.memory)),
         ("System", machine.system),
         ("localspec", version),
         ("llama-cpp-python", f"{machine.llama_cpp_python}, Python {machine.python}"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in report.settings.items())),
     ]
-    if machine.gpu:
-        found.insert(3, ("GPU", machine.gpu))
-    return found
 
 
 def _file_lines(pair: PairResults) -> list[str]:
-    lines = []
-    for role, file in (("Target", pair.target), ("Draft model", pair.draft)):
-        if file is not None:
-            size = f"{file.size / 1e6:,.1f} MB"
-            lines.append(f"{role}: {file.path}, {size}, SHA-256 {file.sha256}")
-    return lines
+    return [
+        f"{role}: {file.path}, {gigabytes(file.size)}, SHA-256 {file.sha256}"
+        for role, file in (("Target", pair.target), ("Draft model", pair.draft))
+        if file is not None
+    ]
 
 
 def _warnings(report: Report) -> list[str]:
@@ -99,6 +97,7 @@ def _warnings(report: Report) -> list[str]:
 
 
 def markdown(report: Report) -> str:
+    told: list[str] = []
     parts = [
         "# localspec bench",
         _bullets(f"{name}: {_escape(text)}" for name, text in _facts(report)),
@@ -107,7 +106,7 @@ def markdown(report: Report) -> str:
         parts.append(_bullets(f"**{_escape(text)}**" for text in found))
     for pair in report.pairs:
         parts += [f"## {_escape(pair.name)}", _bullets(_escape(line) for line in _file_lines(pair))]
-        for table in tables(pair.summary):
+        for table in tables(pair.summary, told):
             parts += [f"### {_escape(table.title)}", _markdown_table(table), *table.notes]
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
@@ -116,11 +115,11 @@ def markdown(report: Report) -> str:
 
 
 def report_text(report: Report, width: int) -> str:
-    parts = []
+    parts, told = [], list[str]()
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            parts += [table_text(table, width) for table in tables(pair.summary, whole=False)]
+            parts += [table_text(each, width) for each in tables(pair.summary, told, whole=False)]
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
                 for found in pair.summary.equality
@@ -160,14 +159,17 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def tables(summary: PairSummary, *, whole: bool = True) -> list[Table]:
+def tables(summary: PairSummary, told: list[str], *, whole: bool = True) -> list[Table]:
     """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
-    the positions where answers differ."""
+    the positions where answers differ. Leaves out the notes in `told`, and adds its own."""
     found = []
     for temperature in summary.temperatures:
         found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
-    found += [_equality(summary)] if whole else []
-    return [table for table in found if table.rows]
+    found = [table for table in [*found, *([_equality(summary)] if whole else [])] if table.rows]
+    for table in found:
+        table.notes[:] = [note for note in table.notes if note not in told]
+        told += table.notes
+    return found
 
 
 def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> Table:
@@ -264,11 +266,9 @@ def _equality(summary: PairSummary) -> Table:
         more = len(found.divergences) - len(places)
         shown = ", ".join(places) + (f" and {more} more" if more else "")
         rows.append([found.arm, f"{found.equal} of {found.total}", shown])
-    note = (
-        "Passes over several tokens use other kernels than those over one, and a near-tie can flip."
-    )
+    why = "Passes over several tokens round otherwise than those over one: a near-tie can flip."
     header = ["arm", "equal", "first different token"]
-    return Table("Greedy answers equal to plain decoding's", header, rows, [note])
+    return Table("Greedy answers equal to plain decoding's", header, rows, [why])
 
 
 def _sampling(temperature: float) -> str:

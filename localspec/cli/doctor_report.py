@@ -15,7 +15,7 @@ from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.memory import available
 from localspec.pairing.rules import FAIL, OK, Check
-from localspec.text import gibibytes, parameter_count, printable
+from localspec.text import gigabytes, parameter_count, printable
 
 _LEFT_OUT = ("memory", "backends", "devices", "versions")
 """Rows that a quick report omits."""
@@ -138,7 +138,7 @@ def _machine(found: Findings) -> list[tuple[str, str]]:
     gpus = [device for device in found.devices if device.kind != "CPU"]
     others = "\n".join(
         f"{printable(device.name)}: {printable(device.description)} ({device.kind}), "
-        f"{gibibytes(device.free)} of {gibibytes(device.total)} free"
+        f"{gigabytes(device.free)} of {gigabytes(device.total)} free"
         for device in gpus
     )
     features = ", ".join(found.features)
@@ -146,7 +146,7 @@ def _machine(found: Findings) -> list[tuple[str, str]]:
     versions = f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}"
     return [
         ("machine", f"{machine.cpu}, cores: {machine.cores}, {threads} used"),
-        ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
+        ("memory", f"{gigabytes(available()[0])} of {gigabytes(machine.memory)} available"),
         ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
         ("devices", others or "CPU only"),
         ("kernels", found.kernels.words),

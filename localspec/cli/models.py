@@ -42,6 +42,8 @@ def models(console: Console, params: o.Params) -> int:
     if found or console.json:
         record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
         console.result(record, _table(found))
+        if not console.json:
+            console.notice("'localspec pull NAME --draft auto' downloads one, with its draft.")
     else:
         console.notice(f"The catalogue has nothing with {' and '.join(params['words'])} in it.")
     return 0
@@ -51,8 +53,8 @@ def _table(entries: Sequence[Entry]) -> str:
     rows = [
         {
             "NAME": entry.name,
-            "PARAMETERS": parameter_count(entry.parameters)
-            + ("" if entry.active is None else f" ({parameter_count(entry.active)} active)"),
+            "PARAMETERS": parameter_count(entry.parameters),
+            "ACTIVE": parameter_count(entry.active),
             "DOWNLOAD": "" if entry.size is None else gigabytes(entry.size),
             "LICENCE": entry.licence,
             "DRAFT": entry.drafts[0] if entry.drafts else "",
@@ -60,4 +62,5 @@ def _table(entries: Sequence[Entry]) -> str:
         }
         for entry in entries
     ]
-    return table(rows, right=("PARAMETERS", "DOWNLOAD"), spare=("HEADS", "LICENCE"))
+    numbers = ("PARAMETERS", "ACTIVE", "DOWNLOAD")
+    return table(rows, right=numbers, spare=("HEADS", *numbers[1:]))

@@ -159,8 +159,7 @@ class Console:
             self._write_error("\r\x1b[K")  # erase the ^C that the terminal echoes
         if not isinstance(error, ReaderGone):
             self.say(f"localspec: {' '.join(sentence.splitlines())}")  # of odd file names, too
-        detailed = self.verbosity and not isinstance(error, LocalspecError)
-        if detailed or sentence.endswith(_REPORT):
+        if sentence.endswith(_REPORT) or (self.verbosity and not isinstance(error, LocalspecError)):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code
 

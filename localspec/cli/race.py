@@ -70,10 +70,9 @@ def race(console: Console, params: o.Params) -> int:
     """
     if console.quiet and console.verbosity:
         raise UsageError("--quiet excludes --verbose. Leave out one of them.")
-    if params["scale"] is not None and (params["model"] or params["draft"]):
-        raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
-    if params["scale"] is not None and (params["lora"] or params["lora_draft"]):
-        raise UsageError("--scale excludes --lora and --lora-draft. Leave out one of them.")
+    for name in ("model", "draft", "lora", "lora_draft"):
+        if params["scale"] is not None and params[name]:
+            raise UsageError(f"--scale excludes --{name.replace('_', '-')}. Leave out one of them.")
     early = "Interrupted before the race began."
     try:
         from localspec.cli.input_texts import require_texts

@@ -8,7 +8,7 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import facts, table, unbreakable
 from localspec.errors import UsageError
-from localspec.text import gibibytes, gigabytes, parameter_count, printable
+from localspec.text import gigabytes, parameter_count, printable
 
 if TYPE_CHECKING:
     from localspec.gguf.file import GGUFFile
@@ -58,9 +58,8 @@ def show(console: Console, params: o.Params) -> int:
     from localspec.pairing.recommendations import of_target
 
     ctx, kv_type = params["ctx"] or 0, params["kv_type"] or "f16"
-    options = ModelOptions(
-        context=ctx, kv_type_k=kv_type, kv_type_v=kv_type
-    )  # raises for invalid values
+    # Raises for invalid values.
+    options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
     if params["template"] and console.json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
     reference = params["reference"]
@@ -154,13 +153,11 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
     if active < 0.7 * record["parameters"]:
         parameters += f", {parameter_count(active)} of them for each token"
     words, template = record["vocabulary"], record["chat_template"]
+    size, path = gigabytes(record["size"]), unbreakable(printable(record["path"], 4096))
     parts = f" in {record['parts']} parts" if record["parts"] > 1 else ""
     rows = [
         ("model", record["name"]),
-        (
-            "file",
-            f"{unbreakable(printable(record['path'], 4096))} ({gigabytes(record['size'])}{parts})",
-        ),
+        ("file", f"{path} ({size}{parts})"),
         ("architecture", record["architecture"]),
         ("parameters", parameters),
         ("quantization", record["quantization"] or "none"),
@@ -177,13 +174,12 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
 
 def _memory(memory: dict[str, Any]) -> str:
     text = (
-        f"{gibibytes(memory['total'])} with {memory['context']:,} tokens "
-        f"of {memory['kv_type']} cache: "
-        f"weights {gibibytes(memory['weights'])}, cache {gibibytes(memory['kv'])}, "
-        f"passes and vocabulary {gibibytes(memory['compute'])}"
+        f"{gigabytes(memory['total'])} with {memory['context']:,} tokens of {memory['kv_type']} "
+        f"cache: weights {gigabytes(memory['weights'])}, cache {gigabytes(memory['kv'])}, "
+        f"passes and vocabulary {gigabytes(memory['compute'])}"
     )
     if memory["reclaimable"]:
-        text += f"\n{gibibytes(memory['reclaimable'])} of it is the file, mapped and reclaimable"
+        text += f"\n{gigabytes(memory['reclaimable'])} of it is the file, mapped and reclaimable"
     return text
 
 

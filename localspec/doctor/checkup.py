@@ -22,7 +22,7 @@ from localspec.llama.devices import Device
 from localspec.llama.options import ModelOptions
 from localspec.pairing.memory import layers_that_fit
 from localspec.pairing.rules import FAIL, OK, WARN, Check
-from localspec.text import gibibytes, printable
+from localspec.text import gigabytes, printable
 
 LONG, QUICK = 60.0, 10.0
 """Time limits in seconds."""
@@ -226,8 +226,8 @@ def device_checks(
         fit = layers_that_fit(target, draft, options, device.free)
         name = printable(f"{device.name} ({device.description})", 60)
         evidence = (
-            f"{gibibytes(fit.need)} of the {gibibytes(device.free)} that are free "
-            f"of {gibibytes(device.total)}"
+            f"{gigabytes(fit.need)} of the {gigabytes(device.free)} that are free "
+            f"of {gigabytes(device.total)}"
         )
         if fit.all_fit:
             found.append(Check(f"memory of {name}", OK, f"Everything fits: {evidence}"))

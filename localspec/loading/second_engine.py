@@ -20,7 +20,7 @@ from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.slots import Slots
-from localspec.text import gibibytes
+from localspec.text import gigabytes
 
 
 def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
@@ -83,7 +83,7 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
     need, free = _need(engine, stock).total, memory.available()[0]
     if need > free:
         raise _NoRoom(
-            f"a second copy of the weights takes {gibibytes(need)}, and {gibibytes(free)} of "
+            f"a second copy of the weights takes {gigabytes(need)}, and {gigabytes(free)} of "
             "memory are free."
         )
     return stock
@@ -107,8 +107,8 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
     wanted, free = need.kv + need.compute, memory.available()[0]
     if wanted > free:
         raise NativeError(
-            f"A second cache of {engine.context_length} tokens takes {gibibytes(wanted)}, and "
-            f"{gibibytes(free)} of memory are free. Ask for a shorter context with --ctx, or a "
+            f"A second cache of {engine.context_length} tokens takes {gigabytes(wanted)}, and "
+            f"{gigabytes(free)} of memory are free. Ask for a shorter context with --ctx, or a "
             "smaller --kv-type."
         )
 

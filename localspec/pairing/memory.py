@@ -29,7 +29,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.llama.options import HEADS, ModelOptions
 from localspec.paths import expanded
-from localspec.text import gibibytes
+from localspec.text import gigabytes
 
 if TYPE_CHECKING:  # importing it loads llama.cpp
     from localspec.llama.devices import Device
@@ -236,7 +236,7 @@ def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Dev
     if wanted > free > 0:
         servers = sum(device.remote for device in devices)
         raise NativeError(
-            f"{path.name} takes {gibibytes(wanted)} where its layers go, and {gibibytes(free)} are "
+            f"{path.name} takes {gigabytes(wanted)} where its layers go, and {gigabytes(free)} are "
             f"free there ({servers} of {len(devices)} devices are on RPC servers). Add a server to "
             "--rpc, or take fewer layers with --gpu-layers, a shorter context with --ctx, or a "
             "smaller quantization."

@@ -13,7 +13,7 @@ from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
 from localspec.pairing.memory import ANY_USE, PairUse, available, memory_of_pair
-from localspec.text import gibibytes, parameter_count, printable
+from localspec.text import gigabytes, parameter_count, printable
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 
@@ -236,9 +236,9 @@ def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     tokens = default_context(target, use.options)
     free, whole = available()
     evidence = (
-        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {use.options.kv_type_k} "
+        f"{gigabytes(mine.total)} and {gigabytes(other.total)} with {use.options.kv_type_k} "
         f"caches for {tokens} tokens; "
-        f"{gibibytes(free)} of {gibibytes(whole)} are available"
+        f"{gigabytes(free)} of {gigabytes(whole)} are available"
         f"{', what fits on a device aside' if use.device_free else ''}"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import comparison, markdown, table_text, tables
+from localspec.bench.report import comparison, markdown, report_text, table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import mean_interval
 from localspec.bench.summary import ALL, Cell, equalities, summarise
@@ -162,14 +162,20 @@ def test_markdown_tables() -> None:
         "and 4 more |",
     ):
         assert row in lines
-    assert any(line.startswith("No interval: fewer than 6 prompts") for line in lines)
-    assert any(line.startswith("95%: Student's t") for line in lines)
+    assert sum(line.startswith("No interval: fewer than 6 prompts") for line in lines) == 1
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
     # Every table is rectangular.
     for before, after in pairwise(lines):
         if before.startswith("|") and after.startswith("|"):
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
+
+
+@pytest.mark.parametrize("text", [markdown(a_report()), report_text(a_report(), 200)])
+@pytest.mark.parametrize("note", ["95%: Student's t", "accepted: of tested", "before: seconds"])
+def test_the_legend_is_printed_once(text: str, note: str) -> None:
+    assert text.count("Figures, ") == 2
+    assert text.count(f"\n{note}") == 1
 
 
 def test_gpus_are_those_of_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +199,7 @@ def test_table_fits_the_terminal(width: int) -> None:
         for kind in KINDS
         for n in range(6)
     ]
-    table = tables(summarise(samples), whole=False)[0]
+    table = tables(summarise(samples), [], whole=False)[0]
     assert [row[0] for row in table.rows] == [
         ARMS[0],
         *(f"auto: {k}" for k in KINDS),

@@ -34,6 +34,22 @@ def test_list_has_the_embedded_pair_and_local_files(cli: Cli, here: Path) -> Non
     assert "12.9 M" in rows[0]
 
 
+def test_models_fit_80_columns_with_their_licences(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    result = cli("models")
+    header, _, *rows = result.out.splitlines()
+    assert header.split() == ["NAME", "PARAMETERS", "LICENCE", "DRAFT"]
+    assert all(len(row) <= 80 for row in rows)
+    assert "'localspec pull NAME --draft auto'" in result.sentence()
+
+
+def test_show_counts_files_and_memory_in_one_unit(cli: Cli) -> None:
+    assert set(re.findall(r"\d ([kKMGT]?i?B)\b", cli("show", "demo").out)) == {"MB"}
+
+
 def test_list_filters_by_words(cli: Cli, here: Path) -> None:
     tiny_llama(here / "Small-One.gguf")
     assert cli("list", "small", "LLAMA").out.count("\n") == 3

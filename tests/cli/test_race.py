@@ -97,9 +97,7 @@ def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -
 
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: (1 << 20, 1 << 34))
-    with pytest.raises(
-        localspec.NativeError, match=r"takes .* MiB, and 1.0 MiB of memory are free"
-    ):
+    with pytest.raises(localspec.NativeError, match=r"takes .* MB, and 1.0 MB of memory are free"):
         load_second_engine(engine, ModelOptions(context=1024))
 
 

@@ -13,7 +13,7 @@ from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures, Totals
 from localspec.chat.titles import one_line
 from localspec.paths import EMBEDDED_TARGET, embedded
-from localspec.text import gibibytes, harmless
+from localspec.text import gigabytes, harmless
 from localspec.tui.control.host import Host
 from localspec.tui.rendering.message_lines import legend
 from localspec.tui.rendering.palette import Palette
@@ -175,7 +175,7 @@ class ConversationDisplay:
         panel = self._host.figures_panel
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
-            memory = gibibytes(self.resident())
+            memory = gigabytes(self.resident())
             panel.show(shown, totals, self._host.chat_session.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
