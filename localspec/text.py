@@ -2,11 +2,14 @@
 
 import codecs
 import math
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.paths import expanded
 
 # Models and file names must not send control sequences to the terminal.
 _HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
@@ -84,6 +87,15 @@ def size_in_bytes(text: str, what: str) -> int:
     if found is None:
         raise UsageError(f"{what} is '{printable(text)}'. Give a size, as 500MB or 2GB, or 0.")
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def path_to_file(text: str) -> Path:
+    """The expanded path of a file, or of a folder. Raises UsageError for a folder that is not
+    there, which a slash at the end shows."""
+    path = expanded(text)
+    if text.endswith("/") and not os.path.isdir(path):  # unlike Path.is_dir, it takes any name
+        raise UsageError(f"There is no folder {printable(text)}. Make it, or name a file.")
+    return path
 
 
 def decoded(data: bytes, what: str) -> str:

@@ -13,6 +13,7 @@ from typer.core import TyperArgument, TyperOption
 
 from localspec.errors import UsageError
 from localspec.paths import expanded
+from localspec.text import path_to_file
 
 Shared = partial[Any]
 """Creates an option or argument of a verb; the verb adds the parameter name."""
@@ -28,6 +29,7 @@ _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("N", "K"), int),
     **dict.fromkeys(("X", "P"), float),
     **dict.fromkeys(_FILES, expanded),
+    "FILE": path_to_file,
     "": bool,
 }
 """Value types by metavar; all others are str."""

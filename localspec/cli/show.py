@@ -67,21 +67,16 @@ def show(console: Console, params: o.Params) -> int:
     console.notices(meant.notices)
     file = read_gguf(meant.path)
     if params["template"]:
-        return _print_template(console, file)
+        if text := file.text("tokenizer.chat_template"):
+            # Console.answer drops control characters on a terminal, but not in a pipe.
+            console.answer(text if text.endswith("\n") else text + "\n")
+        else:
+            console.notice("The model has no chat template.")
+        return 0
     measured = of_target(meant.path, options)
     found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
     console.result(record, _facts(file, record) + _drafts(found))
-    return 0
-
-
-def _print_template(console: Console, file: GGUFFile) -> int:
-    text = file.text("tokenizer.chat_template")
-    if not text:
-        console.notice("The model has no chat template.")
-        return 0
-    # Console.answer drops control characters on a terminal, but not in a pipe.
-    console.answer(text if text.endswith("\n") else text + "\n")
     return 0
 
 

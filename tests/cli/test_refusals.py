@@ -108,6 +108,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("distill --vocabulary 0", "--vocabulary is 0. Give 1 or more."),
         ("run --json-schema @missing.json hi", "--json-schema names no file: missing.json"),
         ("race --scale A --lora a.gguf hi", "--scale excludes --lora"),
+        ("run --session new/ hi", "There is no folder new/"),
+        ("distill -o new/ prompts.txt", "There is no folder new/"),
         ("race -q -v hi", "--quiet excludes --verbose."),
         ("bench --per-suite 0", "0"),
         ("bench --seed -1", "seed is -1"),

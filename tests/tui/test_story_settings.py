@@ -205,6 +205,8 @@ async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.M
         await shown.command("/export md missing/folder/talk.md")
         await shown.until(shown.errors)
         assert "missing/folder" in shown.errors()[0]
+        await shown.command("/export md missing/")
+        await shown.until_notice("There is no folder missing/. Make it, or name a file.")
 
 
 async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:

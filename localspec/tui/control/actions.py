@@ -12,8 +12,8 @@ from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
-from localspec.paths import expanded
 from localspec.prompting.reasoning import split_thoughts
+from localspec.text import path_to_file
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.host import Host
 from localspec.tui.session import commands
@@ -175,7 +175,7 @@ class Actions:
             form, name = "", argument
         if not self._session.conversation.messages:
             raise UsageError("There is nothing to export yet.")
-        where = expanded(name.strip() or ".")
+        where = path_to_file(name.strip() or ".")
         written = write_export(self._session.conversation, where, form=form or None)
         self._host.show_notice(f"Written to {written.absolute()}.")
 
