@@ -67,8 +67,7 @@ class Verification:
         return self.p(node).ids.item(0)
 
     def constraint(self, node: int) -> Constraint | None:
-        known = self._constraints
-        if known is None:
+        if (known := self._constraints) is None:
             return None
         if node not in known:
             further = self.constraint_after(self.tree.parents[node], self.tree.tokens[node])
@@ -77,8 +76,7 @@ class Verification:
         return known[node]
 
     def constraint_after(self, node: int, token: int) -> Constraint | None:
-        constraint = self.constraint(node)
-        if constraint is None:
+        if (constraint := self.constraint(node)) is None:
             return None
         further = constraint.fork()
         further.advance(token)
@@ -86,7 +84,7 @@ class Verification:
 
     def argmax(self, node: int) -> int:
         """The largest of the unmodified logits after `node`."""
-        return int(self.rows[node + 1].argmax())
+        return self.session.sampler.best(self.rows[node + 1])
 
     def position(self, node: int) -> int:
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])

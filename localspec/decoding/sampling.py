@@ -71,20 +71,14 @@ class Sampler:
         self._bias_ids = np.array(list(params.logit_bias), np.int64)
         finite = [min(x, _MOST) if x > -_MOST else NEVER for x in params.logit_bias.values()]
         self._bias = np.array(finite, np.float32)
-        if (
-            self._bias_ids.size
-            and not 0 <= self._bias_ids.min() <= self._bias_ids.max() < vocabulary
-        ):
+        if any(not 0 <= token < vocabulary for token in params.logit_bias):
             raise UsageError(
                 f"logit-bias names a token id outside 0 … {vocabulary - 1}. "
                 "Look ids up with Engine.tokenize()."
             )
         self._vocabulary = vocabulary
-        self._penalises = params.penalty_last_n != 0 and (
-            params.repeat_penalty != 1.0
-            or params.frequency_penalty != 0.0
-            or params.presence_penalty != 0.0
-        )
+        penalties = params.repeat_penalty, params.frequency_penalty, params.presence_penalty
+        self._penalises = params.penalty_last_n != 0 and penalties != (1.0, 0.0, 0.0)
         self.adjusts = bool(self._bias_ids.size) or self._penalises
         """Whether logits depend on more than the row, so that its argmax is not enough."""
 
@@ -98,7 +92,7 @@ class Sampler:
     ) -> int:
         """The token that greedy decoding picks, lowest id on ties."""
         row = self._adjusted(row, recent) if self.adjusts else row
-        best = int(row.argmax())
+        best = _argmax(row)
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
             return best
         return int(_possible(row, constraint.likeliest(row, 1))[0])
@@ -123,11 +117,10 @@ class Sampler:
         if params.temperature == 0.0:
             return Distribution.certain(self.best(row, recent, constraint))
         row = self._adjusted(row, recent) if self.adjusts else row
-        few = 0 < params.top_k < len(row)
+        few = 0 < (k := params.top_k) < len(row)
         if constraint is not None and not few:
             row = constraint.masked(row)
         if few:
-            k = params.top_k
             ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
             ids, total = _possible(row, ids), None
         elif params.top_p < 1.0:
@@ -170,7 +163,7 @@ class Sampler:
 def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
     to the largest logit. Only the head is sorted."""
-    best = row.max()
+    best = row[_argmax(row)]
     if best == -np.inf:
         best = np.float32(0.0)  # `_possible` raises the error
     weights = np.exp(row - best)
@@ -188,11 +181,20 @@ def _possible(row: Row, ids: Ids) -> Ids:
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
     if not len(ids):
+        _argmax(row)
         raise NativeError(
             "No token is possible here: the grammar or the logit bias rules all of them out. "
             "Loosen the grammar, or remove the bias."
         )
     return ids
+
+
+def _argmax(row: Row) -> int:
+    """The token with the largest logit; a NativeError where logits are NaN."""
+    best = int(row.argmax())
+    if math.isnan(row.item(best)):
+        raise NativeError("The model computes NaN. Download its file again, or try --kernels off.")
+    return best
 
 
 def top_ids(row: Row, k: int) -> Ids:

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.decoding.acceptance import Verification
 from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
 from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, confidence, top_ids
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError, UsageError
-from tests.support.toys import AS_IS, GREEDY, ForbiddenPairs, examples
+from tests.support.toys import AS_IS, GREEDY, ForbiddenPairs, examples, session_of
 
 LLAMA_CPP = SamplingParams()
 """The defaults."""
@@ -188,6 +190,17 @@ def test_impossible_grammar_raises(params: SamplingParams, size: int, allowed: l
     params = replace(params, logit_bias={1: -math.inf})
     with pytest.raises(NativeError, match="No token is possible here"):
         Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, only(allowed, size))
+
+
+@pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
+@pytest.mark.parametrize("size", [3, 6000])
+def test_nan_raises(params: SamplingParams, size: int) -> None:
+    """Its argmax would be the first token, which ends the text of many models."""
+    rows = np.full((1, size), np.nan, np.float32)
+    with pytest.raises(NativeError, match="computes NaN"):
+        Sampler(params, size).distribution(rows[0])
+    with pytest.raises(NativeError, match="computes NaN"):
+        Verification(rows, TokenTree(), session_of([1], params=params)).argmax(ROOT)
 
 
 # The k largest.
