@@ -54,6 +54,8 @@ class Sessions:
             )
             return OpenedSession(None, 0, (notice,))
         conversation, misfits = file.facts.get("conversation"), self._states.misfits(file)
+        if file.facts["lengths"][TARGET] and TARGET not in file:
+            misfits.setdefault(TARGET, "the file is incomplete")
         if TARGET in misfits:
             notice = f"The session in {path} is read again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,))
@@ -70,6 +72,8 @@ class Sessions:
         """Store the caches, and a conversation of JSON values; returns the number of the target's
         tokens. A damaged session at `path` is renamed. Raises SessionError if that fails, or would
         replace another kind of file."""
+        if self._named is not None and not self._states.target.tokens:
+            self._states.restore(self._named)  # no prompt has followed it
         facts, parts = self._states.collect(conversation)
         with suppress(FileNotFoundError):
             try:
@@ -103,15 +107,12 @@ class Sessions:
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
         """Restore the opened session: not earlier, as calibration may clear the caches."""
-        file = self._named
-        if file is None:
+        if (file := self._named) is None:
             return []
         try:
             tokens = file.part(f"{TARGET}.tokens").tolist()
-            shared = shared_prefix(tokens, prompt)
-            if self._recurrent and shared < len(tokens):
-                return []
-            if shared <= shared_prefix(self._states.target.tokens, prompt):
+            shared, here = (shared_prefix(t, prompt) for t in (tokens, self._states.target.tokens))
+            if shared <= here or (self._recurrent and shared < len(tokens)):
                 return []
             notes = self._keep()
             why = self._states.restore(file)

@@ -189,6 +189,24 @@ def test_session_of_another_version(saved: Saved, tmp_path: Path) -> None:
             assert why in engine.open_session(other).notices[0]
 
 
+def test_opened_session_is_saved_again(saved: Saved, tmp_path: Path) -> None:
+    """Also if no prompt followed it."""
+    path, other = saved[0], tmp_path / "b.session"
+    with open_pair() as engine:
+        engine.open_session(path)
+        assert engine.save_session(other) == engine.open_session(other).tokens > 300
+
+
+def test_incomplete_session_is_read_again(saved: Saved, tmp_path: Path) -> None:
+    path, messages, _ = saved
+    part = tmp_path / "a.session"
+    part.write_bytes(path.read_bytes()[:-1_000_000])
+    with open_pair() as engine:
+        found = engine.open_session(part)
+        assert (found.conversation, found.tokens) == (messages, 0)
+        assert "is read again: the file is incomplete" in found.notices[0]
+
+
 def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
     path, before = tmp_path / "damaged.session", saved[0].read_bytes()[:60]
     path.write_bytes(before)
