@@ -41,6 +41,8 @@ DOUBLE_PRESS = 2.0
 """Seconds within which a second Ctrl+C quits."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
+COVERED = {"new", "command", "tokens", "figures", "sidebar", "search"}
+"""Actions of the chat that do not apply below a dialog."""
 _priority = partial(Binding, priority=True)
 
 
@@ -119,7 +121,8 @@ class ChatApp(Host):
     def on_mount(self) -> None:
         stored = self.preferences
         self.theme = stored.theme if stored.theme in self.available_themes else _default_theme()
-        self.restore_panels()
+        for panel in self.panels:
+            self.set_panel(panel, getattr(stored, str(panel.id)))
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         self.prompt.focus()
         _handle_signals(self)
@@ -145,10 +148,8 @@ class ChatApp(Host):
         self.engine.start()
         self.attempt(partial(self.open_history, self._kept, resume=self._resume))
         # While the model loads; at once it would delay the first paint.
-        self.set_timer(PREPARE_AFTER, self._prepare)
-
-    def _prepare(self) -> None:
-        self.run_worker(partial(prepare, Palette.of(self)), thread=True, group="prepare")
+        preparing = partial(prepare, Palette.of(self))
+        self.set_timer(PREPARE_AFTER, partial(self.run_worker, preparing, thread=True))
 
     async def on_unmount(self) -> None:
         self.engine.end(timeout=10.0)
@@ -207,6 +208,10 @@ class ChatApp(Host):
         self.close_overlays()
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of the chat do nothing to it while a dialog covers it."""
+        return action not in COVERED or not isinstance(self.screen, ModalScreen)
 
     def action_stop(self) -> None:
         """Close completions or an edit, else stop the running work, else notices and overlays."""
@@ -287,6 +292,9 @@ class ChatApp(Host):
     def action_keys(self) -> None:
         from localspec.tui.screens.dialogs import ReadingScreen, keys_of
 
+        if isinstance(self.screen, ReadingScreen):
+            self.screen.dismiss()
+            return
         self.push_screen(ReadingScreen(*keys_of(self.screen, self.get_key_display)))
 
     def watch_theme(self, theme: str) -> None:

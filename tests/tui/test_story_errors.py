@@ -8,10 +8,11 @@ from textual import events
 from textual.widgets import Input
 
 from localspec.chat.conversation import FAILED, USER, Conversation
-from localspec.errors import ContextOverflow, NativeError
+from localspec.errors import ContextOverflow, ModelNotFound, NativeError
 from localspec.history.history import History
 from localspec.paths import history_file
 from localspec.tui.screens.settings_screen import SettingsScreen
+from localspec.tui.session.background_engine import PairReference
 from tests.history.histories import PATIENCE, locked, store
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Reply, Script
@@ -57,6 +58,25 @@ async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
         assert "✗ The template is broken." in shown.text
         await shown.send("again")
         assert shown.texts == ["hello", "again", "Answer 2."]
+
+
+async def test_a_model_that_does_not_open_keeps_its_next_step_on_the_screen() -> None:
+    script, step = Script(), "Get it with 'localspec pull owl'."
+    script.troubles["owl"] = ModelNotFound(f"owl is not here. {step}")
+    async with chat(script, pair=PairReference("owl"), ready=False, size=(60, 24)) as shown:
+        await shown.until(lambda: step in shown.text)
+        await shown.resize(30, 30)
+        assert "no model is open (Ctrl+O)" in shown.text
+        assert step in " ".join(shown.text.split())
+        await shown.resize(60, 24)
+        await shown.send("hello")
+        assert "✗ No model is open." in shown.text
+        assert step in " ".join(shown.text.split())
+        assert not shown.errors()
+        await shown.command("/model demo")
+        await shown.until(lambda: "demo, no draft model" in shown.text or "demo + " in shown.text)
+        await shown.command("/new")
+        await shown.until(lambda: "owl" not in shown.text)
 
 
 async def test_a_notice_is_shown_once_and_escape_puts_it_away() -> None:

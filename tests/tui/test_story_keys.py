@@ -4,7 +4,7 @@ import pytest
 from textual import events
 from textual.command import CommandPalette
 from textual.screen import ModalScreen
-from textual.widgets import OptionList
+from textual.widgets import Footer, OptionList
 
 from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
@@ -97,6 +97,31 @@ async def test_a_key_pressed_twice_in_a_dialog_counts_once() -> None:
         await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
         await shown.send("again")
         assert len(shown.texts) == 4
+
+
+async def test_keys_of_the_chat_do_nothing_below_a_dialog() -> None:
+    async with chat(size=(80, 24)) as shown:
+        await shown.send("hello")
+        for opening in ("f1", "f2", "ctrl+o", "ctrl+s"):
+            await shown.press(opening)
+            await shown.until(lambda: isinstance(shown.app.screen, ModalScreen))
+            dialog = shown.app.screen
+            await shown.press("ctrl+b", "ctrl+g", "ctrl+t", "ctrl+n", "ctrl+o", "ctrl+f", "ctrl+r")
+            assert shown.app.screen is dialog
+            assert not any(panel.has_class("over") for panel in shown.app.panels)
+            assert not shown.app.transcript.tokens
+            assert shown.texts == ["hello", "Answer 1."]
+            assert dialog.query(Footer)
+            await shown.press("escape")
+            assert not isinstance(shown.app.screen, ModalScreen)
+
+
+async def test_the_key_that_opens_the_keys_closes_them() -> None:
+    async with chat() as shown:
+        await shown.press("f1")
+        assert isinstance(shown.app.screen, ReadingScreen)
+        await shown.press("f1")
+        assert not isinstance(shown.app.screen, ReadingScreen)
 
 
 async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:

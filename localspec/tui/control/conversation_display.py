@@ -223,6 +223,9 @@ class ConversationDisplay:
             Text(""),
             Text(self._pair(), palette.style("accent")),
         ]
+        if self._host.chat_session.unopened and self.doing is None:
+            why = harmless(self._host.chat_session.unopened)
+            lines.append(Text(why, palette.style("error")))
         if opened is not None and Path(opened.model_path) == embedded(EMBEDDED_TARGET):
             lines.append(Text(BUILT_IN, palette.faint))
         lines.append(Text(""))

@@ -123,17 +123,13 @@ class Host(App[None]):
         """The panels, whose ids are their names in the preferences."""
         return self.sidebar, self.figures_panel
 
-    def restore_panels(self) -> None:
-        for panel in self.panels:
-            self._set_panel(panel, getattr(self.preferences, str(panel.id)))
-
     def toggle(self, panel: Sidebar | FiguresPanel) -> None:
         show = not panel.display
         if self.screen_stack[0].has_class("-narrow"):
             panel.set_class(show, "over")
             self.fit_panels()
         else:
-            self._set_panel(panel, show)
+            self.set_panel(panel, show)
             setattr(self.preferences, str(panel.id), show)
             self.save_preferences()
         if not show and not self.prompt.has_focus:
@@ -153,7 +149,7 @@ class Host(App[None]):
         # Not `focus`, which is deferred and would take the focus from a later target.
         self.prompt.screen.set_focus(self.prompt)
 
-    def _set_panel(self, panel: Sidebar | FiguresPanel, show: bool | None) -> None:
+    def set_panel(self, panel: Sidebar | FiguresPanel, show: bool | None) -> None:
         """Show or hide a panel beside the conversation; None depends on the width."""
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")

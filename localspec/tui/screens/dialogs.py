@@ -10,9 +10,10 @@ from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.events import Mount
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import OptionList, Static
+from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.text import harmless
@@ -23,7 +24,11 @@ T = TypeVar("T")
 
 
 class Dialog(ModalScreen[T]):
-    """A modal screen that can be dismissed more than once."""
+    """A modal screen with a line of its keys, which can be dismissed more than once."""
+
+    @on(Mount)
+    def _show_keys(self) -> None:
+        self.mount(Footer(compact=True, show_command_palette=False))
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         # A second key may have been queued when the first one closed it.

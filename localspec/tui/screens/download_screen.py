@@ -10,7 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Footer, ProgressBar, Static
+from textual.widgets import ProgressBar, Static
 
 from localspec.errors import Cancelled, describe
 from localspec.hub.download import PullProgress
@@ -37,7 +37,6 @@ class DownloadScreen(Dialog[bool]):
             yield Static(f"Downloading {harmless(' and '.join(self._references))}", markup=False)
             yield ProgressBar(id="progress")
             yield Static("Looking for the files …", id="about", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
 
     @work(group="download")
     async def on_mount(self) -> None:

@@ -13,7 +13,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Footer, Input, Label, OptionList, Static
+from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import describe
@@ -82,7 +82,6 @@ class ModelPicker(Dialog[PairReference | None]):
                     yield Label("Draft model for it")
                     yield _Drafts(id="drafts", compact=True)
             yield Static("Looking for models …", id="about", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         self.query_one("#filter").focus()

@@ -62,8 +62,9 @@ class View(Protocol):
 class ChatSession:
     """Sends, answers and branches. Methods that return a `Continuation` start the action, or raise
     UsageError, at once. `conversation`: the one that is shown; `running`: the answer in progress,
-    which may belong to another conversation; `opened`: the open pair; `notes`: the current status
-    of messages, by id; `learns`, `records`: whether conversations are learned and recorded."""
+    which may belong to another conversation; `opened`: the open pair; `unopened`: why none could be
+    opened; `notes`: the current status of messages, by id; `learns`, `records`: whether
+    conversations are learned and recorded."""
 
     view: View
     store: HistoryWriter
@@ -71,6 +72,7 @@ class ChatSession:
     conversation: Conversation = field(default_factory=Conversation)
     running: Answer | None = None
     opened: OpenPair | None = None
+    unopened: str = ""
     notes: dict[str, str] = field(default_factory=dict)
     learns: bool = False
     records: bool = False
@@ -230,11 +232,16 @@ class ChatSession:
             self.opened = await opening
         except LocalspecError as error:
             self.opened = self.engine.opened
-            self.view.working(None)
-            if not isinstance(error, Cancelled):
+            why = "" if isinstance(error, Cancelled) else describe(error)[0]
+            self.unopened = "" if self.opened else why
+            if why and (
+                self.opened or self.conversation.messages
+            ):  # else the welcome screen has it
                 stays = f" {self.opened.model} stays open." if self.opened else ""
-                self.view.show_notice(f"{describe(error)[0]}{stays}", error=True)
+                self.view.show_notice(f"{why}{stays}", error=True)
+            self.view.working(None)
             return
+        self.unopened = ""
         self.view.working(None)
         for notice in self.opened.notices:
             self.view.show_notice(notice)
@@ -288,11 +295,12 @@ class ChatSession:
             if self.opened is None:
                 prompt.state = UNSENT
                 self.store.put(conversation, prompt)
-            self._set_note(prompt, None if overflows else f"✗ {describe(failure)[0]}")
+            note = f"✗ {describe(failure)[0]} {self.unopened}".rstrip()
+            self._set_note(prompt, None if overflows else note)
         self._clear_running()
         if overflows:
             await self.view.overflowed(conversation, str(failure))
-        elif failure is not None:
+        elif failure is not None and self.opened is not None:  # else the message's note is enough
             self.view.show_notice(describe(failure)[0], error=True)
         elif running.message is not None:
             await self._follow_up(running, running.message)

@@ -139,15 +139,15 @@ class Transcript(ScrollView, can_focus=True):
 
     def _welcome_line(self, y: int) -> Strip | None:
         region = self.scrollable_content_region
-        row = y - max(0, (region.height - len(self._welcome)) // 2)
-        if self._column.items or not 0 <= row < len(self._welcome):
+        console = self._showing_now().palette.console
+        rows = [row for line in self._welcome for row in line.wrap(console, max(1, region.width))]
+        row = y - max(0, (region.height - len(rows)) // 2)
+        if self._column.items or not 0 <= row < len(rows):
             return None
-        text = self._welcome[row].copy()
+        text = rows[row]
         text.end = ""
-        text.truncate(region.width, overflow="ellipsis")
         text.align("center", region.width)
-        palette = self._showing_now().palette
-        strip = Strip(text.render(palette.console)).adjust_cell_length(region.width)
+        strip = Strip(text.render(console)).adjust_cell_length(region.width)
         return strip.apply_style(self._ground)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
