@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.files import MOST, read_file
 from localspec.paths import expanded
 from localspec.text import decoded, not_utf8
@@ -30,6 +30,19 @@ def read_prompt(argument: str | None, stdin: TextIO | None, default: str | None 
     if not text.strip():
         raise UsageError("The prompt is empty. Write some text, or pipe it in.")
     return text
+
+
+def mistaken_model(prompt: str | None) -> str | None:
+    """The model that a prompt of one word may be meant to name, as `ollama run qwen3:8b` does."""
+    from localspec.hub import catalog, reference
+
+    with suppress(LocalspecError):
+        if prompt and re.fullmatch(r"\S{4,200}", prompt):
+            parsed = reference.parse(prompt)
+            if isinstance(parsed, reference.CatalogName):
+                return next(iter(catalog.load().similar(parsed)), None)
+            return prompt if "gguf" in prompt.lower() else None
+    return None
 
 
 def _read(stdin: TextIO) -> str:

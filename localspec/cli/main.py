@@ -125,7 +125,10 @@ def _report_misuse(console: Console, error: typer.TyperException) -> None:
         if (verb := extra.partition(" ")[0]) in VERBS:
             sentence += f". Type the command first, as in '{NAME} {verb} -m REF'"
         elif "model" in names:
-            also = "put a prompt in quotes" if "prompt" in names else "a context length with --ctx"
+            quoted = "put a prompt, or a path with spaces, in quotes"
+            also = quoted if "prompt" in names else "a context length with --ctx"
             sentence += f". Name a model with -m, and {also}"
+    elif getattr(error, "option_name", None) in ("-p", "--prompt"):
+        sentence = f"{sentence.partition(' (')[0]}. Write the prompt in quotes, without an option"
     end = "" if sentence.endswith("?") else "."
     console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")

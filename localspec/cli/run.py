@@ -108,7 +108,11 @@ def run(console: Console, params: o.Params) -> int:
         _report_error(form, error)
         raise error from None
     from localspec.cli import answer_report
+    from localspec.cli.input_texts import mistaken_model
 
+    if not params["model"] and (meant := mistaken_model(params["prompt"])):
+        as_model = f"""To ask a model: localspec run -m {meant} "Tell me a story"."""
+        console.notices([f"'{params['prompt']}' was taken as the prompt. {as_model}"])
     console.notices(found.completion.stats.notices)
     if params["stats"]:
         console.say(answer_report.table(found), dim=True)

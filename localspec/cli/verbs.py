@@ -50,6 +50,7 @@ VERBS = {
 """Module and function, or group of verbs, by name."""
 
 _OTHERS = {"delete": "rm", "remove": "rm", "download": "pull", "search": "models", "info": "show"}
+_OTHERS |= {"install": "pull", "version": "--version", "generate": "run", "ask": "run"}
 """Names that other programs use for these verbs."""
 _HARMFUL = {"rm"}
 """Verbs that delete; suggested last for a mistyped word."""

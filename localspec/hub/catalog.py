@@ -6,6 +6,7 @@ those of the same name.
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -128,13 +129,21 @@ class Catalog:
         """The entry of that name; ModelNotFound, with close matches, if there is none."""
         entry = self.find(name.name)
         if entry is None:
-            close = difflib.get_close_matches(name.name.casefold(), self._entries, n=3, cutoff=0.6)
+            close = self.similar(name)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise ModelNotFound(
                 f"There is no file '{name}', and no model of that name in the catalogue.{hint} "
                 "Give a path or user/repo, or look at 'localspec models'."
             )
         return entry
+
+    def similar(self, name: CatalogName) -> list[str]:
+        """Names like an unknown one, the most similar first; `qwen3-8b` for ollama's `qwen3:8b`."""
+        whole = str(name).casefold().replace(":", "-")
+        plain = whole.replace("-", "")
+        same = [known for known in self._entries if known.replace("-", "") == plain]
+        close = partial(difflib.get_close_matches, possibilities=self._entries)
+        return same or close(whole, cutoff=0.75) or close(name.name.casefold())
 
     def repository(self, name: CatalogName) -> Repository:
         """The repository and file of the model of that name; raises as `require`."""

@@ -82,7 +82,10 @@ def identify(reference: Reference) -> Path | Repository | None:
 def _first_part(path: Path) -> Path:
     """The first part of the model at a path."""
     if path.is_dir():
-        raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
+        first = next(iter(sorted(path.glob("*.gguf"))), None)
+        step = "It has no GGUF file: convert the model with llama.cpp's convert_hf_to_gguf.py."
+        step = f"Name a file in it: {_shown(first)}." if first else step
+        raise ModelNotFound(f"{_shown(path)} is a folder. {step}")
     parts = [path.with_name(name) for name in parts_of(path.name)]
     if path.exists() and not path.is_file():
         raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")

@@ -41,7 +41,7 @@ DOUBLE_PRESS = 2.0
 """Seconds within which a second Ctrl+C quits."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
-COVERED = {"new", "command", "tokens", "figures", "sidebar", "search"}
+_COVERED = {"new", "command", "tokens", "figures", "sidebar", "search"}
 """Actions of the chat that do not apply below a dialog."""
 _priority = partial(Binding, priority=True)
 
@@ -211,7 +211,7 @@ class ChatApp(Host):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the chat do nothing to it while a dialog covers it."""
-        return action not in COVERED or not isinstance(self.screen, ModalScreen)
+        return action not in _COVERED or not isinstance(self.screen, ModalScreen)
 
     def action_stop(self) -> None:
         """Close completions or an edit, else stop the running work, else notices and overlays."""

@@ -61,6 +61,13 @@ def test_an_answer_that_goes_round_in_circles_is_said_so(cli: Cli) -> None:
     assert "over and over at its end. A repeat penalty of 1.1" in said.err
 
 
+def test_a_model_given_as_the_prompt_is_noticed(cli: Cli) -> None:
+    found = cli("run", "-n", "2", "gemma3:1b")
+    assert "'gemma3:1b' was taken as the prompt." in found.err
+    assert 'localspec run -m gemma-3-1b "Tell me a story".' in found.err
+    assert "taken as" not in cli("run", "-n", "2", "Hello").err
+
+
 def test_quiet_leaves_only_the_answer(cli: Cli) -> None:
     loud = cli("run", "-n", "8", "--seed", "1", "--drafter", "model", STORY)
     quiet = cli("run", "-n", "8", "--seed", "1", "--drafter", "model", "-q", STORY)

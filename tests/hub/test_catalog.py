@@ -1,13 +1,15 @@
 """The catalogue that ships, and the user's own."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from localspec import UsageError
+from localspec.errors import ModelNotFound
 from localspec.gguf.names import is_repository
 from localspec.hub import catalog
-from localspec.hub.reference import Repository
+from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.hub.resolution import identify
 from tests.hub.conftest import entry
 
@@ -109,3 +111,21 @@ def test_unreadable_catalogue(user_catalogue: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         catalog.load()
     user_catalogue.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("qwen3:14b", "Did you mean qwen3-14b?"),
+        ("Llama-3.2:1b", "Did you mean llama-3.2-1b?"),
+        ("gemma3:1b", "Did you mean gemma-3-1b?"),
+        ("deepseek-r1:7b", "Did you mean deepseek-r1-qwen-7b or "),
+        ("qwen3-8:Q8_0", "Did you mean qwen3-8b or "),
+        ("xyzzy", "catalogue. Give a path"),
+    ],
+)
+def test_names_of_ollama_suggest_those_of_the_catalogue(typed: str, meant: str) -> None:
+    name = parse(typed)
+    assert isinstance(name, CatalogName)
+    with pytest.raises(ModelNotFound, match=re.escape(meant)):
+        catalog.load().require(name)

@@ -92,8 +92,12 @@ def test_missing_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "dir/x.gguf", "C:\\x", "x.gguf"):
         with pytest.raises(ModelNotFound, match=r"There is no file .*Check the path"):
             resolve(missing)
-    with pytest.raises(ModelNotFound, match="is a folder"):
+    with pytest.raises(ModelNotFound, match=r"is a folder\. It has no GGUF file: .* convert_hf"):
         resolve(str(tmp_path))
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(ModelNotFound, match=r"is a folder\. Name a file in it: .*/b\.gguf\.$"):
+        resolve(str(tmp_path))
+    (tmp_path / "b.gguf").unlink()
     (tmp_path / "link.gguf").symlink_to("../blobs/gone")
     with pytest.raises(ModelNotFound, match=r"is a link to ../blobs/gone, which is missing\. Down"):
         resolve(tmp_path / "link.gguf")
