@@ -17,7 +17,7 @@ from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_column import MessageColumn
-from localspec.tui.rendering.message_lines import DisplayMode, MessageLines, token_lines
+from localspec.tui.rendering.message_lines import LONGEST, DisplayMode, MessageLines, token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from tests.support.clock import Clock
@@ -124,6 +124,21 @@ def test_selection_keeps_line_breaks() -> None:
     code = [f" • {words}", "if x:", f"    {words}"]
     assert lines[1:4] == [words, "  end", ""]
     assert lines[5:] == [words, "", *code, "", f"▌ {words}", "", "-" * 22, "", "x" * 70, ""]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_of_a_long_text_the_end_is_drawn(role: str) -> None:
+    message = Message("m", None, role, f"first\n\n{'word ' * LONGEST}\n\nlast", 0.0)
+    item = MessageLines(message)
+    lines = [strip.text.strip() for strip in item.strips(200, DisplayMode(PALETTE))]
+    assert "400,000 characters before these are not shown: c copies all" in lines[1]
+    assert "last" in lines
+    assert sum(map(len, lines)) < 2 * LONGEST
+    assert len(lines) // 2 < item.estimate(200) < 2 * len(lines)
+    for growth in range(3):  # where it ends moves in steps, not with each token
+        message.content += "more "
+        item.changed()
+        assert lines[2] == item.strips(200, DisplayMode(PALETTE))[2].text.strip(), growth
 
 
 def test_code_blocks() -> None:

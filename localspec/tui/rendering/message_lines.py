@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MARGIN = " ▌"
 """Characters to the left of a line's text: blanks, and the bars of quotes."""
+LONGEST = 100_000
+"""Characters that are drawn of a text: up to twice as many, its last ones."""
 _UNBROKEN = 4_000
 """Line width in cells at which most paragraphs need no break."""
 
@@ -118,7 +120,7 @@ class MessageLines:
         if self._drawn is not None and self._drawn[0] == width:
             return len(self._strips)
         room = max(1, width - INDENT)
-        text = self.message.content
+        text = self.message.content[-2 * LONGEST :]
         lines = text.count("\n") + 1 if len(text) < 4 * room else 0
         lines = lines or sum(max(1, math.ceil(len(line) / room)) for line in text.splitlines())
         return 2 + lines + (self.message.role == "assistant")
@@ -179,8 +181,14 @@ class MessageLines:
                 what = "an image"
             text = f"+ {harmless(attachment.name)}, {what}"
             yield from wrap_text(Text(text, palette.style("accent")), width, palette)
+        # In steps, as the beginning of a growing text would be drawn anew whenever it moved.
+        left_out = 0 if mode.tokens else LONGEST * max(0, len(message.content) // LONGEST - 1)
+        content = message.content[left_out:]
+        if left_out:
+            note = f"■ {left_out:,} characters before these are not shown: c copies all"
+            yield from wrap_text(Text(note, palette.faint), width, palette)
         if message.role == "user":
-            yield from wrap_text(Text(harmless(message.content)), width, palette)
+            yield from wrap_text(Text(harmless(content)), width, palette)
         elif mode.tokens:
             yield from token_lines(
                 message.content,
@@ -190,7 +198,7 @@ class MessageLines:
                 palette,
             )
         else:
-            reasoning, text = split_thoughts(message.content)
+            reasoning, text = split_thoughts(content)
             if reasoning.strip():
                 yield from wrap_text(Text(harmless(reasoning), palette.faint), width, palette)
                 yield strip_of([], width)
