@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.prompt import Prompt, Tokens
+from localspec.server.answer_figures import TextOffsets
 from localspec.server.model_hosts import ModelHost
 from localspec.server.near_json import missing_end
 from localspec.worker_threads import call_soon
@@ -103,6 +105,8 @@ class Answer:
 
     number: int
     ask: StreamRequest
+    offsets: TextOffsets
+    slot: int = 0
     stream: Stream = field(init=False)
     text: str = ""
     thought: str = ""
@@ -110,6 +114,8 @@ class Answer:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     _reader: Reader = field(init=False)
+    _unsent: list[tuple[int, TokenLogprob]] = field(default_factory=list)
+    _length: int = 0  # of the text, thoughts and calls included
     _calling: bool = False
     _processed: int = -1
     _reading_since: float = 0.0
@@ -138,16 +144,29 @@ class Answer:
         """Return the parts of the next chunk, or the remaining ones at the end (None)."""
         pieces: Iterable[Piece | None]
         if chunk is None:
-            pieces = self._last_pieces()
+            pieces = chain(self._last_pieces(), (None,))
         else:
             self.tokens += chunk.token_ids
-            self.logprobs += () if chunk.step is None else chunk.step.logprobs
+            self._length += len(chunk.text)
+            found = () if chunk.step is None else chunk.step.logprobs
+            starts = self.offsets.of(one.token for one in found)
+            self._unsent += zip(starts, found, strict=True)
             pieces = self._reader.push(chunk.text) or (None,)
+        logprobs = self._take_logprobs(ended=chunk is None)
         for piece in pieces:
             if piece is not None:
                 self._add(piece)
-            yield AnswerPart(self, piece, chunk)
-            chunk = None
+            yield AnswerPart(self, piece, chunk, logprobs)
+            chunk, logprobs = None, []
+
+    def _take_logprobs(self, *, ended: bool) -> list[TokenLogprob]:
+        """Those of tokens that begin in the text so far; others may belong to a stop string."""
+        whole = ended and self.stream.stopped is None
+        count = sum(whole or start < self._length for start, _ in self._unsent)
+        taken = [one for _, one in self._unsent[:count]]
+        del self._unsent[:count]
+        self.logprobs += taken
+        return taken
 
     def _last_pieces(self) -> Iterator[Piece]:
         """The remaining pieces, and what a call lacks in which the model ended its answer."""
@@ -195,12 +214,9 @@ class AnswerPart:
     answer: Answer
     piece: Piece | None = None
     chunk: Chunk | None = None
+    logprobs: Sequence[TokenLogprob] = ()
     progress: Progress | None = None
     complete: bool = False
-
-    @property
-    def logprobs(self) -> Sequence[TokenLogprob]:
-        return () if self.chunk is None or self.chunk.step is None else self.chunk.step.logprobs
 
 
 class Answers:
@@ -212,7 +228,7 @@ class Answers:
 
     def __init__(self, host: ModelHost, engine: Engine, requests: Sequence[StreamRequest]) -> None:
         self.engine, self.model = engine, host.name
-        self.all = [Answer(number, ask) for number, ask in enumerate(requests)]
+        self.all = [Answer(n, ask, TextOffsets(engine)) for n, ask in enumerate(requests)]
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.get_running_loop()
@@ -262,7 +278,7 @@ class Answers:
             task.cancel()
 
     async def _run(self, answer: Answer, slot: int) -> None:
-        stream, reports = answer.stream, answer.ask.reports
+        stream, reports, answer.slot = answer.stream, answer.ask.reports, slot
 
         async def begin(begun: AsyncStream) -> None:
             begun.begun(stream)

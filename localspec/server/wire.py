@@ -93,7 +93,7 @@ class Sampling(Record):
             options["top_p"] = max(self.top_p, _TINY)
         if self.top_k is not None:
             options["top_k"] = max(self.top_k, 0)
-        if self.seed is not None and self.seed >= 0:  # llama.cpp's -1 draws one
+        if self.seed is not None and 0 <= self.seed != 0xFFFFFFFF:  # llama.cpp's -1 draws one
             options["seed"] = self.seed % (1 << 64)
         options |= self._disabled_samplers()
         options["logit_bias"] = {**defaults.logit_bias, **self.bias(engine)}
@@ -106,9 +106,8 @@ class Sampling(Record):
         if self.samplers is None:
             return {}
         listed = [_LETTERS.get(one, one) for one in self.samplers]
-        if [one for one in listed if one in _SAMPLERS] != [
-            one for one in _SAMPLERS if one in listed
-        ]:
+        known = [one for one in listed if one in _SAMPLERS]
+        if known != sorted(known, key=[*_SAMPLERS].index):
             why = f"samplers are in another order than {', '.join(_SAMPLERS)}. Leave them out."
             raise ApiError(400, why, param="samplers")
         return {name: off for one, (name, off) in _SAMPLERS.items() if one not in listed}

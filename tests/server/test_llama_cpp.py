@@ -119,6 +119,46 @@ def test_stop_types_and_response_fields(server: Running) -> None:
     }
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_end_with_the_text(server: Running, stream: bool) -> None:
+    """Those of a stop string's tokens are left out, as by llama.cpp."""
+    body = {"prompt": "Once upon a time", "n_predict": 12, "n_probs": 1, "return_tokens": True}
+    text = server.post("/completion", body).json["content"]
+    reply = server.post("/completion", {**body, "stop": [text[12:22]], "stream": stream})
+    told = reply.events if stream else [reply.json]
+    entries = [one for part in told for one in part.get("completion_probabilities", ())]
+    begun = "".join(one["token"] for one in entries[:-1])
+    assert text.startswith(begun)
+    assert len(begun) < 12 <= len(begun + entries[-1]["token"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_least_indentation(server: Running, stream: bool) -> None:
+    """As llama.cpp, it cuts the line off where its text begins."""
+    body = {"prompt": "Once", "grammar": r'root ::= "a\n  bc\n de\n   fg"', "stream": stream}
+    for least, end, kind in ((0, 16, "eos"), (1, 16, "eos"), (2, 8, "limit"), (3, 4, "limit")):
+        asked = {**body, "n_indent": least, "n_predict": 40, "return_tokens": True}
+        reply = server.post("/completion", asked)
+        told = reply.events if stream else [reply.json]
+        assert "".join(one["content"] for one in told) == "a\n  bc\n de\n   fg"[:end]
+        assert told[-1]["stop_type"] == kind
+        assert stream or told[-1]["tokens_predicted"] == len(told[-1]["tokens"])
+
+
+def test_drafts_and_seeds_by_request(server: Running) -> None:
+    body = {"prompt": "a fox and a fox and a fox and a", "n_predict": 12, "temperature": 1.5}
+    drafted, plain = (
+        server.post("/completion", {**body, "temperature": 0, **more}).json
+        for more in ({}, {"speculative.n_max": 0})
+    )
+    assert drafted["content"] == plain["content"]
+    assert ("draft_n" in drafted["timings"], "draft_n" in plain["timings"]) == (True, False)
+    drawn = {
+        server.post("/completion", {**body, "seed": 2**32 - 1}).json["content"] for _ in "abcd"
+    }
+    assert len(drawn) > 1, "llama.cpp's -1 as an unsigned number"
+
+
 def test_logit_bias_in_llama_cpp_format(server: Running) -> None:
     body: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 1}
     said = server.post("/completion", body).json["content"]

@@ -198,6 +198,8 @@ def test_an_echo_has_the_prompts_log_probabilities(server: Running, engine: Engi
     raw = server.post("/v1/completions", ask | {"prompt": text}).json["choices"][0]["logprobs"]
     assert raw["tokens"][:-1] == told["tokens"][:-1]
     assert (raw["token_logprobs"][0] is None) != engine.model.vocabulary.adds_bos
+    several = server.post("/v1/completions", ask | {"n": 2}).json["choices"]
+    assert [choice["logprobs"] for choice in several] == [told, told]
     # In events the prompt comes first.
     first = server.post("/v1/completions", ask | {"stream": True}).events[0]["choices"][0]
     assert first["text"] == text

@@ -47,6 +47,8 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
     choices = [one["choices"][0] for one in told]
     ends = [choice["index"] for choice in choices if choice["finish_reason"]]
     assert sorted(ends) == [0, 1, 2]
+    both = two.post("/completion", {"prompt": ["Once", "Twice"], "n_predict": 30}).json
+    assert {one["id_slot"] for one in both} == {0, 1}
     two.wait_until_idle()
 
 

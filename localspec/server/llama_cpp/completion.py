@@ -1,5 +1,6 @@
 """`/completion`, llama.cpp's own way to continue a text, and `/infill`, between two texts."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from pydantic import Field
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings
+from localspec.server.answer_figures import TextOffsets, chat_logprobs, text_of_tokens, timings
 from localspec.server.answers import Answer, AnswerPart, Answers
 from localspec.server.infill import infill_prompt
 from localspec.server.llama_cpp.tokenize import settings_of
@@ -19,7 +20,8 @@ from localspec.server.wire import Record
 
 
 class Completion(RawFields):
-    """`t_max_predict_ms`: a time limit, after which the answer ends with its first line."""
+    """`t_max_predict_ms`: a time limit, after which the answer ends with its first line;
+    `n_indent`: white space that every further line has to begin with, or the answer ends."""
 
     biased_texts = True
     prompt: Prompts = ""
@@ -28,6 +30,7 @@ class Completion(RawFields):
     return_tokens: bool | None = None
     response_fields: list[str] | None = None
     t_max_predict_ms: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    n_indent: Annotated[int, Field(le=1000)] | None = None
 
 
 async def completion(service: Service, wanted: Completion) -> Reply:
@@ -51,17 +54,26 @@ class CompletionReply(Reply):
         elif part.progress is not None:
             yield {**self._part(answer), "prompt_progress": part.progress}
         elif chunk is not None:
-            found = self._part(answer, chunk.text, chunk.token_ids)
+            excess = len(answer.text) - self._end(answer)
+            text = chunk.text[: max(0, len(chunk.text) - excess)]
+            found = self._part(answer, text, chunk.token_ids)
             if part.logprobs:
                 found["completion_probabilities"] = self._probabilities(part.logprobs)
             if self._wanted.timings_per_token:
                 found["timings"] = timings(answer.stream.stats)
-            if chunk.text or chunk.token_ids:
+            if text or (chunk.token_ids and not excess):
                 yield found
             most = self._wanted.t_max_predict_ms or 0.0
             late = 0 < most < answer.stream.stats.decode_seconds * 1e3
-            if late and "\n" in answer.text:
+            if excess or (late and "\n" in answer.text):
                 answer.stream.cancel()
+
+    def _end(self, answer: Answer) -> int:
+        """The length of an answer without its first line of too little white space."""
+        least = self._wanted.n_indent or 0
+        line = rf"\n[ \t]{{0,{least - 1}}}(?=[^ \t])"
+        found = re.search(line, answer.text) if least > 0 else None
+        return len(answer.text) if found is None else found.end()
 
     def whole(self) -> Any:
         found = [self._final(answer) for answer in self.answers]
@@ -73,7 +85,7 @@ class CompletionReply(Reply):
             "content": text,
             "tokens": list(tokens),
             "stop": False,
-            "id_slot": 0,
+            "id_slot": answer.slot,
             "tokens_predicted": len(answer.tokens),
             "tokens_evaluated": answer.stream.stats.prompt_tokens,
         }
@@ -85,17 +97,20 @@ class CompletionReply(Reply):
         stream, ask, wanted = answer.stream, answer.ask, self._wanted
         stats = stream.stats
         kind = "eos" if stream.finish_reason == "stop" else "limit"
-        if stream.stopped is not None:
-            kind = "word"
+        kind = kind if stream.stopped is None else "word"
+        text, tokens = answer.text[: self._end(answer)], answer.tokens
+        if len(text) < len(answer.text):
+            starts = TextOffsets(self.engine).of(tokens)
+            kind, tokens = "limit", tokens[: sum(start <= len(text) for start in starts)]
         longest = 0 if ask.silent else ask.options["max_tokens"] or -1
         found: dict[str, Any] = {
             "index": answer.number,
-            "content": "" if self.streamed else answer.text,
-            "tokens": answer.tokens if wanted.return_tokens and not self.streamed else [],
-            "id_slot": 0,
+            "content": "" if self.streamed else text,
+            "tokens": tokens if wanted.return_tokens and not self.streamed else [],
+            "id_slot": answer.slot,
             "stop": True,
             "model": self.model,
-            "tokens_predicted": 0 if ask.silent else stats.generated_tokens,
+            "tokens_predicted": 0 if ask.silent else len(tokens),
             "tokens_evaluated": stats.prompt_tokens,
             "generation_settings": {
                 **settings_of(ask.sampling),
@@ -113,15 +128,15 @@ class CompletionReply(Reply):
                 "timings_per_token": bool(wanted.timings_per_token),
             },
             "prompt": text_of_tokens(stream.prompt, self.engine),
-            "has_new_line": "\n" in answer.text,
+            "has_new_line": "\n" in text,
             "truncated": stream.truncated,
             "stop_type": kind,
-            "stopping_word": stream.stopped or "",
-            "tokens_cached": stats.prompt_tokens + stats.generated_tokens - 1,
+            "stopping_word": (stream.stopped or "") if kind == "word" else "",
+            "tokens_cached": len(stream.context) - 1,
             "timings": timings(stats),
         }
         if answer.logprobs and not self.streamed:
-            found["completion_probabilities"] = self._probabilities(answer.logprobs)
+            found["completion_probabilities"] = self._probabilities(answer.logprobs[: len(tokens)])
         return _pick_fields(found, wanted.response_fields)
 
 

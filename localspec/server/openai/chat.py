@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from localspec import Engine
+from localspec import Drafting, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
@@ -139,6 +139,7 @@ class AnswerFields(Sampling):
             prediction=text_of(self.prediction.content) if self.prediction else "",
             reuse=self.cache_prompt is not False,
             shift=shift if service.options.context_shift else None,
+            drafting=Drafting(drafter="none") if extra.get("speculative.n_max") == 0 else None,
         )
         reports = bool(self.stream and self.return_progress)
         return StreamRequest(prompt=prompt, options=options, silent=silent, reports=reports)

@@ -1,6 +1,7 @@
 """`/v1/completions`: continues a text, without a template."""
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -95,7 +96,7 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     echoes = [_Echo()] * len(asked)
     if wanted.echo:
         echoed = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
-        echoes = [one for one in echoed for _ in range(wanted.n or 1)]
+        echoes = [deepcopy(one) for one in echoed for _ in range(wanted.n or 1)]
     return CompletionReply(await service.begin(engine, *asked), wanted, echoes)
 
 
