@@ -79,6 +79,8 @@ def main() -> None:
         return
     if len(args.prompts) != len(args.contexts):
         options.error("Give as many --contexts as --prompts: passes are measured behind each.")
+    if any(context > prompt for prompt, context in zip(args.prompts, args.contexts, strict=True)):
+        options.error("A context cannot be longer than the prompt that fills it.")
     machine = this_machine(args.threads[0])
     print(f"{machine.cpu}, {machine.cores} cores; commit {machine.commit}\n")
     for model in args.models:

@@ -11,11 +11,11 @@ namespace {
 
 constexpr int TILE = ATTENTION_TILE;
 constexpr int BLOCK = 384;            // most rows that share a converted tile of K and V
-constexpr int MAX_LANES = 16;         // of any instruction set
 constexpr int MAX_SEGMENTS = 32;      // heads that share a walk over the cells
-constexpr int MAX_SUBS = MAX_SEGMENTS + BLOCK / 12;  // 12: wide rows of the narrowest vectors
+constexpr int ROWS = 48;              // most rows that a kernel takes at once
+constexpr int MAX_SUBS = MAX_SEGMENTS + BLOCK / ROWS;
 constexpr int GROUPED = 64;           // up to this many queries are grouped by what they see
-constexpr int DIRECT = 8;             // up to this many rows read V as it lies, more from a converted tile
+constexpr int DIRECT = 48;            // up to this many rows read V as it lies, more from a converted tile
 constexpr int64_t READING = 8;        // reading a cell costs what about this many rows cost in arithmetic
 constexpr size_t MOST_PARTIAL_BYTES = 8 << 20;
 constexpr float LOG2E = 1.44269504f;
@@ -38,7 +38,7 @@ struct Arena {
 };
 
 struct Buffers {  // of one thread
-    float *q, *o, *total_o, *m, *l, *total_m, *total_l, *keys, *key_rows, *values, *x, *bias, *row_bias;
+    float *q, *o, *total_o, *m, *l, *total_m, *total_l, *keys, *values, *bias;
     uint16_t *gathered;  // [lines][TILE] mask values of a tile
     int32_t *cells;      // [n_kv] a list of cells to walk
     uint64_t *seen, *united;
@@ -46,21 +46,17 @@ struct Buffers {  // of one thread
 
     Buffers(const AttentionTask &t, Arena &arena) {
         const size_t rows = std::min<int64_t>(BLOCK, t.n * t.group * t.kv_heads);
-        const size_t lanes = 2 * rows + MAX_LANES;  // whole vectors for each head
         words = (t.n_kv + 63) / 64;
-        q = arena.take<float>(lanes * t.dk);
+        q = arena.take<float>(rows * t.dk);
         o = arena.take<float>(rows * t.dv);
         total_o = arena.take<float>(rows * t.dv);
-        m = arena.take<float>(lanes);
-        l = arena.take<float>(lanes);
-        total_m = arena.take<float>(lanes);
-        total_l = arena.take<float>(lanes);
+        m = arena.take<float>(rows);
+        l = arena.take<float>(rows);
+        total_m = arena.take<float>(rows);
+        total_l = arena.take<float>(rows);
         keys = arena.take<float>(TILE * t.dk);
-        key_rows = arena.take<float>(TILE * t.dk);
         values = arena.take<float>(TILE * t.dv);
-        x = arena.take<float>(TILE * 3 * MAX_LANES);
-        bias = arena.take<float>(TILE * 3 * MAX_LANES);
-        row_bias = arena.take<float>(TILE * 3 * MAX_LANES);
+        bias = arena.take<float>(TILE * ROWS);
         gathered = arena.take<uint16_t>(rows * TILE);
         cells = arena.take<int32_t>(t.n_kv);
         seen = arena.take<uint64_t>(words);
@@ -100,7 +96,7 @@ struct Sub {  // rows of a segment that a kernel takes at once
     AttentionRows rows;
     float *total_o, *total_m, *total_l;
     int64_t w0;
-    bool narrow, touched;
+    bool touched;
 };
 
 struct Pass {
@@ -208,20 +204,20 @@ struct Pass {
 
     void start(Sub &sub, int64_t head) const {
         const float factor = task.softcap != 0 ? task.scale / task.softcap * 2 * LOG2E : task.scale * LOG2E;
-        const int lanes = sub.rows.lanes;
-        for (int r = 0; r < lanes; r++) {
-            const int64_t w = sub.w0 + std::min(r, sub.rows.rows - 1);  // lanes without a row repeat the last one
+        const int rows = sub.rows.rows;
+        for (int r = 0; r < rows; r++) {
+            const int64_t w = sub.w0 + r;
             const float *q = reinterpret_cast<const float *>(task.q + w / task.group * task.q_token + (head * task.group + w % task.group) * task.q_head);
-            for (int64_t d = 0; d < task.dk; d++) sub.rows.q[d * lanes + r] = q[d] * factor;
+            for (int64_t d = 0; d < task.dk; d++) sub.rows.q[d * rows + r] = q[d] * factor;
         }
-        memset(sub.total_o, 0, sub.rows.rows * task.dv * sizeof(float));
-        for (int r = 0; r < lanes; r++) sub.total_m[r] = ATTENTION_LOWEST, sub.total_l[r] = 0;
+        memset(sub.total_o, 0, rows * task.dv * sizeof(float));
+        for (int r = 0; r < rows; r++) sub.total_m[r] = ATTENTION_LOWEST, sub.total_l[r] = 0;
         sub.touched = true;
     }
 
     void clear(Sub &sub) const {
         memset(sub.rows.o, 0, sub.rows.rows * task.dv * sizeof(float));
-        for (int r = 0; r < sub.rows.lanes; r++) sub.rows.m[r] = ATTENTION_LOWEST, sub.rows.l[r] = 0;
+        for (int r = 0; r < sub.rows.rows; r++) sub.rows.m[r] = ATTENTION_LOWEST, sub.rows.l[r] = 0;
         sub.touched = false;
     }
 
@@ -253,11 +249,9 @@ struct Pass {
     // The bias of a tile's cells for the rows of a sub-block, as its kernel wants it.
     void fill_bias(const Sub &sub, int64_t head, const Lines &lines, int cells) const {
         alignas(64) float values[TILE];
-        const int lanes = sub.rows.lanes;
-        float *out = sub.narrow ? buffers.bias : buffers.row_bias;
         int64_t last = -1;
-        for (int r = 0; r < lanes; r++) {
-            const int64_t w = sub.w0 + std::min(r, sub.rows.rows - 1), i = task.mask ? line(w) - lines.first : 0;
+        for (int r = 0; r < sub.rows.rows; r++) {
+            const int64_t w = sub.w0 + r, i = task.mask ? line(w) - lines.first : 0;
             if (!task.mask || lines.seen[i] == SEEN_ALL) {
                 std::fill(values, values + TILE, 0.f);
                 last = -1;
@@ -266,9 +260,8 @@ struct Pass {
                 last = i;
             }
             std::fill(values + cells, values + TILE, -INFINITY);
-            memcpy(out + r * TILE, values, sizeof values);
+            memcpy(buffers.bias + r * TILE, values, sizeof values);
         }
-        if (!sub.narrow) kernels.by_cell(buffers.row_bias, lanes, buffers.bias);
     }
 
     // Rows of one or several heads (at most BLOCK together) over the cells i0 ... i1 of the walk, which are whole chunks; for
@@ -277,8 +270,7 @@ struct Pass {
         Sub subs[MAX_SUBS];
         int first_sub[MAX_SEGMENTS + 1] = {0};
         bool convert[MAX_SEGMENTS];  // whether V is converted to a tile, as more rows read it
-        bool wide[MAX_SEGMENTS] = {false}, narrow[MAX_SEGMENTS] = {false};
-        size_t at = 0, lane = 0;
+        size_t at = 0;
         int n_subs = 0;
         Lines lines;
         int64_t end_line = 0;
@@ -290,18 +282,14 @@ struct Pass {
             end_line = std::max(end_line, line(segment.w1 - 1) + 1);
             for (int64_t w = segment.w0; w < segment.w1; n_subs++) {
                 Sub &s = subs[n_subs];
-                s.rows.rows = int(std::min<int64_t>(kernels.wide_rows, segment.w1 - w));
-                s.narrow = s.rows.rows <= kernels.few;
-                s.rows.lanes = s.narrow ? s.rows.rows : (s.rows.rows + kernels.lanes - 1) / kernels.lanes * kernels.lanes;
+                s.rows.rows = int(std::min<int64_t>(ROWS, segment.w1 - w));
                 s.w0 = w;
-                s.rows.q = buffers.q + lane * task.dk;
+                s.rows.q = buffers.q + at * task.dk;
                 s.rows.o = buffers.o + at * task.dv;
                 s.total_o = buffers.total_o + at * task.dv;
-                s.rows.m = buffers.m + lane, s.rows.l = buffers.l + lane;
-                s.total_m = buffers.total_m + lane, s.total_l = buffers.total_l + lane;
-                (s.narrow ? narrow : wide)[g] = true;
-                convert[g] = convert[g] || !s.narrow;
-                w += s.rows.rows, at += s.rows.rows, lane += s.rows.lanes;
+                s.rows.m = buffers.m + at, s.rows.l = buffers.l + at;
+                s.total_m = buffers.total_m + at, s.total_l = buffers.total_l + at;
+                w += s.rows.rows, at += s.rows.rows;
                 start(s, segment.head);
             }
             first_sub[g + 1] = n_subs;
@@ -311,7 +299,7 @@ struct Pass {
         size_t converted_at[TILE];
         for (int c = 0; c < TILE; c++) converted_at[c] = c * task.dv * sizeof(float);
         AttentionTile tile;
-        tile.x = buffers.x, tile.dk = int(task.dk), tile.dv = int(task.dv);
+        tile.keys = buffers.keys, tile.mask = nullptr, tile.dk = int(task.dk), tile.dv = int(task.dv);
         tile.next_k_at = k_at + TILE, tile.next_v_at = v_at + TILE;
         tile.next_k_bytes = int(row_bytes(task.k_type, task.dk)), tile.next_v_bytes = int(row_bytes(task.v_type, task.dv));
         tile.cap = task.softcap * LOG2E;
@@ -330,14 +318,7 @@ struct Pass {
                 for (int g = 0; g < n_segments; g++) {
                     const int64_t head = segments[g].head;
                     const char *k_head = task.k + head * task.k_head, *v_head = task.v + head * task.v_head;
-                    if (narrow[g]) kernels.keys[task.k_type](k_head, k_at, tile.dk, buffers.keys);
-                    if (wide[g]) {
-                        kernels.values[task.k_type](k_head, k_at, tile.dk, buffers.key_rows);
-                        for (int c = TILE; c < 2 * TILE; c++) {
-                            for (int b = 0; b < tile.next_k_bytes; b += 64) prefetch_cell(k_head + k_at[c] + b);
-                            for (int b = 0; b < tile.next_v_bytes; b += 64) prefetch_cell(v_head + v_at[c] + b);
-                        }
-                    }
+                    kernels.keys[task.k_type](k_head, k_at, tile.dk, buffers.keys);
                     if (convert[g]) kernels.values[task.v_type](v_head, v_at, tile.dv, buffers.values);
                     tile.v = convert[g] ? reinterpret_cast<const char *>(buffers.values) : v_head;
                     tile.v_at = convert[g] ? converted_at : v_at;
@@ -353,13 +334,9 @@ struct Pass {
                         if (!some) continue;
                         if (!all) fill_bias(sub, head, lines, cells);
                         tile.mask = all ? nullptr : buffers.bias;
-                        tile.keys = sub.narrow ? buffers.keys : buffers.key_rows;
                         sub.touched = true;
-                        if (sub.narrow) {
-                            kernels.narrow[convert[g] ? KV_F32 : task.v_type](sub.rows, tile);
-                            tile.next_k = nullptr;
-                        } else
-                            kernels.wide(sub.rows, tile);
+                        kernels.add[convert[g] ? KV_F32 : task.v_type](sub.rows, tile);
+                        tile.next_k = nullptr;
                     }
                 }
             }

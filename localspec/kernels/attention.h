@@ -65,40 +65,34 @@ constexpr float ATTENTION_MASKED = -2e30f;  // x of a masked cell
 enum AttentionSeen { SEEN_NONE, SEEN_SOME, SEEN_ALL };  // ALL: visible, and no bias
 
 struct AttentionRows {  // rows that a kernel takes at once, and their running sums
-    float *q;           // [dk][lanes]
-    float *o;           // [rows][dv]
-    float *m, *l;       // [lanes]
-    int rows, lanes;    // lanes: rows rounded up to whole vectors for the wide kernel
+    float *q;      // [dk][rows]
+    float *o;      // [rows][dv]
+    float *m, *l;  // [rows]
+    int rows;
 };
 
 struct AttentionTile {     // ATTENTION_TILE cells; at the end of a chunk the last cell is repeated, masked
-    const float *keys;     // wide: [TILE][dk], narrow: [dk][TILE]
+    const float *keys;     // [dk][TILE]
     const char *v;         // the cells' values, at v + v_at[cell]
     const size_t *v_at;
     const char *next_k, *next_v;  // cells to prefetch, likewise; or null
     const size_t *next_k_at, *next_v_at;
     int next_k_bytes, next_v_bytes;
-    const float *mask;  // wide: [TILE][lanes], narrow: [rows][TILE]; added to x, -infinity: masked; null: all are visible
+    const float *mask;  // [rows][TILE]; added to x, -infinity: masked; null: all are visible
     int dk, dv;
     float cap;  // softcap * log2(e), or 0; x is then q . k * 2 log2(e) / softcap
-    float *x;   // [TILE][lanes] scratch
 };
 
 struct AttentionKernels {
-    int lanes;      // floats of a vector
-    int few;        // up to this many rows the narrow kernel (lanes are cells) is faster than the wide one (lanes are rows)
-    int wide_rows;  // most rows that the wide kernel takes
-    // TILE cells, at k + at[cell] -> [dk][TILE]; the same for values -> [TILE][dv], and for K of the wide kernel.
+    // TILE cells, at k + at[cell] -> [dk][TILE]; the same for values -> [TILE][dv].
     void (*keys[KV_TYPES])(const char *k, const size_t *at, int dk, float *keys);
     void (*values[KV_TYPES])(const char *v, const size_t *at, int dv, float *values);
-    void (*wide)(const AttentionRows &rows, const AttentionTile &tile);       // values in f32
-    void (*narrow[KV_TYPES])(const AttentionRows &rows, const AttentionTile &tile);  // by the type of the values
+    void (*add[KV_TYPES])(const AttentionRows &rows, const AttentionTile &tile);  // by the type of the values
     // Adds a chunk's sums of `rows` rows to the totals.
     void (*merge)(const float *o, const float *m, const float *l, int rows, int dv, float *total_o, float *total_m, float *total_l);
     void (*finish)(const float *o, float m, float l, int dv, const float *sink, float *out);  // one row
     AttentionSeen (*seen)(const uint16_t *mask);                               // of TILE cells
     void (*bias)(const uint16_t *mask, float factor, float *out);              // TILE mask values * factor
-    void (*by_cell)(const float *in, int lanes, float *out);                    // [lanes][TILE] -> [TILE][lanes]
     void (*visible)(const uint16_t *mask, int64_t words, uint64_t *bits);      // bits |= cells that are not -infinity, 64 a word
 };
 

@@ -1,7 +1,4 @@
 // The kernels of attention for the instruction set being compiled; what they compute is defined in attention.h.
-//
-// "Wide": lanes are rows, for many rows; "narrow": lanes are cells, for few. Both run the same chain of operations for each
-// value, so that a row's bits do not depend on the path.
 #pragma once
 #include "attention.h"
 #include "simd.h"
@@ -51,12 +48,12 @@ template <class T> static void values(const char *v, const size_t *at, int dv, f
 
 // ---- one row at a time: the definition, for what is rare
 
-// x[cell * step] of one row; cells with x < LOWEST are masked.
+// x[cell] of one row; cells with x < LOWEST are masked.
 template <class T>
-static __attribute__((noinline)) void add_cells(const float *x, int step, const AttentionTile &tile, float *o, float *m, float *l) {
+static __attribute__((noinline)) void add_cells(const float *x, const AttentionTile &tile, float *o, float *m, float *l) {
     const int dv = tile.dv;
     for (int c = 0; c < TILE; c++) {
-        V score = set1(x[c * step]), n = round_even(score);
+        V score = set1(x[c]), n = round_even(score);
         float top = first(n);
         if (top < LOWEST) continue;
         if (top > *m + RAISE) {
@@ -73,14 +70,14 @@ static __attribute__((noinline)) void add_cells(const float *x, int step, const 
 
 // The columns j ... j + columns of one row again, without its masked cells: 0 * infinity has made them NaN.
 template <class T>
-static __attribute__((noinline)) void add_visible(const float *p, const float *mask, int step, const AttentionTile &tile, int j, int columns, float *o) {
+static __attribute__((noinline)) void add_visible(const float *p, const float *mask, const AttentionTile &tile, int j, int columns, float *o) {
     for (int c = 0; c < TILE; c++) {
-        if (mask[c * step] < LOWEST) continue;
-        for (int d = j; d < j + columns; d += W) store(o + d, fma(set1(p[c * step]), T::at(tile.v + tile.v_at[c], d), load(o + d)));
+        if (mask[c] < LOWEST) continue;
+        for (int d = j; d < j + columns; d += W) store(o + d, fma(set1(p[c]), T::at(tile.v + tile.v_at[c], d), load(o + d)));
     }
 }
 
-// ---- steps of both paths
+// ---- steps of several rows
 
 LOCALSPEC_INLINE V capped(V x, V cap) {  // cap * tanh(y) for x = 2 y log2(e), as (1 - t) / (1 + t) with t = 2^-|x|
     V a = sub(set1(0.f), abs(x)), n = round_even(a);
@@ -95,9 +92,9 @@ LOCALSPEC_INLINE V power(V x, V m) {
     return scale2(exp2_fraction(sub(x, n)), sub(n, m));
 }
 
-// Adds the tile's values to columns j ... j + X * W of R rows: p[cell * step + row * ROW]. With SUM, also p to l.
-template <class T, int R, int X, int ROW, bool SUM>
-LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &tile, const float *mask, int j, float *o, float *l, bool prefetching) {
+// Adds the tile's values to columns j ... j + X * W of R rows: p[row * TILE + cell]. With SUM, also p to l.
+template <class T, int R, int X, bool SUM>
+LOCALSPEC_INLINE void columns(const float *p, const AttentionTile &tile, const float *mask, int j, float *o, float *l, bool prefetching) {
     const int dv = tile.dv;
     V a[R][X], sum[R];
 #pragma GCC unroll 8
@@ -106,11 +103,10 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
 #pragma GCC unroll 8
         for (int x = 0; x < X; x++) a[r][x] = load(o + r * dv + j + x * W);
     }
-    const float *pc = p;
     const char *v = tile.v, *next_k = tile.next_k, *next_v = tile.next_v;
     const size_t *v_at = tile.v_at, *next_k_at = tile.next_k_at, *next_v_at = tile.next_v_at;
     const int k_bytes = tile.next_k_bytes, v_bytes = tile.next_v_bytes;
-    for (int c = 0; c < TILE; c++, pc += step) {
+    for (int c = 0; c < TILE; c++) {
         const char *vc = v + v_at[c];
         V b[X];
 #pragma GCC unroll 8
@@ -123,7 +119,7 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            V w = set1(pc[r * ROW]);
+            V w = set1(p[r * TILE + c]);
             if (SUM) sum[r] = add(sum[r], w);
 #pragma GCC unroll 8
             for (int x = 0; x < X; x++) a[r][x] = fma(w, b[x], a[r][x]);
@@ -140,7 +136,7 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
 #pragma GCC unroll 8
             for (int x = 0; x < X; x++) zero = fma(a[r][x], set1(0.f), zero);
         if (different(zero, set1(0.f))) {
-            for (int r = 0; r < R; r++) add_visible<T>(p + r * ROW, mask + r * ROW, step, tile, j, X * W, o + r * dv);
+            for (int r = 0; r < R; r++) add_visible<T>(p + r * TILE, mask + r * TILE, tile, j, X * W, o + r * dv);
             return;
         }
     }
@@ -151,20 +147,20 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
 }
 
 // All columns of R rows. As many accumulators as registers hold beside the values, and enough of them to hide the latency.
-template <class T, int R, int ROW, bool SUM>
-static void add_values(const float *p, int step, const AttentionTile &tile, const float *mask, float *o, float *l) {
-    constexpr int X = R == 1 ? 8 : REGISTERS == 32 ? 4 : SUM && R > 2 ? 2 : 4;
+template <class T, int R>
+static void add_values(const float *p, const AttentionTile &tile, const float *mask, float *o, float *l) {
+    constexpr int X = R == 1 ? 8 : REGISTERS == 32 || R < 3 ? 4 : 2;
     const int dv = tile.dv;
-    const bool prefetching = SUM && tile.next_k;
+    const bool prefetching = tile.next_k;
     int j = 0;
     auto block = [&](auto width) {
         constexpr int N = decltype(width)::value;
         for (; j + N * W <= dv; j += N * W)
             if (j == 0)
-                prefetching ? columns<T, R, N, ROW, SUM>(p, step, tile, mask, j, o, l, true)
-                            : columns<T, R, N, ROW, SUM>(p, step, tile, mask, j, o, l, false);
+                prefetching ? columns<T, R, N, true>(p, tile, mask, j, o, l, true)
+                            : columns<T, R, N, true>(p, tile, mask, j, o, l, false);
             else
-                columns<T, R, N, ROW, false>(p, step, tile, mask, j, o, l, false);
+                columns<T, R, N, false>(p, tile, mask, j, o, l, false);
     };
     if constexpr (X >= 8) block(Int<8>());
     if constexpr (X >= 4) block(Int<4>());
@@ -172,105 +168,9 @@ static void add_values(const float *p, int step, const AttentionTile &tile, cons
     block(Int<1>());
 }
 
-// ---- wide: lanes are rows
+// ---- R rows: lanes are cells
 
-template <int DK, int RV, int CELLS> static void wide_scores(const AttentionRows &rows, const AttentionTile &tile) {
-    for (int c = 0; c < TILE; c += CELLS) {
-        V a[CELLS][RV];
-#pragma GCC unroll 16
-        for (int i = 0; i < CELLS; i++)
-#pragma GCC unroll 4
-            for (int r = 0; r < RV; r++) a[i][r] = set1(0.f);
-        const float *k = tile.keys + c * DK, *q = rows.q;
-        for (int d = 0; d < DK; d++, k++, q += RV * W) {
-            V b[RV];
-#pragma GCC unroll 4
-            for (int r = 0; r < RV; r++) b[r] = load(q + r * W);
-#pragma GCC unroll 16
-            for (int i = 0; i < CELLS; i++) {
-                V key = set1(k[i * DK]);
-#pragma GCC unroll 4
-                for (int r = 0; r < RV; r++) a[i][r] = fma(key, b[r], a[i][r]);
-            }
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < CELLS; i++)
-#pragma GCC unroll 4
-            for (int r = 0; r < RV; r++) store(tile.x + ((c + i) * RV + r) * W, a[i][r]);
-    }
-}
-
-// M of the lanes of one vector, and whether it has to be replaced within the tile.
-LOCALSPEC_INLINE bool settle(const float *x, int step, float *m) {
-    V old = load(m), top = set1(MASKED), now = old;
-    for (int c = 0; c < TILE; c++) top = max(load(x + c * step), top);
-    top = round_even(top);
-    if (!any(greater(top, add(old, set1(RAISE))))) return true;
-    for (int c = 0; c < TILE; c++)  // the first visible cell of rows that have seen none
-        now = select(greater(now, set1(LOWEST)), now, max(round_even(load(x + c * step)), now));
-    if (any(greater(top, add(now, set1(RAISE))))) return false;
-    store(m, now);
-    return true;
-}
-
-template <int RV> static void wide_tile(const AttentionRows &rows, const AttentionTile &tile) {
-    constexpr int CELLS = RV == 1 ? (REGISTERS == 32 ? 16 : 8) : REGISTERS == 32 ? 8 : 4, LANES = RV * W;
-    switch (tile.dk) {  // constants, for the addresses of CELLS keys at once
-        case 64: wide_scores<64, RV, CELLS>(rows, tile); break;
-        case 80: wide_scores<80, RV, CELLS>(rows, tile); break;
-        case 96: wide_scores<96, RV, CELLS>(rows, tile); break;
-        case 128: wide_scores<128, RV, CELLS>(rows, tile); break;
-        case 192: wide_scores<192, RV, CELLS>(rows, tile); break;
-        default: wide_scores<256, RV, CELLS>(rows, tile);
-    }
-    float *x = tile.x, before[LANES];
-    if (tile.cap != 0)
-        for (int i = 0; i < TILE * LANES; i += W) store(x + i, capped(load(x + i), set1(tile.cap)));
-    if (tile.mask)
-        for (int i = 0; i < TILE * LANES; i += W) store(x + i, masked(load(x + i), load(tile.mask + i)));
-    bool settled = true;
-    memcpy(before, rows.m, sizeof before);
-    for (int r = 0; r < LANES; r += W) settled = settled && settle(x + r, LANES, rows.m + r);
-    if (!settled) {
-        memcpy(rows.m, before, sizeof before);
-        for (int r = 0; r < rows.rows; r++) add_cells<InF32>(x + r, LANES, tile, rows.o + r * tile.dv, rows.m + r, rows.l + r);
-        return;
-    }
-    for (int r = 0; r < LANES; r += W) {
-        V m = load(rows.m + r), l = load(rows.l + r);
-#pragma GCC unroll 4
-        for (int c = 0; c < TILE; c++) {
-            V p = power(load(x + c * LANES + r), m);
-            l = add(l, p);
-            store(x + c * LANES + r, p);
-        }
-        store(rows.l + r, l);
-    }
-    constexpr int R = REGISTERS == 32 ? 6 : 3;
-    int r = 0;
-    auto group = [&](auto size) {
-        constexpr int N = decltype(size)::value;
-        add_values<InF32, N, 1, false>(x + r, LANES, tile, tile.mask ? tile.mask + r : nullptr, rows.o + r * tile.dv, nullptr);
-        r += N;
-    };
-    while (r + R <= rows.rows) group(Int<R>());
-    if constexpr (R > 3)
-        if (r + 3 <= rows.rows) group(Int<3>());
-    if (r + 2 <= rows.rows) group(Int<2>());
-    if (r < rows.rows) group(Int<1>());
-}
-
-static void wide(const AttentionRows &rows, const AttentionTile &tile) {
-    switch (rows.lanes / W) {
-        case 1: return wide_tile<1>(rows, tile);
-        case 2: return wide_tile<2>(rows, tile);
-        default: return wide_tile<3>(rows, tile);
-    }
-}
-
-// ---- narrow: lanes are cells
-
-template <class T, int R> static void narrow_rows(const AttentionRows &rows, int row, const AttentionTile &tile) {
+template <class T, int R> static void add_rows(const AttentionRows &rows, int row, const AttentionTile &tile) {
     // Vectors of cells at once: few enough for the registers, enough chains for the latency.
     constexpr int ALL = TILE / W, WANT = REGISTERS == 32 ? (R == 1 ? 8 : 4) : R == 1 ? 8 : R == 4 ? 2 : 4;
     constexpr int N = WANT < ALL ? WANT : ALL;
@@ -286,7 +186,7 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
 #pragma GCC unroll 8
             for (int i = 0; i < N; i++) a[r][i] = set1(0.f);
         const float *k = tile.keys + c, *q = rows.q + row;
-        for (int d = 0; d < tile.dk; d++, k += TILE, q += rows.lanes) {
+        for (int d = 0; d < tile.dk; d++, k += TILE, q += rows.rows) {
             V b[R];
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) b[r] = set1(q[r]);
@@ -324,7 +224,7 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
         settled = settled && !(high > now[r] + RAISE);
     }
     if (!settled) {
-        for (int r = 0; r < R; r++) add_cells<T>(x + r * TILE, 1, tile, o + r * tile.dv, m + r, l + r);
+        for (int r = 0; r < R; r++) add_cells<T>(x + r * TILE, tile, o + r * tile.dv, m + r, l + r);
         return;
     }
     for (int r = 0; r < R; r++) {
@@ -332,20 +232,20 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
 #pragma GCC unroll 4
         for (int c = 0; c < TILE; c += W) store(x + r * TILE + c, power(load(x + r * TILE + c), set1(now[r])));
     }
-    add_values<T, R, TILE, true>(x, 1, tile, mask, o, l);
+    add_values<T, R>(x, tile, mask, o, l);
 }
 
-template <class T> static void narrow(const AttentionRows &rows, const AttentionTile &tile) {
+template <class T> static void add(const AttentionRows &rows, const AttentionTile &tile) {
     AttentionTile t = tile;
     int r = 0;
     for (; r + 4 <= rows.rows; r += 4) {
-        narrow_rows<T, 4>(rows, r, t);
+        add_rows<T, 4>(rows, r, t);
         t.next_k = nullptr;
     }
     switch (rows.rows - r) {
-        case 3: return narrow_rows<T, 3>(rows, r, t);
-        case 2: return narrow_rows<T, 2>(rows, r, t);
-        case 1: return narrow_rows<T, 1>(rows, r, t);
+        case 3: return add_rows<T, 3>(rows, r, t);
+        case 2: return add_rows<T, 2>(rows, r, t);
+        case 1: return add_rows<T, 1>(rows, r, t);
     }
 }
 
@@ -378,18 +278,6 @@ static void finish(const float *o, float m, float l, int dv, const float *sink, 
 
 static void bias(const uint16_t *mask, float factor, float *out) {
     for (int c = 0; c < TILE; c += W) store(out + c, mul(from_f16(mask + c), set1(factor)));
-}
-
-static void by_cell(const float *in, int lanes, float *out) {
-    for (int r = 0; r < lanes; r += W)
-        for (int c = 0; c < TILE; c += W) {
-            V a[W];
-#pragma GCC unroll 16
-            for (int i = 0; i < W; i++) a[i] = load(in + (r + i) * TILE + c);
-            transpose(a);
-#pragma GCC unroll 16
-            for (int i = 0; i < W; i++) store(out + (c + i) * lanes + r, a[i]);
-        }
 }
 
 constexpr uint16_t MINUS_INFINITY = 0xfc00;
@@ -450,9 +338,9 @@ static void visible(const uint16_t *mask, int64_t words, uint64_t *bits) {
 
 // The table, for the one definition that isa.cpp makes of it.
 LOCALSPEC_INLINE constexpr AttentionKernels attention_kernels() {
-    return {W, W * 3 / 4, 3 * W, {keys<InF32>, keys<InF16>, keys<InBF16>, keys<InQ8_0>},
-            {values<InF32>, values<InF16>, values<InBF16>, values<InQ8_0>}, wide, {narrow<InF32>, narrow<InF16>, narrow<InBF16>, narrow<InQ8_0>},
-            merge, finish, seen, bias, by_cell, visible};
+    return {{keys<InF32>, keys<InF16>, keys<InBF16>, keys<InQ8_0>},
+            {values<InF32>, values<InF16>, values<InBF16>, values<InQ8_0>}, {add<InF32>, add<InF16>, add<InBF16>, add<InQ8_0>},
+            merge, finish, seen, bias, visible};
 }
 
 }  // namespace localspec::LOCALSPEC_ISA

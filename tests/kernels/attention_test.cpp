@@ -376,13 +376,14 @@ void bits(const Problem &p, const std::vector<Layout> &layouts, const std::strin
 }
 
 void monotone(const Isa &isa) {  // weights do not fall where a score grows, with and without the cap
-    const int lanes = isa.kernels->lanes, tile = ATTENTION_TILE;
-    std::vector<float> q(64 * lanes), o(64 * lanes), m(lanes), l(lanes), keys(64 * tile), v(64), x(tile * lanes);
-    for (int i = 0; i < lanes; i++) q[i] = 1;
-    const std::vector<size_t> at(tile, 0);  // all cells share their values
-    const AttentionRows rows = {q.data(), o.data(), m.data(), l.data(), 1, lanes};
+    constexpr int tile = ATTENTION_TILE;
+    std::vector<float> q(tile, 1), o(tile), keys(tile * tile), v(tile * tile);
+    std::vector<size_t> at;
+    for (int c = 0; c < tile; c++) at.push_back(c * tile * sizeof(float)), v[c * tile + c] = 1;  // o[c] is the weight of cell c
+    float m, l;
+    const AttentionRows rows = {q.data(), o.data(), &m, &l, 1};
     AttentionTile t = {};
-    t.keys = keys.data(), t.v = reinterpret_cast<const char *>(v.data()), t.v_at = at.data(), t.dk = t.dv = 64, t.x = x.data();
+    t.keys = keys.data(), t.v = reinterpret_cast<const char *>(v.data()), t.v_at = at.data(), t.dk = t.dv = tile;
     bool ok = true;
     for (float cap : {0.f, 30 * 1.442695f}) {
         t.cap = cap;
@@ -390,11 +391,12 @@ void monotone(const Isa &isa) {  // weights do not fall where a score grows, wit
         const float end = -score;
         while (score < end) {
             for (int c = 0; c < tile; c++) {
-                keys[c * 64] = score;
+                keys[c] = score;
                 score = std::fabs(score) > 0.01f ? score + std::fabs(score) * 1.5e-6f : score + 1e-6f;
             }
-            isa.kernels->wide(rows, t);
-            for (int c = 0; c < tile; c++) ok = ok && x[c * lanes] >= last, last = x[c * lanes];
+            std::fill(o.begin(), o.end(), 0.f), m = l = 0;
+            isa.kernels->add[KV_F32](rows, t);
+            for (int c = 0; c < tile; c++) ok = ok && o[c] >= last, last = o[c];
         }
     }
     check(ok, "weights grow with scores: " + isa.name);
