@@ -77,10 +77,8 @@ def main() -> None:
     if args.room is not None:
         answer(Path(args.models[0]), args.room, args.threads[0])
         return
-    if len(args.prompts) != len(args.contexts):
-        options.error("Give as many --contexts as --prompts: passes are measured behind each.")
-    if any(context > prompt for prompt, context in zip(args.prompts, args.contexts, strict=True)):
-        options.error("A context cannot be longer than the prompt that fills it.")
+    if len(args.prompts) != len(args.contexts) or any(map(int.__gt__, args.contexts, args.prompts)):
+        options.error("Passes are measured behind each prompt: give a context for each, no longer.")
     machine = this_machine(args.threads[0])
     print(f"{machine.cpu}, {machine.cores} cores; commit {machine.commit}\n")
     for model in args.models:

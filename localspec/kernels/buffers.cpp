@@ -1,5 +1,6 @@
 #include "buffers.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -71,28 +71,23 @@ int init_tensor(Buffer *, Tensor * tensor) {
     return 0;
 }
 
-// Gives the pages of a mapped file back that hold [data, data + size), which is not read again. Memory
-// that is no file is left alone: there the pages would lose their contents.
+// Gives the pages of a mapped file back that hold [data, data + size), which is not read again. Pages
+// that are no file's are left alone, as they would lose their contents.
 void release(const void * data, size_t size) {
 #ifdef __linux__
-    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE), from = ((uintptr_t) data + page - 1) & ~(page - 1),
-                    to = ((uintptr_t) data + size) & ~(page - 1);
-    if (to <= from) return;
-    FILE * maps = fopen("/proc/self/maps", "re");
-    if (!maps) return;
-    char line[1024];
-    bool file = false;
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long first, last, inode;
-        char flags[8];
-        if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &first, &last, flags, &inode) != 4) continue;
-        if (first <= from && to <= last) {
-            file = inode != 0 && (flags[3] == 's' || flags[1] == '-');
-            break;
-        }
-    }
-    fclose(maps);
-    if (file) madvise((void *) from, to - from, MADV_DONTNEED);
+    constexpr uint64_t HELD = 3ull << 62, FILES = 1ull << 61;     // proc_pid_pagemap(5)
+    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE), first = ((uintptr_t) data + page - 1) / page,
+                    end = ((uintptr_t) data + size) / page;
+    if (end <= first) return;
+    std::vector<uint64_t> entries(end - first);
+    const ssize_t bytes = entries.size() * sizeof(uint64_t);
+    const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return;
+    const bool known = pread(file, entries.data(), bytes, first * sizeof(uint64_t)) == bytes;
+    close(file);
+    const auto is_files = [](uint64_t entry) { return entry & FILES || !(entry & HELD); };
+    if (known && std::all_of(entries.begin(), entries.end(), is_files))
+        madvise((void *) (first * page), (end - first) * page, MADV_DONTNEED);
 #else
     (void) data, (void) size;
 #endif
@@ -136,7 +131,7 @@ void set_tensor(Buffer * buffer, Tensor * tensor, const void * data, size_t offs
     matmul->repack(tensor, data, 0, parts);
     for (int part = begun; part < parts; part++) matmul->repack(tensor, data, part, parts);
     for (auto & thread : threads) thread.join();
-    if (size >= (1 << 20)) release(data, size);
+    release(data, size);
     counts().taken++;
     counts().bytes += (int64_t) size;
     const auto ended = Clock::now();

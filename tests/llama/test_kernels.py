@@ -4,6 +4,7 @@ Faults are tested in a copy of the package with a damaged library.
 """
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -425,3 +426,12 @@ def test_graphs_are_freed_with_their_context(kernels: None, target_path: Path) -
     with Model(target_path, options) as model:
         before = open_and_close(10)
         assert open_and_close(20) < before + 10 * 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_repacked_weights_leave_memory(kernels: None, target_path: Path) -> None:
+    with Model(target_path, ModelOptions(threads=1)):
+        smaps = Path("/proc/self/smaps").read_text()
+    found = re.findall(rf"{target_path}\n(?:.*\n){{3}}Rss: *(\d+) kB", smaps)
+    assert found
+    assert sum(map(int, found)) << 10 < target_path.stat().st_size / 2
