@@ -54,8 +54,11 @@ class Sessions:
             )
             return OpenedSession(None, 0, (notice,))
         conversation, misfits = file.facts.get("conversation"), self._states.misfits(file)
-        if file.facts["lengths"][TARGET] and TARGET not in file:
-            misfits.setdefault(TARGET, "the file is incomplete")
+        try:
+            if file.facts["lengths"][TARGET]:
+                file.part(TARGET)
+        except DamagedSession as error:
+            misfits.setdefault(TARGET, str(error))
         if TARGET in misfits:
             notice = f"The session in {path} is read again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,))

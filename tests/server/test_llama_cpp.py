@@ -137,8 +137,7 @@ def test_least_indentation(server: Running, stream: bool) -> None:
     """As llama.cpp, it cuts the line off where its text begins."""
     body = {"prompt": "Once", "grammar": r'root ::= "a\n  bc\n de\n   fg"', "stream": stream}
     for least, end, kind in ((0, 16, "eos"), (1, 16, "eos"), (2, 8, "limit"), (3, 4, "limit")):
-        asked = {**body, "n_indent": least, "n_predict": 40, "return_tokens": True}
-        reply = server.post("/completion", asked)
+        reply = server.post("/completion", {**body, "n_indent": least, "return_tokens": True})
         told = reply.events if stream else [reply.json]
         assert "".join(one["content"] for one in told) == "a\n  bc\n de\n   fg"[:end]
         assert told[-1]["stop_type"] == kind

@@ -197,14 +197,15 @@ def test_opened_session_is_saved_again(saved: Saved, tmp_path: Path) -> None:
         assert engine.save_session(other) == engine.open_session(other).tokens > 300
 
 
-def test_incomplete_session_is_read_again(saved: Saved, tmp_path: Path) -> None:
-    path, messages, _ = saved
-    part = tmp_path / "a.session"
-    part.write_bytes(path.read_bytes()[:-1_000_000])
-    with open_pair() as engine:
-        found = engine.open_session(part)
-        assert (found.conversation, found.tokens) == (messages, 0)
-        assert "is read again: the file is incomplete" in found.notices[0]
+def test_session_with_a_damaged_state_is_read_again(saved: Saved, tmp_path: Path) -> None:
+    (path, messages, _), part = saved, tmp_path / "a.session"
+    data, at = path.read_bytes(), 50_000
+    for rest, why in ((b"", "missing"), (bytes([data[at] ^ 1]) + data[at + 1 :], "damaged")):
+        part.write_bytes(data[:at] + rest)
+        with open_pair() as engine:
+            found = engine.open_session(part)
+            assert (found.conversation, found.tokens) == (messages, 0)
+            assert f"is read again: a part of a.session is {why}" in found.notices[0]
 
 
 def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
