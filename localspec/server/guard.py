@@ -52,7 +52,8 @@ class Guard:
         if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have taken it off
             path = path.removeprefix(self._prefix) or "/"
         scope = {**scope, "path": path}
-        self._state.requests += 1
+        counted = path != "/events"  # by which the page follows the state
+        self._state.requests += counted
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -67,7 +68,7 @@ class Guard:
         try:
             await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, respond)
         finally:
-            self._state.refused += status >= 400
+            self._state.refused += counted and status >= 400
             logger.info(
                 "%s %s %s %.3f s",
                 printable(scope["method"], 16),

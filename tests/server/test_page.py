@@ -42,6 +42,9 @@ def test_page_state(server: Running) -> None:
     assert first["now"]["tokens_per_second"] > 0
     assert (first["running"], first["waiting"]) == (0, 0)
     assert second["requests"] >= first["requests"]
+    server.get("/events", headers={"Authorization": ""})  # the page's own
+    (third,) = server.states(1)
+    assert (third["requests"], third["refused"]) == (second["requests"], second["refused"])
 
 
 def test_state_has_every_figure_of_the_page(server: Running) -> None:

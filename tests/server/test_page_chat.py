@@ -199,6 +199,8 @@ def test_answer_line_opens_details(page: Page) -> None:
     expect(plain).to_be_visible()
     for words in ("3.1 tokens per pass", "52 of 80 tokens (65%)", "the budget is spent"):
         expect(page.locator("article.assistant .line")).to_contain_text(words)
+    for tile, shown in (("rate", "400"), ("beside", "over plain llama.cpp"), ("pass", "3.10")):
+        expect(page.locator(f"#{tile}")).to_have_text(shown)
 
 
 def test_escape_cancels_the_answer_in_the_server(page: Page, server: Running) -> None:

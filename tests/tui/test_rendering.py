@@ -12,6 +12,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
+from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
@@ -208,3 +209,14 @@ def test_redraws_are_limited_in_time() -> None:
 def test_redraw_interval_has_bounds() -> None:
     assert paused([0.0, 0.0]) == [LEAST, LEAST]
     assert paused([5.0, 5.0]) == [MOST, MOST]
+
+
+@pytest.mark.parametrize(
+    ("used", "limit"),
+    [(120, "max_tokens is reached (/set max_tokens N)"), (128, "the context is full")],
+)
+def test_an_answer_cut_off_names_the_limit(used: int, limit: str) -> None:
+    stats = Figures(tokens=9, context_used=used, context_length=128).as_dict()
+    answer = Message("2", "1", "assistant", "So", 0.0, finish_reason="length", stats=stats)
+    lines = MessageLines(answer).strips(70, DisplayMode(PALETTE))
+    assert f"■ cut off: {limit}" in [line.text.strip() for line in lines]

@@ -226,7 +226,10 @@ class MessageLines:
         elif message.state == "unsent":
             yield Text("■ not sent: r sends it again", palette.style("warning"))
         elif message.finish_reason == "length":
-            yield Text("■ cut off: max tokens, or the context is full", palette.faint)
+            at_end = Figures.from_dict(message.stats)
+            full = 0 < at_end.context_length <= at_end.context_used + 1
+            limit = "the context is full" if full else "max_tokens is reached (/set max_tokens N)"
+            yield Text(f"■ cut off: {limit}", palette.faint)
         elif message.finish_reason == REPEATS:
             what = "repeated itself. /set repeat_penalty 1.1 often helps, /set max_tokens N lets it"
             yield Text(f"■ ended: the answer {what}", palette.style("warning"))
