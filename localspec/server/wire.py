@@ -69,7 +69,7 @@ class Sampling(Record):
 
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
-    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=(1 << 31) - 1)] | None = None
     min_p: Probability | None = None
     presence_penalty: _Finite | None = None
     frequency_penalty: _Finite | None = None

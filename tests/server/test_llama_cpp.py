@@ -145,16 +145,14 @@ def test_least_indentation(server: Running, stream: bool) -> None:
 
 
 def test_drafts_and_seeds_by_request(server: Running) -> None:
-    body = {"prompt": "a fox and a fox and a fox and a", "n_predict": 12, "temperature": 1.5}
+    body = {"prompt": "a fox and a fox and a fox and a", "n_predict": 12}
     drafted, plain = (
-        server.post("/completion", {**body, "temperature": 0, **more}).json
-        for more in ({}, {"speculative.n_max": 0})
+        server.post("/completion", body | more).json for more in ({}, {"speculative.n_max": 0})
     )
     assert drafted["content"] == plain["content"]
     assert ("draft_n" in drafted["timings"], "draft_n" in plain["timings"]) == (True, False)
-    drawn = {
-        server.post("/completion", {**body, "seed": 2**32 - 1}).json["content"] for _ in "abcd"
-    }
+    body |= {"temperature": 1.5, "seed": 2**32 - 1, "top_k": 2**31 - 1}
+    drawn = {server.post("/completion", body).json["content"] for _ in "abcd"}
     assert len(drawn) > 1, "llama.cpp's -1 as an unsigned number"
 
 
