@@ -158,7 +158,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (1_868, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_738, 61),
-    "hub": (1_818, 76),  # what the client chokes on: pipes, empty variables; names of ollama
+    # Damaged files of the cache are named, with the commands that get them again.
+    "hub": (1_847, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -209,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs;
     # custom tools; what environments and servers of models contain; faults that were left.
     # Pages of repacked weights.
-    "tests": (43_244, None),
+    "tests": (43_277, None),
     "tools": (3_450, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

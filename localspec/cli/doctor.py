@@ -77,8 +77,7 @@ def _print_paths(console: Console) -> int:
         "history": places.history_file(),
         "cache": places.cache_folder(),
     }
-    text = "".join(f"{name:<10}{path}\n" for name, path in found.items())
-    console.result(found, text)
+    console.result(found, "".join(f"{name:<10}{path}\n" for name, path in found.items()))
     return 0
 
 
@@ -86,27 +85,28 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
-    from localspec.gguf.description import require_usable
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
+    from localspec.hub.cache import require_usable
     from localspec.llama import devices, kernels
     from localspec.loading.draft import ChosenDraft, draft_for
     from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
 
     console.progress("looking at the files")
-    options = models.options
+    options, none = models.options, models.draft == "none"
     found = resolution.find(models.model, offline=models.offline)
-    require_usable(found.path)
+    require_usable(found.path, whole=not quick)
     target = read_gguf(found.path)
     console.notices(found.notices)
-    none = models.draft == "none"
     wanted = "auto" if none else models.draft
     chosen = draft_for(found.path, wanted, options, offline=models.offline)
     console.notices(chosen.notices)
     if none:
         instead = "only the n-gram drafter" if chosen.path is None else chosen.name
         chosen = ChosenDraft(automatic=True, why=f"none was named; -d auto would take {instead}")
+    if chosen.path is not None and not chosen.own_mtp:
+        require_usable(chosen.path, head=True, whole=not quick)
     draft = None if chosen.path is None else read_gguf(chosen.path)
     findings = Findings(
         this_machine(options.fixed_threads),

@@ -191,8 +191,8 @@ def find_model(
     reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET
 ) -> tuple[Path, str]:
     """Find a model's file and name, and check that it is usable. The default is that of `run`."""
-    from localspec.gguf.description import require_usable
     from localspec.hub import resolution
+    from localspec.hub.cache import require_usable
     from localspec.settings import load_settings
 
     reference = reference or load_settings().model or default_reference()

@@ -7,21 +7,25 @@
 (https://huggingface.co/docs/huggingface_hub/guides/manage-cache)
 """
 
+import hashlib
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from localspec.errors import UsageError
+from localspec.errors import ModelInvalid, UsageError
 from localspec.files import size_and_time
+from localspec.gguf import description
 from localspec.gguf.names import stays_inside
 from localspec.paths import expanded
 from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _PREFIX = "models--"
+_CACHED = re.compile(rf"/{_PREFIX}([^/]+?)--([^/]+)/snapshots/[^/]+/(.+)$")
 
 
 def offline_by_environment() -> bool:
@@ -107,6 +111,31 @@ def files_in(snapshot: Path) -> list[str]:
         for path in snapshot.rglob("*")
         if path.suffix.lower() == ".gguf" and path.is_file()
     )
+
+
+def require_usable(path: Path, *, head: bool = False, whole: bool = False) -> None:
+    """As `description.require_usable`; where the file is one of this cache, the error has the
+    commands that get it again. `whole`: read all of it, and compare its SHA-256 with its name."""
+    try:
+        description.require_usable(path, head=head)
+        name = path.resolve().name
+        if whole and len(name) == 64 and name != (found := _sha256(path)):
+            what = f"its SHA-256 is {found[:12]}…, not {name[:12]}…."
+            raise ModelInvalid(f"{path.name} is damaged: {what}")
+    except ModelInvalid as error:
+        if (cached := _CACHED.search(path.as_posix())) is None:
+            raise
+        again = shlex.quote("{}/{}:{}".format(*cached.groups()))
+        get = f"'localspec rm {again}' and then 'localspec pull {again}' get it again."
+        raise ModelInvalid(f"{error} {get}") from None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -13,10 +13,10 @@ from localspec.drafters.trained_head import TrainedHead
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
-from localspec.gguf.description import require_usable
 from localspec.gguf.heads import head_kind
 from localspec.gguf.projectors import require_projector
 from localspec.gguf.vocabularies import difference, require_shared
+from localspec.hub.cache import require_usable
 from localspec.identity import machine
 from localspec.llama import devices, library
 from localspec.llama.adapters import identity_with_adapters

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.gguf.description import require_usable
 from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
+from localspec.hub.cache import require_usable
 from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose

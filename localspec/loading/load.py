@@ -19,8 +19,8 @@ from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
-from localspec.gguf.description import require_usable
 from localspec.hub import resolution
+from localspec.hub.cache import require_usable
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama import library
 from localspec.llama.context import Context

@@ -217,7 +217,8 @@ def test_rm_on_a_terminal(cached: Cached, home: Path, answer: str, removed: bool
 @pytest.mark.usefixtures("catalogue")
 def test_models_lists_and_filters(cli: Cli) -> None:
     lines = cli("models", "Test", "mit").out.splitlines()
-    assert lines[0].split() == ["NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS"]
+    titles = "NAME PARAMETERS ACTIVE DOWNLOAD LICENCE DRAFT HEADS"
+    assert lines[0].split() == titles.split()
     assert [line.split() for line in lines[2:]] == [
         ["big", "1", "M", "MIT", "small"],
         ["small", "1", "M", "MIT"],
