@@ -75,9 +75,9 @@ class Reply(ABC):
         return event(value)
 
     def thought_tokens(self, answer: Answer) -> int:
-        """Count the tokens of the thoughts in an answer."""
-        tokenize = self.engine.model.vocabulary.tokenize
-        return len(tokenize(answer.thought, special=False, add_bos=False))
+        """Count the tokens of the thoughts in an answer; broken characters may have fewer."""
+        tokens = self.engine.model.vocabulary.tokenize(answer.thought, special=False, add_bos=False)
+        return min(len(tokens), answer.stream.stats.generated_tokens)
 
     async def response(self, request: Request) -> Response:
         """Return the response, streamed or not; ClientGone if the client disconnected."""

@@ -428,13 +428,16 @@ def test_truncated_response_is_incomplete(families: Running, asked: Any) -> None
 
 @pytest.mark.parametrize(("model", "thinks"), [("qwen3.5", True), ("llama2", False)])
 def test_reasoning_tokens_are_counted(families: Running, model: str, thinks: bool) -> None:
+    pieces = families.post("/tokenize", {"model": model, "content": "😀", "with_pieces": True}).json
+    *_, part = (one["id"] for one in pieces["tokens"] if isinstance(one["piece"], list))
+    broken = chat(families, model, logit_bias={str(part): 100}).json["usage"]
+    assert broken["completion_tokens_details"]["reasoning_tokens"] <= broken["completion_tokens"]
     told = chat(families, model).json["usage"]
     body = {"model": model, "input": ASK, "max_output_tokens": 24}
     same = families.post("/v1/responses", body).json["usage"]["output_tokens_details"]
     number = told["completion_tokens_details"]["reasoning_tokens"]
     assert number == same["reasoning_tokens"]
-    assert (number > 0) == thinks
-    assert number <= told["completion_tokens"]
+    assert (0 < number <= told["completion_tokens"]) == thinks
 
 
 def test_latest_tag_is_ignored(families: Running) -> None:
