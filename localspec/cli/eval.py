@@ -49,8 +49,6 @@ def evaluate(console: Console, params: o.Params) -> int:
     keeps the results so far.
     """
     suite = params["suite"]
-    if params["file"] is None:
-        raise UsageError("There is no file of questions. Name one with --file FILE.")
     with working(console, "Interrupted before the first question.") as work:
         from localspec.cli.request import read_opening
         from localspec.decoding.rules import LOSSY

@@ -292,7 +292,7 @@ def _tensors(
             raise _DamagedFile("has a tensor at an odd place")
         if base + tensor.offset + tensor.size > size:
             need = max(base + tensor.offset + tensor.size for tensor in found)
-            raise _DamagedFile(f"is incomplete: its tensors need {need} bytes, and it has {size}")
+            raise _DamagedFile(f"is incomplete: its tensors need {need:,} bytes; it has {size:,}")
     return [TensorInfo(t.name, t.shape, t.type, base + t.offset, t.size, t.part) for t in found]
 
 

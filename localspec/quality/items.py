@@ -25,12 +25,14 @@ class SuiteItem:
     right: Callable[[str], bool]
 
 
-def load_items(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
+def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, evenly spread. A UsageError for an unknown
     suite, an unreadable file, or wrong fields."""
     make = SUITES.get(suite)
     if make is None:
         raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
+    if path is None:
+        raise UsageError("There is no file of questions. Name one with --file FILE.")
     items = []
     for number, line in prompt_lines(path, f"a question of {suite}, as published"):
         try:
