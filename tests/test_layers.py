@@ -189,8 +189,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers; custom tools, whose input is text by a
     # grammar; calls that end within a value; prose that begins with a call in Python.
-    # Infill and near-JSON have files; log-probabilities end with texts; reads n_indent.
-    "server": (5_655, 196),
+    # Infill and near-JSON have files; log-probabilities end with texts; reads n_indent; Step3.
+    "server": (5_656, 196),
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),

@@ -43,10 +43,10 @@ _MARKS = (
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>", "<longcat_tool_call>"),
     *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>"),
-    "<minimax:tool_call>",
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
+    *("<minimax:tool_call>", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
     "function call<|role_sep|>\n",
 )
@@ -54,14 +54,13 @@ _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
     *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
     *("```<｜tool▁call▁end｜>", "<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
-    "</longcat_tool_call>",
     *("</minimax:tool_call>", "<|END_ACTION|>", "```", "</function_calls>", "<|tools_suffix|>"),
     *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
-    "<|tool_response>",
+    *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
 )
 _FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
-_WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>")
+_WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
 CONTROL = (*_MARKS, *_CLOSES, *_WITHIN)
 """Marks around and within calls. If they are control tokens, they must be part of the text."""
 _LONGEST = 120
@@ -77,10 +76,11 @@ _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
-_OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
+_SPACE = "(?:｜DSML｜|steptml:)?"
+_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
-_CLOSE = "</(?:｜DSML｜)?(?:param|parameter|arg_value)>"
-_END = "(?:</(?:｜DSML｜)?(?:function|invoke|tool_call)>|(?=<tool_call>))"
+_CLOSE = f"</{_SPACE}(?:param|parameter|arg_value)>"
+_END = f"(?:</{_SPACE}(?:function|invoke|tool_call)>|(?=<tool_call>))"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(
     rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
@@ -128,8 +128,8 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """Parameters between tags, where a value that spells one of them does not end:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
-    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2; M3
-    has `<X>…</X>`),
+    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2,
+    Step3; M3 has `<X>…</X>`),
     `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
     `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
     name, body, end = found["name"], text[found.end() :], None
@@ -229,7 +229,8 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         ),
         (rf"{maybe}<function=(?P<name>[^>\s{{]+)>?\s*(?={{)", _read_named),  # Llama 3.1
         (
-            rf'{maybe}<(?:function(?:="?| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
+            rf"{maybe}(?:function<｜tool_sep｜>)?"
+            rf'<(?:function(?:="?| name=")|{_SPACE}invoke name=")(?P<name>[^>"\s]+)"?>',
             _read_tagged,
         ),
         (
