@@ -52,7 +52,7 @@ class Guard:
         if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have taken it off
             path = path.removeprefix(self._prefix) or "/"
         scope = {**scope, "path": path}
-        counted = path != "/events"  # by which the page follows the state
+        counted = path not in ("/events", "/health")  # which ask for the state, again and again
         self._state.requests += counted
 
         async def respond(message: Message) -> None:

@@ -43,6 +43,7 @@ def test_page_state(server: Running) -> None:
     assert (first["running"], first["waiting"]) == (0, 0)
     assert second["requests"] >= first["requests"]
     server.get("/events", headers={"Authorization": ""})  # the page's own
+    server.get("/health")
     (third,) = server.states(1)
     assert (third["requests"], third["refused"]) == (second["requests"], second["refused"])
 
