@@ -146,7 +146,7 @@ def _append_to_context(context: Sequence[int], prompt: Tokens, engine: Engine) -
 
 async def _load_or_unload(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
     """Load the model, or unload it if keep_alive is 0."""
-    unloads = wanted.keep_alive is not None and str(wanted.keep_alive).rstrip("hms") == "0"
+    unloads = re.fullmatch(r"(?=.*\d)[^1-9]+", str(wanted.keep_alive)) is not None
     if unloads:
         host = service.state.models.find(wanted.model)
         await service.state.models.unload(host)

@@ -70,7 +70,7 @@ def test_a_model_is_loaded_on_request(two: Running, draft_path: Path) -> None:
     ("path", "member", "more"),
     [("/api/generate", "response", {}), ("/api/chat", "message", {"messages": []})],
 )
-@pytest.mark.parametrize("zero", [0, "0", "0s"])
+@pytest.mark.parametrize("zero", [0, 0.0, "0", "0s", "0h0m0s", "0ms"])
 def test_ollama_clients_can_unload_a_model(
     one: Running, path: str, member: str, more: dict[str, Any], zero: Any
 ) -> None:

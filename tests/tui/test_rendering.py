@@ -4,6 +4,7 @@ What the marks look like: `tests/tui/test_story_colours.py`.
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from localspec.tui.rendering.message_column import MessageColumn
 from localspec.tui.rendering.message_lines import LONGEST, DisplayMode, MessageLines, token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
+from localspec.tui.widgets.sidebar import ago
 from tests.support.clock import Clock
 
 PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
@@ -204,6 +206,15 @@ def paused(costs: list[float]) -> list[float]:
 def test_redraws_are_limited_in_time() -> None:
     assert paused([0.004]) == [pytest.approx(0.004 / SHARE)]
     assert paused([0.006] * 5) == pytest.approx([0.006 / SHARE] * 5)
+
+
+@pytest.mark.parametrize(
+    ("days", "words"), [(0, "12:00"), (1, "Fri"), (8, "20 Nov"), (-1, "29 Nov"), (-400, "Jan 2028")]
+)
+def test_dates_of_conversations(days: int, words: str) -> None:
+    """Those of the future too, which a clock that was ahead has left."""
+    now = datetime(2026, 11, 28, 12, 0)
+    assert ago((now - timedelta(days=days)).timestamp(), now) == words
 
 
 def test_redraw_interval_has_bounds() -> None:

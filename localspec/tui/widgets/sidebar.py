@@ -234,6 +234,6 @@ def ago(seconds: float, now: datetime | None = None) -> str:
     now, then = now or datetime.now(), datetime.fromtimestamp(seconds)
     if then.date() == now.date():
         return then.strftime("%H:%M")
-    if now - then < timedelta(days=7):
+    if timedelta() < now - then < timedelta(days=7):  # the clock may have been ahead
         return then.strftime("%a")
     return then.strftime("%d %b" if then.year == now.year else "%b %Y")
