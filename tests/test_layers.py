@@ -144,7 +144,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (930, 58),  # names that terminals quote
     "cli": (5_230, 176),  # three peers; signals; Textual's variables; models typed as prompts
     "decoding": (
-        2_308,
+        2_292,
         95,
     ),  # protocol of caches; values and biases of any type; drafters call their sources
     "distill": (2_645, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone

@@ -218,8 +218,8 @@ SAMPLING = {
     ),
     "seed": _sampling(
         "--seed N",
-        "Set the seed. With --exact, the same seed gives the same answer; otherwise only with the "
-        "same drafts and threads. Default: random, shown by --stats.",
+        "Set the seed, which gives the same answer again; without localspec's kernels, with "
+        "--exact. Default: random, shown by --stats.",
     ),
 }
 

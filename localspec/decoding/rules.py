@@ -110,24 +110,8 @@ def criterion_distribution(target: Verification, node: int) -> Distribution:
     return sampler.distribution(target.rows[node + 1], recent, target.constraint(node))
 
 
-class BestLossless(AcceptanceRule):
-    """Block verification for chains, speculative sampling for trees.
-
-    Lossless, as the choice depends on the shape of the tree only."""
-
-    name = "auto"
-
-    def __init__(self) -> None:
-        self._chains = BlockVerification()
-        self._trees = SpeculativeSampling()
-
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        chosen = self._chains if target.tree.is_chain() else self._trees
-        return chosen.accept(target, random)
-
-
 RULES: dict[str, type[AcceptanceRule]] = {
-    "auto": BestLossless,
+    "auto": SampleMatch,
     "token": SpeculativeSampling,
     "block": BlockVerification,
     "match": SampleMatch,

@@ -147,7 +147,7 @@ def test_stats_are_a_table_instead_of_the_line(cli: Cli) -> None:
     names = [line[:15].strip() for line in result.err.splitlines()]
     for name in ("prompt", "generated", "target passes", "accepted", "position 1", "seconds"):
         assert name in names
-    assert "rule           auto, lossless" in result.err
+    assert "rule           match, lossless" in result.err
     assert "seed           7" in result.err
     assert " · " not in result.err
 

@@ -14,6 +14,7 @@ from localspec.decoding.acceptance import (
     AcceptanceRule,
     BlockVerification,
     GreedyMatch,
+    SampleMatch,
     SpeculativeSampling,
 )
 from localspec.decoding.interfaces import (
@@ -26,7 +27,6 @@ from localspec.decoding.interfaces import (
     Step,
 )
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
@@ -234,7 +234,7 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
         (GREEDY, GreedyMatch()),
         (AS_IS, SpeculativeSampling()),
         (AS_IS, BlockVerification()),
-        (SamplingParams(), BestLossless()),
+        (SamplingParams(), SampleMatch()),
     ],
     ids=["greedy", "token", "block", "defaults"],
 )

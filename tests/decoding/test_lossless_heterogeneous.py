@@ -5,9 +5,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    GreedyMatch,
+    SpeculativeSampling,
+)
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sources import Source
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.named import Cascade
@@ -26,7 +30,7 @@ class Case(NamedTuple):
     make: Callable[[HeterogeneousDraftModel], Source] = as_source
     depth: int = 2
     width: int = 1
-    rule: AcceptanceRule = BestLossless()
+    rule: AcceptanceRule = BlockVerification()
     chosen: bool = False
     recurrent: bool = False
     forbids: frozenset[tuple[int, int]] = frozenset()
@@ -41,7 +45,7 @@ CASES = {
     "ngram+model": Case(lambda model: Cascade("ngram+model", EagerNgram(), model)),
     "long": Case(depth=3),
     "long, led": Case(depth=3, chosen=True),
-    "tree": Case(width=2),
+    "tree": Case(width=2, rule=SpeculativeSampling()),
     "recurrent": Case(recurrent=True),
     "loose grammar": Case(forbids=frozenset({(0, 1)})),
     "grammar": Case(forbids=frozenset({(0, 0), (1, 2), (2, 0)})),
@@ -111,7 +115,7 @@ def test_measured_plans_are_lossless(tongue: str, ahead: bool, way: str, sampled
     )
     count = 3 if ahead else 4
     try:
-        found = distribution_of(MODEL, pair, BestLossless(), prompt=REPEATS, count=count)
+        found = distribution_of(MODEL, pair, BlockVerification(), prompt=REPEATS, count=count)
     finally:
         for reader in readers:
             reader.close()

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.acceptance import GreedyMatch, SpeculativeSampling
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.drafters.composition import compose
 from localspec.drafters.options import Drafting
@@ -43,7 +42,7 @@ def steps_of(
     params: SamplingParams = GREEDY,
 ) -> list[Step]:
     """The steps of an answer."""
-    rule = GreedyMatch() if params.greedy else BestLossless()
+    rule = GreedyMatch() if params.greedy else SpeculativeSampling()
     target = ToyTarget(model, capacity=1000)
     drafter = compose(
         drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
@@ -88,7 +87,7 @@ def gap_and_drafts(
         )
         clockless(drafter, profile)
         text = generate(
-            random, MODEL, drafter, BestLossless(), prompt=TEXT, count=count, target=target
+            random, MODEL, drafter, SpeculativeSampling(), prompt=TEXT, count=count, target=target
         )
         drafted += sum(tree.sources.count(name) for tree in target.trees)
         return text

@@ -97,12 +97,11 @@ def test_another_prompt_reuses_only_the_common_prefix(engine: Engine) -> None:
 
 
 def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
-    drafting = Drafting(drafter="model")
-    first = engine.chat(FOX, max_tokens=60, drafting=drafting)
-    assert first.stats.seed is not None
+    first = engine.chat(FOX, max_tokens=60)
     sampling = SamplingParams(seed=first.stats.seed)
-    again = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=drafting)
-    assert again.text == first.text
+    for drafting in (Drafting(), Drafting(drafter="model"), Drafting(drafter="none")):
+        again = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=drafting)
+        assert again.text == first.text
     assert engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=7)).text != first.text
 
 

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.acceptance import BlockVerification, GreedyMatch
 from localspec.decoding.interfaces import PassRequest, PassResult, Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
@@ -228,7 +227,7 @@ def answers(
         target.rollback(prompt)
         session = session_of(prompt, size=WORDS, params=GREEDY if greedy else AS_IS, count=length)
         policy.begin(session.context)
-        rule = GreedyMatch() if greedy else BestLossless()
+        rule = GreedyMatch() if greedy else BlockVerification()
         requests = speculate(session, policy, rule, clock=machine.clock)
         first = len(target.plain)
         for number, step in enumerate(drive(session, requests, target)):

@@ -19,7 +19,6 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
@@ -50,7 +49,7 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 for_shapes = pytest.mark.parametrize("shape", SHAPES)
 for_rules = pytest.mark.parametrize(
-    "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
+    "rule", [SpeculativeSampling(), BlockVerification()], ids=lambda rule: rule.name
 )
 for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
 
