@@ -179,7 +179,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.
     "prompting": (1_829, 60),
-    "quality": (386, 15),
+    "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),
     "retrieval": (692, 39),
