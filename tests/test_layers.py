@@ -171,7 +171,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_623, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (966, 56),  # forecasts know experts and instruction sets
+    "pairing": (964, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_104, 72),

@@ -34,8 +34,6 @@ from localspec.text import gigabytes
 if TYPE_CHECKING:  # importing it loads llama.cpp
     from localspec.llama.devices import Device
 
-_RELEASED = 1 << 20
-"""Least size of a tensor whose file pages localspec's kernels release (buffers.cpp)."""
 _SPARE = 0.1
 """Share of a device's free memory that is left unused."""
 
@@ -129,8 +127,8 @@ def _host_need(tensor: TensorInfo, model: Dimensions, *, output: bool) -> Memory
     if tied and not output:
         return MemoryNeed(size)
     if model.uses_kernels(tensor):
-        if model.options.mmap and size >= _RELEASED:
-            return MemoryNeed(size)  # only pages used in lookups stay resident
+        if model.options.mmap:  # its pages are given back (buffers.cpp), but for lookups
+            return MemoryNeed(size)
     elif not model.is_repacked(tensor):
         return MemoryNeed(size)
     if tied:
