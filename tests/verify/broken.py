@@ -19,8 +19,7 @@ from tests.support.toys import ForbiddenPairs
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:
     """Replace all lossless rules for sampled text by this one."""
-    patch.setattr(rules, "SpeculativeSampling", rule)
-    patch.setattr(rules, "BlockVerification", rule)
+    patch.setattr(rules, "RULES", dict.fromkeys(rules.RULES, rule))
 
 
 class RejectedBranchTarget(LlamaTarget):
