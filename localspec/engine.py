@@ -178,7 +178,7 @@ class Engine(Unique, AnswerGenerator):
         options = AnswerOptions(**asked)
         drafting = options.drafting or self._drafting
         if self._exact:
-            drafting = drafting.exactly()
+            drafting.require_exact()
         answer = Answer.of(self.model, self.prompts, prompt, options, drafting)
         stats, session, assembler = answer.stats, answer.session, answer.detokenizer
         stats.notices += self._datastore.refresh()

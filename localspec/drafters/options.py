@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
@@ -57,15 +57,13 @@ class Drafting:
     def forced(self) -> bool:
         return self.drafter != "auto" or self.shaped
 
-    def exactly(self) -> Drafting:
-        """The same for answers that are plain decoding's with the same seed. A UsageError for a
-        rule that would not leave them so."""
+    def require_exact(self) -> None:
+        """Raise UsageError for a rule whose text is not plain decoding's with the same seed."""
         if self.rule not in ("auto", "match"):
             raise UsageError(
                 f"exact answers are accepted by rule 'match', not '{self.rule}'. Leave out --rule, "
                 "or exact."
             )
-        return replace(self, rule="match")
 
     def __post_init__(self) -> None:
         convert_fields(self)
