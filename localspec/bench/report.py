@@ -97,7 +97,7 @@ def _warnings(report: Report) -> list[str]:
 
 
 def markdown(report: Report) -> str:
-    told: list[str] = []
+    shown: list[str] = []
     parts = [
         "# localspec bench",
         _bullets(f"{name}: {_escape(text)}" for name, text in _facts(report)),
@@ -106,7 +106,7 @@ def markdown(report: Report) -> str:
         parts.append(_bullets(f"**{_escape(text)}**" for text in found))
     for pair in report.pairs:
         parts += [f"## {_escape(pair.name)}", _bullets(_escape(line) for line in _file_lines(pair))]
-        for table in tables(pair.summary, told):
+        for table in tables(pair.summary, shown):
             parts += [f"### {_escape(table.title)}", _markdown_table(table), *table.notes]
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
@@ -115,11 +115,11 @@ def markdown(report: Report) -> str:
 
 
 def report_text(report: Report, width: int) -> str:
-    parts, told = [], list[str]()
+    parts, shown = [], list[str]()
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            parts += [table_text(each, width) for each in tables(pair.summary, told, whole=False)]
+            parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=False)]
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
                 for found in pair.summary.equality
@@ -159,16 +159,16 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def tables(summary: PairSummary, told: list[str], *, whole: bool = True) -> list[Table]:
+def tables(summary: PairSummary, shown: list[str], *, whole: bool = True) -> list[Table]:
     """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
-    the positions where answers differ. Leaves out the notes in `told`, and adds its own."""
+    the positions where answers differ. Leaves out the notes in `shown`, and adds its own."""
     found = []
     for temperature in summary.temperatures:
         found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
     found = [table for table in [*found, *([_equality(summary)] if whole else [])] if table.rows]
     for table in found:
-        table.notes[:] = [note for note in table.notes if note not in told]
-        told += table.notes
+        table.notes[:] = [note for note in table.notes if note not in shown]
+        shown += table.notes
     return found
 
 
