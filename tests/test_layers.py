@@ -142,7 +142,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (140, 10),  # a stream that is left ends at once, or is read by another loop
     "bench": (2_323, 90),  # three peers, shapes
     "chat": (930, 58),  # names that terminals quote
-    "cli": (5_230, 176),  # three peers; signals; Textual's variables; models typed as prompts
+    "cli": (5_100, 159),  # three peers; signals; Textual's variables; models typed as prompts
     "decoding": (
         2_292,
         95,

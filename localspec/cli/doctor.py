@@ -23,22 +23,20 @@ Examples:
   localspec doctor -m user/repo --quick --json
   localspec doctor --paths"""
 
-CALIBRATION = {
-    "quick": o.in_panel("Calibration")("--quick", "Measure for at most 10 seconds instead of 60.")
-}
-PATHS = {
-    "paths": o.in_panel(None)(
-        "--paths", "Print only the folders and files of localspec; LOCALSPEC_HOME moves them all."
-    )
-}
+DOCTOR = o.parameters("""
+    --paths
+        Print only the folders and files of localspec; LOCALSPEC_HOME moves them all.
+Calibration:
+    --quick
+        Measure for at most 10 seconds instead of 60.
+""")
 
 
 # It checks this machine, so no RPC servers, and model files, which adapters do not change.
 @o.takes(
     o.without(MODEL, "rpc", "lora"),
     o.without(DRAFT_MODEL, "lora_draft"),
-    CALIBRATION,
-    PATHS,
+    DOCTOR,
     o.COMMON,
 )
 def doctor(console: Console, params: o.Params) -> int:

@@ -15,21 +15,17 @@ Examples:
   localspec eval mmlu --file mmlu.jsonl -m model.gguf -d draft.gguf --exact
   localspec eval humaneval --file humaneval.jsonl --temp 0.8 --beside typical"""
 
-_questions = o.in_panel("Questions")
-QUESTIONS = {
-    "suite": o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa."),
-    "file": _questions(
-        "--file FILE",
-        "Read the questions from this file: JSON lines, as the suite is published. Required.",
-    ),
-    "limit": _questions(
-        "--limit N", "Ask N questions, spread over the file. Default: all.", least=1
-    ),
-    "beside": _questions(
-        "--beside RULE",
-        "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
-    ),
-}
+QUESTIONS = o.parameters("""
+    suite: SUITE
+        humaneval, gsm8k, mmlu or truthfulqa.
+Questions:
+    --file FILE
+        Read the questions from this file: JSON lines, as the suite is published. Required.
+    --limit N≥1
+        Ask N questions, spread over the file. Default: all.
+    --beside RULE
+        Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.
+""")
 
 
 @o.takes(

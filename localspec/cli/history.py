@@ -34,32 +34,31 @@ _MOST = 50
 """Most conversations to list."""
 _ID, _TITLE = 8, 24
 """Characters shown of an id, and, on a terminal, of a title beside a text."""
-_CONVERSATION = {
-    "id": o.argument(
-        "ID",
-        "The conversation: the beginning of its id, or its number in the list (1 is the newest).",
-    )
-}
-_CONVERSATIONS = {"ids": o.argument("ID…", "The conversations, by id or by number.")}
-_QUERY = {
-    "query": o.argument(
-        "QUERY", 'Words that must all occur, and "phrases"; the last word may be incomplete.'
-    )
-}
-_option, _JSON = o.in_panel(None), o.only(o.COMMON, "json")
-_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.", least=1)}
-_EXPORT = {
-    "format": _option(
-        "--format md|json",
-        "Write Markdown of the current branch, or JSON of all branches. Default: by the file's "
-        "ending, else md.",
-    ),
-    "output": _option(
-        "-o --output FILE",
-        "Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … "
-        "is appended to the name. Default: standard output.",
-    ),
-}
+_CONVERSATION = o.parameters("""
+    id: ID
+        The conversation: the beginning of its id, or its number in the list (1 is the newest).
+""")
+_CONVERSATIONS = o.parameters("""
+    ids: ID…
+        The conversations, by id or by number.
+""")
+_QUERY = o.parameters("""
+    query: QUERY
+        Words that must all occur, and "phrases"; the last word may be incomplete.
+""")
+_JSON = o.only(o.COMMON, "json")
+_LIMIT = o.parameters(f"""
+    --limit N≥1
+        Show at most N. Default {_MOST}.
+""")
+_EXPORT = o.parameters("""
+    --format md|json
+        Write Markdown of the current branch, or JSON of all branches. Default: by the file's
+        ending, else md.
+    -o --output FILE
+        Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … is
+        appended to the name. Default: standard output.
+""")
 
 
 @o.takes(_LIMIT, _JSON)

@@ -32,22 +32,19 @@ Examples:
 HISTORY = "history"
 """Name for all conversations."""
 
-_option = o.in_panel(None)
-LEARN = {
-    "paths": o.argument(
-        "[PATH]...", "Files, or folders of text and code; .gitignore is respected."
-    ),
-    "history": _option("--history", "Learn the conversations of 'localspec chat'."),
-    "listing": _option("--list", "Show what was learned."),
-    "forget": _option(
-        "--forget NAME", "Delete what was learned under a name from --list. Repeatable."
-    ),
-    "model": _option(
-        "-m --model REF",
-        "Learn for this model, and all others with its vocabulary. Default: smollm2 if it is "
-        "installed, else demo. (LOCALSPEC_MODEL)",
-    ),
-}
+LEARN = o.parameters("""
+    paths: [PATH]...
+        Files, or folders of text and code; .gitignore is respected.
+    --history
+        Learn the conversations of 'localspec chat'.
+    listing: --list
+        Show what was learned.
+    --forget NAME
+        Delete what was learned under a name from --list. Repeatable.
+    -m --model REF
+        Learn for this model, and all others with its vocabulary. Default: smollm2 if it is
+        installed, else demo. (LOCALSPEC_MODEL)
+""")
 
 
 @o.takes(LEARN, o.COMMON)

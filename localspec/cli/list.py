@@ -18,14 +18,13 @@ Examples:
   localspec list qwen3 q8_0
   localspec list --all --json"""
 
-LIST = {
-    "words": o.argument(
-        "[WORD]...",
-        "Show only models with all these words in their name, architecture, quantization, "
-        "source or path.",
-    ),
-    "all": o.in_panel(None)("--all", "Also show files that cannot generate text, with the reason."),
-}
+LIST = o.parameters("""
+    words: [WORD]...
+        Show only models with all these words in their name, architecture, quantization, source or
+        path.
+    --all
+        Also show files that cannot generate text, with the reason.
+""")
 
 
 @o.takes(LIST, o.only(o.COMMON, "json", "verbose"))

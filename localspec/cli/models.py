@@ -19,13 +19,11 @@ Examples:
   localspec models qwen3 apache
   localspec models eagle-3 --json"""
 
-WORDS = {
-    "words": o.argument(
-        "[WORD]...",
-        "Show only models with all these words in the name, family, licence, repository, "
-        "drafts or heads.",
-    )
-}
+WORDS = o.parameters("""
+    words: [WORD]...
+        Show only models with all these words in the name, family, licence, repository, drafts or
+        heads.
+""")
 
 
 @o.takes(WORDS, o.only(o.COMMON, "json", "verbose"))

@@ -5,6 +5,7 @@ in the dataclasses and in `localspec.settings`, and the help texts quote them.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -23,7 +24,6 @@ Params = dict[str, Any]
 """Values by parameter name. What was not given is None, or () for repeatable arguments."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
-OUTPUT = "Output"
 _FILES = ("FILE", "FOLDER", "PATH", "DIR")
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("N", "K"), int),
@@ -41,51 +41,71 @@ def default(record: type[Any], name: str) -> str:
     return f"Default {found.default}."
 
 
-def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
-    """A function that declares options of a titled group, or of none. Only `--help-all` shows
-    `advanced` ones. It takes names and metavar separated by blanks, the help text, and the
-    `least` value. "Repeatable" in the help text makes the option repeatable."""
+def parameters(text: str) -> Group:
+    """Declare options and arguments by parameter name, in a form like that of the help:
 
-    def option(names: str, help: str, *, least: int | None = None) -> Shared:
-        words = names.split()
-        declared = [word for word in words if word.startswith("-")]
-        metavar = " ".join(words[len(declared) :])
-        kind = _KINDS.get(metavar.rpartition("|")[2], str)
-        several = "Repeatable" in help
+        Title of a group:
+            -n --max-tokens N≥1
+                The help text, in any number of lines.
+            paths: [PATH]...
+                An argument, as nothing in its heading begins with a dash.
 
-        def read(context: Any, option: Any, value: Any) -> Any:
-            if value is not None and least is not None and not least <= value < 1 << 63:
-                better = f"{least} or more" if value < least else "a smaller number"
-                raise UsageError(f"{declared[-1]} is {value}. Give {better}.")
-            if "" in (value if several else [value]) and metavar.endswith(_FILES):
-                raise UsageError(f"{declared[-1]} is empty. Leave it out, or name a file.")
-            if several:
-                return [kind(part) for part in value] or None
-            return value if value is None else kind(value)
-
-        return partial(
-            TyperOption,
-            param_decls=declared,
-            type=kind if kind in (int, float) else None,
-            is_flag=kind is bool,
-            multiple=several,
-            callback=read,
-            metavar=metavar,
-            help=help,
-            rich_help_panel=panel,
-            hidden=advanced,
-        )
-
-    return option
+    Headings are indented by 4. What is before a colon is the parameter's name; without it, that is
+    the last name of the option. The metavar determines the type; `≥` is followed by the least
+    value. Only `--help-all` shows options with a final `*`. "Repeatable" in the help text makes an
+    option repeatable. Dots in the metavar make an argument repeatable, and brackets optional."""
+    found, panel = dict[str, Shared](), None
+    for block in re.split(r"\n(?=(?: {4})?\S)", text.strip("\n")):
+        heading, *lines = (line.strip() for line in block.splitlines())
+        if not block.startswith(" "):
+            panel = heading.removesuffix(":")
+            continue
+        name, _, declared = heading.rpartition(": ")
+        options = re.findall(r"(?<!\S)-\S+", declared)
+        if options:
+            name = name or options[-1].partition("/")[0].lstrip("-").replace("-", "_")
+            found[name] = _option(declared, options, " ".join(lines), panel)
+        else:
+            found[name] = _argument(declared, " ".join(lines))
+    return found
 
 
-def argument(metavar: str, help: str, *, required: bool = True) -> Shared:
-    """An argument. Dots in the metavar make it repeatable, brackets optional."""
+def _option(declared: str, names: list[str], help: str, panel: str | None) -> Shared:
+    words = declared.removesuffix(" *").split()[len(names) :]
+    metavar, _, least = " ".join(words).partition("≥")
+    kind = _KINDS.get(metavar.rpartition("|")[2], str)
+    several = "Repeatable" in help
+
+    def read(context: Any, option: Any, value: Any) -> Any:
+        if value is not None and least and not int(least) <= value < 1 << 63:
+            better = f"{least} or more" if value < int(least) else "a smaller number"
+            raise UsageError(f"{names[-1]} is {value}. Give {better}.")
+        if "" in (value if several else [value]) and metavar.endswith(_FILES):
+            raise UsageError(f"{names[-1]} is empty. Leave it out, or name a file.")
+        if several:
+            return [kind(part) for part in value] or None
+        return value if value is None else kind(value)
+
+    return partial(
+        TyperOption,
+        param_decls=names,
+        type=kind if kind in (int, float) else None,
+        is_flag=kind is bool,
+        multiple=several,
+        callback=read,
+        metavar=metavar,
+        help=help,
+        rich_help_panel=panel,
+        hidden=declared.endswith(" *"),
+    )
+
+
+def _argument(metavar: str, help: str) -> Shared:
     return partial(
         TyperArgument,
         param_decls=[],
         nargs=-1 if metavar.endswith(("…", "...")) else 1,
-        required=required and not metavar.startswith("["),
+        required=not metavar.startswith("["),
         metavar=metavar,
         show_default=False,
         help=help,
@@ -114,11 +134,18 @@ def renamed(option: Shared, *names: str) -> Shared:
     return partial(option, param_decls=names)
 
 
-YES = {"yes": in_panel(None)("-y --yes", "Delete without asking.")}
-_output = in_panel(OUTPUT)
+YES = parameters("""
+    -y --yes
+        Delete without asking.
+""")
 COMMON = {
-    "json": _output("--json", "Print one JSON object on standard output."),
-    "quiet": _output("-q --quiet", "Print only results and errors."),
+    **parameters("""
+Output:
+    --json
+        Print one JSON object on standard output.
+    -q --quiet
+        Print only results and errors.
+"""),
     "verbose": partial(
         TyperOption,
         param_decls=["-v", "--verbose"],
@@ -127,7 +154,7 @@ COMMON = {
         default=0,
         metavar="",
         help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
-        rich_help_panel=OUTPUT,
+        rich_help_panel="Output",
     ),
 }
 """Options of most verbs; they configure the console before a verb runs."""

@@ -25,21 +25,15 @@ Examples:
   localspec pull unsloth/Qwen3-8B-GGUF:Q5_K_M
   localspec pull https://huggingface.co/user/repo/blob/main/model.gguf"""
 
-_option = o.in_panel(None)
-PULL = {
-    "reference": o.argument(
-        "REF",
-        "A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
-        "else the nearest to 4 bits), hf.co/user/repo, or the address of a file there.",
-    ),
-    "draft": _option(
-        "-d --draft REF|auto",
-        "Also download a draft model; 'auto' takes the one recommended for this model.",
-    ),
-    "offline": _option(
-        "--offline", "Use only the cache, and report what is missing. (HF_HUB_OFFLINE)"
-    ),
-}
+PULL = o.parameters("""
+    reference: REF
+        A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, else the
+        nearest to 4 bits), hf.co/user/repo, or the address of a file there.
+    -d --draft REF|auto
+        Also download a draft model; 'auto' takes the one recommended for this model.
+    --offline
+        Use only the cache, and report what is missing. (HF_HUB_OFFLINE)
+""")
 
 
 @o.takes(PULL, o.COMMON)

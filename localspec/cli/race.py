@@ -28,32 +28,26 @@ QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
 _RESTORE = b"\x1b[?25h\x1b[?1049l"
 """Escape sequences that show the cursor and leave the alternate screen."""
 
-PROMPT = {
-    "prompt": o.argument(
-        "[PROMPT]",
-        f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'",
-    )
-}
-THEN = {
-    "then": o.in_panel("Prompt and answer")(
-        "--then TEXT", "Ask this next; each lane continues from its own answers. Repeatable."
-    )
-}
-_output = o.in_panel(o.OUTPUT)
-SCALE = {
-    "scale": o.in_panel("Model")(
-        "--scale NAME",
-        "Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
-    )
-}
-OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figures at the end.")}
+RACE = o.parameters(f"""
+    prompt: [PROMPT]
+        The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'
+Prompt and answer:
+    --then TEXT
+        Ask this next; each lane continues from its own answers. Repeatable.
+Model:
+    --scale NAME
+        Race a model of realistic size instead of -m and -d, as for 'localspec bench'.
+""")
+OUTPUT = o.parameters("""
+Output:
+    --json
+        Print one JSON object with texts and figures at the end.
+""")
 
 
 @o.takes(
-    PROMPT,
-    THEN,
+    RACE,
     ANSWER,
-    SCALE,
     MODEL,
     DRAFT_MODEL,
     DRAFTING,

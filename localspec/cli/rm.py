@@ -15,13 +15,11 @@ Examples:
 _SHOWN = 10
 """Most files to list before asking."""
 
-REFERENCES = {
-    "references": o.argument(
-        "REF…",
-        "user/repo:quant or a name from 'localspec models'; user/repo for all its cached "
-        "files; or the path of a file in the cache.",
-    )
-}
+REFERENCES = o.parameters("""
+    references: REF…
+        user/repo:quant or a name from 'localspec models'; user/repo for all its cached files; or
+        the path of a file in the cache.
+""")
 
 
 @o.takes(REFERENCES, o.YES, o.COMMON)

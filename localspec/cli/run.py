@@ -34,27 +34,26 @@ Examples:
   localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
-PROMPT = {
-    "prompt": o.argument(
-        "PROMPT",
-        "The prompt. Piped text goes before it, with a blank line between; without a prompt, "
-        "or with '-', the piped text is the prompt.",
-        required=False,
-    )
-}
-IMAGES = {
-    "images": o.in_panel("Prompt and answer", advanced=True)(
-        "--image FILE",
-        "Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
-    )
-}
-_output = o.in_panel(o.OUTPUT)
-_rare_output = o.in_panel(o.OUTPUT, advanced=True)
-OUTPUT = {
-    "stats": _output("--stats", "Print all figures on standard error."),
-    "json": _output("--json", "Print one JSON object with text and figures at the end."),
-    "jsonl": _rare_output("--jsonl", "Print one JSON object per event, as it happens."),
-}
+_prompt = o.parameters("""
+    prompt: PROMPT
+        The prompt. Piped text goes before it, with a blank line between; without a prompt, or with
+        '-', the piped text is the prompt.
+""")
+PROMPT = {"prompt": partial(_prompt["prompt"], required=False)}
+IMAGES = o.parameters("""
+Prompt and answer:
+    images: --image FILE *
+        Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.
+""")
+OUTPUT = o.parameters("""
+Output:
+    --stats
+        Print all figures on standard error.
+    --json
+        Print one JSON object with text and figures at the end.
+    --jsonl *
+        Print one JSON object per event, as it happens.
+""")
 
 
 @o.takes(

@@ -31,90 +31,60 @@ Examples:
 
 KEY_VARIABLE = "LOCALSPEC_API_KEY"
 
-_server, _model = o.in_panel("Server"), o.in_panel("Model")
-SERVER = {
-    "host": _server(
-        "--host HOST",
-        "Listen at this address, or several separated by commas. Any but this machine's own needs "
-        f"a key. {o.default(ServerOptions, 'host')}",
-    ),
-    "port": _server(
-        "--port N", f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}"
-    ),
-    "api_key": _server(
-        "--api-key KEY",
-        "Require this key from clients. Other users of this machine can see it here, but not in "
-        f"the variable. ({KEY_VARIABLE})",
-    ),
-    "insecure": _server("--insecure", "Allow other addresses without a key."),
-    "cors": _server(
-        "--cors ORIGIN",
-        "Allow pages of this origin; 'localhost' allows those of this machine, * all. Repeatable.",
-    ),
-    "allowed_hosts": _server(
-        "--allowed-host NAME",
-        "Accept this host name, besides addresses and this machine's own names. Repeatable.",
-    ),
-    "max_queue": _server(
-        "--max-queue N",
-        f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
-    ),
-    "max_tokens": _server(
-        "-n --max-tokens N",
-        "Generate at most N tokens for requests that set no limit. Default: until the context is "
-        "full.",
-    ),
-    "context_shift": _server(
-        "--context-shift",
-        "When the context is full, drop the oldest text after the first n_keep tokens of the "
-        "request, and continue.",
-    ),
-    "slot_save_path": _server(
-        "--slot-save-path DIR",
-        "Let clients save slots in files of this folder (/slots/0?action=save). Not with "
-        "--parallel.",
-    ),
-    "slots": _server(
-        "--slots/--no-slots",
-        "Show the state of every slot at /slots, without texts. Default --slots.",
-    ),
-    "ui": _server("--ui/--no-ui", "Serve the page at /. Default --ui."),
-    "api_prefix": _server(
-        "--api-prefix PREFIX",
-        "Also answer below this path, for a proxy that passes it on, such as /llm.",
-    ),
-    "thinking": _server(
-        "--think/--no-think",
-        "Let reasoning models think, unless a request decides. Default --think.",
-    ),
-    "log_prompts": _server("--log-prompts", "With -v, log prompts too."),
-}
+SERVER = o.parameters(f"""
+Server:
+    --host HOST
+        Listen at this address, or several separated by commas. Any but this machine's own needs a
+        key. {o.default(ServerOptions, "host")}
+    --port N
+        Listen at this port; 0 takes a free one. {o.default(ServerOptions, "port")}
+    --api-key KEY
+        Require this key from clients. Other users of this machine can see it here, but not in the
+        variable. ({KEY_VARIABLE})
+    --insecure
+        Allow other addresses without a key.
+    --cors ORIGIN
+        Allow pages of this origin; 'localhost' allows those of this machine, * all. Repeatable.
+    allowed_hosts: --allowed-host NAME
+        Accept this host name, besides addresses and this machine's own names. Repeatable.
+    --max-queue N
+        Let N requests wait for their turn. {o.default(ServerOptions, "max_queue")}
+    -n --max-tokens N
+        Generate at most N tokens for requests that set no limit. Default: until the context is
+        full.
+    --context-shift
+        When the context is full, drop the oldest text after the first n_keep tokens of the request,
+        and continue.
+    --slot-save-path DIR
+        Let clients save slots in files of this folder (/slots/0?action=save). Not with --parallel.
+    --slots/--no-slots
+        Show the state of every slot at /slots, without texts. Default --slots.
+    --ui/--no-ui
+        Serve the page at /. Default --ui.
+    --api-prefix PREFIX
+        Also answer below this path, for a proxy that passes it on, such as /llm.
+    thinking: --think/--no-think
+        Let reasoning models think, unless a request decides. Default --think.
+    --log-prompts
+        With -v, log prompts too.
+    --parallel N
+        Generate N answers at once, in shared passes; further requests wait.
+        {o.default(ModelOptions, "parallel")}
+""")
 
 
-MODELS = {
-    "models": _model(
-        "-m -hf --model REF",
-        "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first "
-        "loads at once, others on demand. (LOCALSPEC_MODEL)",
-    ),
-    "aliases": _model(
-        "--alias NAMES",
-        "Serve the model under these names, separated by commas. Answers carry the first in "
-        "alphabetical order. Default: the file's name. Repeatable, in the order of --model.",
-    ),
-    "tags": _model(
-        "--tags TAGS",
-        "Label the model with these words in /v1/models, separated by commas. Repeatable, in the "
-        "order of --model.",
-    ),
-}
-PARALLEL = {
-    "parallel": _server(
-        "--parallel N",
-        "Generate N answers at once, in shared passes; further requests wait. "
-        f"{o.default(ModelOptions, 'parallel')}",
-    )
-}
+MODELS = o.parameters("""
+Model:
+    models: -m -hf --model REF
+        Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first
+        loads at once, others on demand. (LOCALSPEC_MODEL)
+    aliases: --alias NAMES
+        Serve the model under these names, separated by commas. Answers carry the first in
+        alphabetical order. Default: the file's name. Repeatable, in the order of --model.
+    --tags TAGS
+        Label the model with these words in /v1/models, separated by commas. Repeatable, in the
+        order of --model.
+""")
 
 
 @o.takes(
@@ -123,7 +93,6 @@ PARALLEL = {
     PROJECTOR,
     DRAFT_MODEL,
     SERVER,
-    PARALLEL,
     SESSION,
     DRAFTING,
     SAMPLING,

@@ -24,23 +24,18 @@ Examples:
 
 _LICENCES = ("general.license.name", "general.license", "general.license.link")
 
-_option = o.in_panel(None)
-SHOW = {
-    "reference": o.argument(
-        "REF",
-        "A model on this machine: a path, user/repo[:quant], a name from 'localspec models', "
-        "or 'demo'.",
-    ),
-    "ctx": _option(
-        "-c --ctx N",
-        "Compute the memory for this context length; 0 takes the model's own, at most 8192. "
-        "Default 0.",
-    ),
-    "kv_type": _option(
-        "--kv-type TYPE", "Compute the memory for this element type of the KV cache. Default f16."
-    ),
-    "template": _option("--template", "Print only the chat template."),
-}
+SHOW = o.parameters("""
+    reference: REF
+        A model on this machine: a path, user/repo[:quant], a name from 'localspec models', or
+        'demo'.
+    -c --ctx N
+        Compute the memory for this context length; 0 takes the model's own, at most 8192. Default
+        0.
+    --kv-type TYPE
+        Compute the memory for this element type of the KV cache. Default f16.
+    --template
+        Print only the chat template.
+""")
 
 
 @o.takes(SHOW, o.only(o.COMMON, "json", "verbose"))

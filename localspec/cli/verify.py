@@ -24,18 +24,18 @@ Examples:
   localspec verify -m model.gguf -d draft.gguf --output proof
   localspec verify --check proof/certificate.json -m model.gguf -d draft.gguf"""
 
-_how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
-EFFORT = {
-    "quick": _how("--quick", "Take about a minute instead of ten."),
-    "thorough": _how(
-        "--thorough", "Run without a time limit: an hour or more, to find smaller biases."
-    ),
-    "check": _how(
-        "--check FILE",
-        "Run nothing: compare a certificate.json with the files, versions and machine here.",
-    ),
-    "output": _output("-o --output FOLDER", "Write certificate.json to this folder."),
-}
+EFFORT = o.parameters("""
+How much:
+    --quick
+        Take about a minute instead of ten.
+    --thorough
+        Run without a time limit: an hour or more, to find smaller biases.
+    --check FILE
+        Run nothing: compare a certificate.json with the files, versions and machine here.
+Output:
+    -o --output FOLDER
+        Write certificate.json to this folder.
+""")
 
 
 @o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT, o.COMMON)
