@@ -29,6 +29,13 @@ class Command(TyperCommand):
         ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose"))
         return ctx.invoke(self.callback, ctx.obj, ctx.params)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:  # the parser's own lack it
+            vars(error)["ctx"] = ctx
+            raise
+
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), _help_all(self.params)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,31 +192,34 @@ def _offered_models(
     session: Path | None,
 ) -> list[OfferedModel]:
     from localspec.hub import resolution
+    from localspec.self_draft.recipe import is_self
     from localspec.server.kept_session import ServedSession
     from localspec.server.model_hosts import OfferedModel
 
     offers: list[OfferedModel] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):
-        offer = OfferedModel(
-            opener=partial(_open_model, opening, console, session is not None),
-            name=given[0] if given else None,
-            aliases=given,
-            tags=labels,
-            reference=opening.model,
-            options=opening.options,
-            session=None if session is None else ServedSession(session, console.notice),
+        path = resolution.find(opening.model, offline=opening.offline).path
+        if opening.draft not in ("auto", "none") and not is_self(opening.draft):
+            resolution.find(opening.draft, offline=opening.offline)
+        name = given[0] if given else resolution.name_of(opening.model, path)
+        taken = {alias for other in offers for alias in (other.name, *other.aliases)}
+        if duplicates := taken & {name, *given}:
+            raise UsageError(
+                f"Two models have one name, {duplicates.pop()}. Give each its own --alias."
+            )
+        offers.append(
+            OfferedModel(
+                opener=partial(_open_model, opening, console, session is not None),
+                name=name,
+                aliases=given,
+                tags=labels,
+                reference=opening.model,
+                path=path,
+                options=opening.options,
+                needs=partial(needs, path, opening.options),
+                session=None if session is None else ServedSession(session, console.notice),
+            )
         )
-        if len(openings) > 1:
-            path = resolution.find(opening.model, offline=opening.offline).path
-            name = offer.name or resolution.name_of(opening.model, path)
-            taken = {alias for other in offers for alias in (other.name, *other.aliases)}
-            if duplicates := taken & {name, *given}:
-                raise UsageError(
-                    f"Two models have one name, {duplicates.pop()}. Give each its own --alias."
-                )
-            room = partial(needs, path, opening.options)
-            offer = replace(offer, name=name, path=path, needs=room)
-        offers.append(offer)
     return offers
 
 

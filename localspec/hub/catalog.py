@@ -5,6 +5,7 @@ those of the same name.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -126,8 +127,11 @@ class Catalog:
         return None
 
     def require(self, name: CatalogName) -> Entry:
-        """The entry of that name; ModelNotFound, with close matches, if there is none."""
-        entry = self.find(name.name)
+        """The entry of that name, also in ollama's spelling, `qwen3:8b` for `qwen3-8b`. Raises
+        ModelNotFound, with close matches, if there is none."""
+        plain = re.sub("[:-]", "", str(name).casefold())
+        same = [entry for entry in self._entries.values() if entry.name.replace("-", "") == plain]
+        entry = same[0] if same else self.find(name.name)
         if entry is None:
             close = self.similar(name)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
@@ -139,16 +143,14 @@ class Catalog:
 
     def similar(self, name: CatalogName) -> list[str]:
         """Names like an unknown one, the most similar first; `qwen3-8b` for ollama's `qwen3:8b`."""
-        whole = str(name).casefold().replace(":", "-")
-        plain = whole.replace("-", "")
-        same = [known for known in self._entries if known.replace("-", "") == plain]
         close = partial(difflib.get_close_matches, possibilities=self._entries)
-        return same or close(whole, cutoff=0.75) or close(name.name.casefold())
+        whole = str(name).casefold().replace(":", "-")
+        return close(whole, cutoff=0.75) or close(name.name.casefold())
 
     def repository(self, name: CatalogName) -> Repository:
         """The repository and file of the model of that name; raises as `require`."""
         entry = self.require(name)
-        if name.quant is None:
+        if name.quant is None or entry.name != name.name.casefold():
             return Repository(entry.repo, entry.quant, entry.file, typed=name)
         return Repository(entry.repo, name.quant, typed=name)
 

@@ -71,12 +71,9 @@ def identify(reference: Reference) -> Path | Repository | None:
         return parsed
     from localspec.hub import catalog, local
 
-    try:
-        return catalog.load().repository(parsed)
-    except ModelNotFound:
-        if (listed_file := local.find_by_name(str(reference))) is None:
-            raise
-        return listed_file
+    known = catalog.load()
+    listed = None if known.find(parsed.name) else local.find_by_name(str(reference))
+    return listed or known.repository(parsed)
 
 
 def _first_part(path: Path) -> Path:

@@ -99,7 +99,15 @@ class NativeContext:
         for name, value in fields.items():
             setattr(params, name, value)
         library.clear_errors()
-        self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
+        made: list[Any] = []
+        create = llama_cpp.llama_init_from_model
+        try:  # in that thread, as ctypes would drop an interrupt in the log's callback
+            compute_thread.call(lambda: made.append(create(model.handle, params)))
+        except BaseException:
+            if any(made):
+                llama_cpp.llama_free(made[0])
+            raise
+        self.handle: Any = made[0]
         if not self.handle:
             raise NativeError(
                 f"No context of {params.n_ctx} tokens can be made for {model.path}: "

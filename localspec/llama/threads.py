@@ -58,7 +58,7 @@ class Threads:
         others: Callable[[], float | None],
         draft: bool = True,
         whole_prompts: bool = False,
-        reason: str = "no other program needs a core",
+        reason: str = "all cores",
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.counts = sorted(set(counts))
@@ -66,6 +66,7 @@ class Threads:
         self.reason = reason
         self._draft, self._whole_prompts = draft, whole_prompts
         self._others, self._clock = others, clock
+        self._load: float | None = None  # the latest
         self._recent: dict[tuple[int, int], float] = {}  # seconds, by count and kind of pass
         self._before = 0  # count before the current trial, 0 if there is none
         self._tried: list[tuple[float, float]] = []  # its passes: seconds, and those before
@@ -84,7 +85,12 @@ class Threads:
         """The current number of threads, and the reason."""
         if len(self.counts) == 1:
             return f"{self.count}, {self.reason}"
-        return f"{self.count} of {self.counts[-1]}: {self.reason}"
+        reason = self.reason
+        if self._load is not None and self._load >= BUSY:
+            reason = f"other processes use {self._load:.1f} cores"
+        elif self._load is not None and self.count == self.counts[-1]:
+            reason = "no other program needs a core"
+        return f"{self.count} of {self.counts[-1]}: {reason}"
 
     def serve(self, target: ThreadedPasses, *draft: ThreadedPasses) -> None:
         """Set the threads of these caches. Only the target's passes are judged: those of a draft
@@ -106,6 +112,7 @@ class Threads:
         """Prepare for an answer: after a pause, use all threads if other processes are idle."""
         if len(self.counts) > 1 and self._clock() - self._last > GAP:
             self._before, others = 0, self._others()
+            self._load = others
             if others is not None and others < BUSY:
                 self._move(self.counts[-1], others)
         self.apply()
@@ -130,7 +137,7 @@ class Threads:
             self._decide(tokens, seconds)
 
     def _decide(self, tokens: int, seconds: float) -> None:
-        others = self._others()
+        others = self._load = self._others()
         if others is None:
             return
         if others < BUSY and self.count == self.counts[-1] and not self._before:
@@ -180,15 +187,13 @@ class Threads:
         if count == self.count:
             return
         self.reason = f"other processes use {others:.1f} cores"
-        if count > self.count:
-            self.reason = "other processes leave room for them"
         self.count, self._since = count, self._clock()
 
 
 def thread_choice(options: ModelOptions, target: Model) -> Threads:
     """The choices by the options: normally all physical cores, half of them, or one."""
     cores = library.default_threads()
-    counts, reason = [cores, max(1, cores // 2), 1], "no other program needs a core"
+    counts, reason = [cores, max(1, cores // 2), 1], "all cores"
     if options.fixed_threads is not None:
         counts, reason = [options.fixed_threads], "as asked for"
     elif target.on_device:
@@ -254,4 +259,5 @@ def _busy_seconds() -> float | None:
     with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
         cores = [cores[n] for n in psutil.Process().cpu_affinity() if n < len(cores)]
     fields = ("user", "system", "irq", "softirq", "steal")  # guests count as user
-    return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields)
+    # Sandboxes such as gVisor give zeros.
+    return sum(float(getattr(core, name, 0.0)) for core in cores for name in fields) or None

@@ -102,6 +102,11 @@ def test_options_without_a_verb_belong_to_chat(cli: Cli) -> None:
     assert "localspec chat --help" in cli("--no-such-option").sentence()
 
 
+@pytest.mark.parametrize("arguments", [("chat", "--model"), ("serve", "-m"), ("rm",)])
+def test_misuse_of_a_verb_names_its_help(cli: Cli, arguments: tuple[str, ...]) -> None:
+    assert f"See 'localspec {arguments[0]} --help'." in cli(*arguments).sentence()
+
+
 def test_options_have_help_and_a_group() -> None:
     options = [
         p for p in build_command("run").params if p.param_type_name == "option" and p.name != "help"

@@ -116,9 +116,8 @@ def test_unreadable_catalogue(user_catalogue: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("qwen3:14b", "Did you mean qwen3-14b?"),
-        ("Llama-3.2:1b", "Did you mean llama-3.2-1b?"),
-        ("gemma3:1b", "Did you mean gemma-3-1b?"),
+        ("qwen3:14", "Did you mean qwen3-14b"),
+        ("Llama-3.2:1", "Did you mean llama-3.2-1b"),
         ("deepseek-r1:7b", "Did you mean deepseek-r1-qwen-7b or "),
         ("qwen3-8:Q8_0", "Did you mean qwen3-8b or "),
         ("xyzzy", "catalogue. Give a path"),
@@ -129,3 +128,19 @@ def test_names_of_ollama_suggest_those_of_the_catalogue(typed: str, meant: str) 
     assert isinstance(name, CatalogName)
     with pytest.raises(ModelNotFound, match=re.escape(meant)):
         catalog.load().require(name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "entry"),
+    [
+        ("qwen3:14b", "qwen3-14b"),
+        ("Llama-3.2:1b", "llama-3.2-1b"),
+        ("gemma3:1b", "gemma-3-1b"),
+        ("smollm2:135m", "smollm2-135m"),  # smollm2 is an entry as well
+    ],
+)
+def test_names_of_ollama_are_those_of_the_catalogue(typed: str, entry: str) -> None:
+    name, known = parse(typed), catalog.load()
+    assert isinstance(name, CatalogName)
+    assert known.require(name).name == entry
+    assert known.repository(name) == known.repository(CatalogName(entry))

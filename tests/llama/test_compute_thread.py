@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from signal import SIGINT
 from time import sleep
@@ -14,7 +15,9 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.llama import compute_thread, kernels
+from localspec.llama import compute_thread, kernels, library
+from localspec.llama.model import Model
+from localspec.llama.native_context import NativeContext
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
@@ -71,6 +74,25 @@ def test_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     with pytest.raises(ZeroDivisionError):
         compute_thread.call(divmod, 7, 0)
     assert compute_thread.call(divmod, 7, 2) == (3, 1), "the next call works"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
+def test_interrupt_while_a_context_is_made_is_not_lost(
+    interruptible: None, monkeypatch: pytest.MonkeyPatch, target_path: Path
+) -> None:
+    """llama.cpp writes to its log then, by a callback in which ctypes drops exceptions."""
+    main, options = threading.get_ident(), ModelOptions(context=256)
+    interrupts = [SIGINT]
+
+    def log(*_: object) -> None:
+        if interrupts:
+            signal.pthread_kill(main, interrupts.pop())
+
+    with Model(target_path, options) as model:
+        monkeypatch.setattr(library.logger, "log", log)
+        with pytest.raises(KeyboardInterrupt):
+            NativeContext(model, options, rows=1)
+        NativeContext(model, options, rows=1).close()
 
 
 def test_idle_work_ends_when_nothing_is_left() -> None:

@@ -242,6 +242,17 @@ def test_unknown_load_changes_nothing() -> None:
     for seconds in (0.01,) * 20 + (1.0,) * 20:
         chosen.record_pass(1, 0, seconds)
     assert chosen.count == 2
+    assert chosen.why == "2 of 2: all cores"
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [(0.1, "no other program needs a core"), (0.9, "other processes use 0.9 cores")],
+)
+def test_reason_is_the_load_that_was_measured(load: float, why: str) -> None:
+    chosen = Threads([2, 1], others=lambda: load)
+    chosen.record_pass(1, 0, 0.01)
+    assert chosen.why == f"2 of 2: {why}"
 
 
 @pytest.mark.parametrize(("load", "count"), [(0.0, 2), (1.0, 1)])

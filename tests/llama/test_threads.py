@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from localspec import ModelOptions, UsageError
@@ -100,3 +102,10 @@ def test_load_on_this_system() -> None:
     time = iter([0.0, 1e12])
     found = OtherProcesses(clock=lambda: next(time))()
     assert found is None or found >= 0.0
+
+
+def test_zeros_of_a_sandbox_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = SimpleNamespace(user=0.0, system=0.0, idle=0.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [core] * 64)
+    time = iter([0.0, 1e12])
+    assert OtherProcesses(clock=lambda: next(time))() is None

@@ -472,6 +472,15 @@ def test_lost_connection_is_reported_and_restored(page: Page) -> None:
     expect(page.locator("#status")).to_have_text("ready")
 
 
+def test_dead_server_has_no_running_answers(page: Page) -> None:
+    running = page.locator("#totals tr", has_text="running answers").locator("td").last
+    expect(running).to_have_text("0 of 1")
+    page.route("**/events", lambda route: route.abort())
+    page.evaluate("link.abort()")
+    expect(page.locator("#status")).to_have_text("no connection, trying again")
+    expect(running).to_have_text("–")
+
+
 def test_wrong_key_opens_the_key_dialog(open_page: Open) -> None:
     page = open_page(key="wrong")
     expect(page.locator("#key-text")).to_contain_text("That key is wrong")
