@@ -87,11 +87,11 @@ class Grammar:
         self, vocabulary: Vocabulary, grammar: str, complaint: str, thought_end: str
     ) -> None:
         if thought_end:
-            special = vocabulary.special_tokens.get(thought_end)
             mark = re.escape(thought_end).replace("/", r"\/")
             thought = f"[lazy]: /(?s:.)*{mark}/"
-            if special is not None and special.control:
-                thought = f": /(?s:.)*/ <[{special.id}]>"
+            ids = vocabulary.tokenize(thought_end, special=True, add_bos=False)
+            if not vocabulary.piece(ids[0]):  # a control token
+                thought = ": /(?s:.)*/ " + " ".join(f"<[{token}]>" for token in ids)
             grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT + thought
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)

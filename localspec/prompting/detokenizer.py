@@ -17,23 +17,30 @@ THOUGHTS = {
     "<mm:think>": "</mm:think>",  # MiniMax M3
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
+    "<think:opensource>": "</think:opensource>",  # Hy3
+    "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",  # Kimi K3
 }
 """Marks of several families; the text of an answer always has those of the first."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 ANALYSIS = "<|channel|>analysis<|message|>"
 """gpt-oss's marks before any message, before its answer, and before its thoughts."""
-SOLAR = "assistant<|think|>"
-IN_CHANNELS = {
-    "<|begin|>": "<|start|>",
-    "<|think|>": ANALYSIS,
-    "<|content|>": FINAL,
-    "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
-    "<|end|>": "<|end|>",
+SOLAR, TAGGED, _MINIMAX = "assistant<|think|>", "<|close|>", "]<]minimax[>["
+SPELLINGS = {
+    SOLAR: {  # in gpt-oss's format
+        "<|begin|>": "<|start|>",
+        "<|think|>": ANALYSIS,
+        "<|content|>": FINAL,
+        "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
+        "<|end|>": "<|end|>",
+    },
+    TAGGED: {"<|open|>": "<", TAGGED: "</", "<|sep|>": ">"},  # Kimi K3's delimit tags
+    _MINIMAX: {_MINIMAX: ""},  # before each tag of MiniMax M3
 }
-"""Solar's tokens in gpt-oss's format."""
+"""How tokens are spelled in an answer, by a mark of the template."""
 BEGINNINGS = {
     SOLAR: ("<|think|>", "<|end|><|begin|>assistant", "<|content|>"),
     CHANNEL: (ANALYSIS, "<|end|><|start|>assistant", FINAL),
+    TAGGED: (*list(THOUGHTS.items())[-1], ""),
 }
 """Marks before a thought, between it and a text, and before a text, by a mark of the template."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, mark_images
-from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
+from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, OPENS, SPELLINGS, THOUGHTS
 from localspec.prompting.marked_text import unmarked
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
@@ -136,8 +136,10 @@ class PromptBuilder:
             found = Tokens(self._tokens(text, add_bos=add_bos))
         special, source = self._model.vocabulary.special_tokens, self._source
         shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
-        shown |= IN_CHANNELS if SOLAR in source else {}
-        shown["]<]minimax[>["] = ""  # before each tag of MiniMax M3
+        for mark, spellings in SPELLINGS.items():
+            shown |= spellings if mark in source else {}
+        named = ":opensource>"  # Hy3's tokens
+        shown |= {one: one.replace(named, ">") for one in special if one.endswith(named)}
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)

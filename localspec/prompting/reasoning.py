@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, SOLAR, THOUGHTS, held_back
+from localspec.prompting.detokenizer import (
+    BEGINNINGS,
+    CHANNEL,
+    CLOSES,
+    OPENS,
+    SOLAR,
+    TAGGED,
+    THOUGHTS,
+    held_back,
+)
 from localspec.prompting.pieces import (
     CallArguments,
     CallBegins,
@@ -25,11 +34,13 @@ _RESPONSE = ("<response>", "</response>")
 
 def reasons(template: str | None) -> bool:
     """Whether answers to prompts of that template may contain reasoning."""
-    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, CHANNEL, SOLAR))
+    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, *BEGINNINGS))
 
 
 def thought_marks(template: str) -> tuple[str, str]:
     """The marks that a template writes around a thought."""
+    if TAGGED in template:  # which writes its marks in parts
+        return BEGINNINGS[TAGGED][:2]
     pair = next((pair for pair in THOUGHTS.items() if pair[0] in template), (OPENS, CLOSES))
     return (f"{pair[0]}{_HEAD.strip()}", pair[1]) if pair[0] == "<|channel>" else pair
 
@@ -43,7 +54,10 @@ def reasoning_reader(
     if CHANNEL in source or SOLAR in source:
         return ChannelReader(inner, calls=not isinstance(inner, Plain))
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
-    inner = ResponseReader(inner) if _RESPONSE[0] in source else inner
+    if TAGGED in source:
+        inner = ResponseReader(inner, f"{_RESPONSE[1]}</message>", open=True)
+    elif _RESPONSE[0] in source:
+        inner = ResponseReader(inner)
     return inner if thinks is None else ThoughtReader(inner, open=thinks, calls=marks)
 
 
@@ -131,20 +145,21 @@ class ThoughtReader:
 
 
 class ResponseReader:
-    """Removes the marks around a response, if it begins with one."""
+    """Removes the marks around a response, if it begins with one, or the prompt did (`open`).
+    `closes`: the end of an answer."""
 
-    def __init__(self, inner: Reader) -> None:
-        self._inner, self._held = inner, ""
+    def __init__(self, inner: Reader, closes: str = _RESPONSE[1], *, open: bool = False) -> None:
+        self._inner, self._held, self._closes, self._open = inner, "", closes, open
         self._wrapped: bool | None = None
 
     def push(self, text: str) -> Sequence[Piece]:
         self._held += text
-        opens, closes = _RESPONSE
+        opens, closes = _RESPONSE[0], self._closes
         if self._wrapped is None:
             begun = self._held.lstrip()
             if opens.startswith(begun):
                 return []
-            self._wrapped = begun.startswith(opens)
+            self._wrapped = self._open or begun.startswith(opens)
             self._held = begun.removeprefix(opens).lstrip("\n") if self._wrapped else self._held
         at, whole = len(self._held), self._held.removesuffix(closes)
         if self._wrapped:
@@ -154,7 +169,7 @@ class ResponseReader:
         return self._inner.push(ready)
 
     def finish(self) -> Sequence[Piece]:
-        rest = self._held if self._held.strip() != _RESPONSE[1] else ""
+        rest = self._held if self._held.strip() not in (_RESPONSE[1], self._closes) else ""
         return [*self._inner.push(rest), *self._inner.finish()]
 
 

@@ -20,7 +20,7 @@ from localspec.typed import convert
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and other fields that a template uses."""
-LONGEST_SOURCE = 1 << 20
+_LONGEST_SOURCE = 1 << 20
 _ANSWERED = ("content", "reasoning_content", "thinking")
 _HINT = "On the command line, --raw does without the template."
 
@@ -44,7 +44,7 @@ class ChatTemplate:
         self._name = name
         self._special = {"bos_token": bos, "eos_token": eos}
         try:
-            if len(source) > LONGEST_SOURCE:
+            if len(source) > _LONGEST_SOURCE:
                 raise ValueError(f"it has {len(source):,} characters")
             self._template = environment.from_string(source)
             names = meta.find_undeclared_variables(environment.parse(source))

@@ -258,8 +258,10 @@ class Models:
             self.leave(host)
             raise
 
-    def leave(self, host: ModelHost) -> None:
+    def leave(self, host: ModelHost, *, unload: bool = False) -> None:
         host.users -= 1
+        if unload and not host.users:
+            self._unloading = asyncio.ensure_future(self.unload(host))
         self._left.set()
 
     async def unload(self, host: ModelHost) -> None:

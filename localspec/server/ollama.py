@@ -59,6 +59,11 @@ class OllamaRequest(openai.Thinking):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
+    @property
+    def unloads(self) -> bool:
+        """Whether to unload the model after the answer."""
+        return re.fullmatch(r"(?=.*\d)[^1-9]+", str(self.keep_alive)) is not None
+
     def as_chat(
         self, messages: list[Message], tools: list[FunctionTool] | None = None
     ) -> openai.ChatRequest:
@@ -101,6 +106,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
         return await _load_or_unload(service, wanted, "message")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
+    service.unloads = wanted.unloads
     answers = await openai.begin(service, wanted.as_chat(wanted.messages, wanted.tools))
     return OllamaReply(answers, wanted, "message")
 
@@ -109,6 +115,7 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
     """Answer a prompt, through the template unless it is raw."""
     if not (wanted.prompt or wanted.suffix):
         return await _load_or_unload(service, wanted, "response")
+    service.unloads = wanted.unloads
     engine = await service.open(wanted.model)
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
         raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
@@ -146,15 +153,14 @@ def _append_to_context(context: Sequence[int], prompt: Tokens, engine: Engine) -
 
 async def _load_or_unload(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
     """Load the model, or unload it if keep_alive is 0."""
-    unloads = re.fullmatch(r"(?=.*\d)[^1-9]+", str(wanted.keep_alive)) is not None
-    if unloads:
+    if wanted.unloads:
         host = service.state.models.find(wanted.model)
         await service.state.models.unload(host)
     else:
         await service.open(wanted.model)
         host = service.host
     head = {"model": host.name, "created_at": _now(), **_content(member)}
-    return {**head, "done": True, "done_reason": "unload" if unloads else "load"}
+    return {**head, "done": True, "done_reason": "unload" if wanted.unloads else "load"}
 
 
 class OllamaReply(Reply):

@@ -42,7 +42,8 @@ class ServerState:
 
 
 class Service:
-    """The context of one request. Always call `leave` at the end."""
+    """The context of one request. Always call `leave` at the end. `unloads`: whether its model is
+    unloaded then, if no other request uses it."""
 
     def __init__(self, state: ServerState, request: Request) -> None:
         self.state = state
@@ -51,6 +52,7 @@ class Service:
         self.defaults = state.defaults
         self._entered: ModelHost | None = None
         self._answers: list[Answers] = []
+        self.unloads = False
 
     @property
     def host(self) -> ModelHost:
@@ -85,7 +87,7 @@ class Service:
             answers.close()
         host, self._entered = self._entered, None
         if host is not None:
-            self.state.models.leave(host)
+            self.state.models.leave(host, unload=self.unloads)
 
     def _require_open(self) -> None:
         if self.state.draining.is_set():

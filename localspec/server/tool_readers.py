@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from localspec.prompting.detokenizer import held_back
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain
 from localspec.server.near_json import (
     CHILD,
     OPEN_END,
@@ -48,7 +48,7 @@ _MARKS = (
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
     *("<minimax:tool_call>", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
-    "function call<|role_sep|>\n",
+    *("function call<|role_sep|>\n", "</response><tools>"),
 )
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
@@ -58,6 +58,7 @@ _CLOSES = (
     *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
     *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
+    *("</json>", "</call>", "</message>"),
 )
 _FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
 _WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
@@ -77,10 +78,10 @@ _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
 _SPACE = "(?:｜DSML｜|steptml:)?"
-_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<arg_key>)'
+_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
-_CLOSE = f"</{_SPACE}(?:param|parameter|arg_value)>"
-_END = f"(?:</{_SPACE}(?:function|invoke|tool_call)>|(?=<tool_call>))"
+_CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
+_END = f"(?:</{_SPACE}(?:function|invoke|call|tool_call)>|(?=<tool_call>))"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(
     rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
@@ -93,7 +94,7 @@ _MAY_END = re.compile(
 """Text that may be the end of a parameter: closing tags, the next key, and a tag that is begun."""
 _UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
 _ENDS = re.compile(
-    rf"(?:{_CLOSE}|\A)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
+    rf"(?:{_CLOSE}|\A|<tool_sep>)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
     r"|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
 )
 
@@ -130,8 +131,9 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2,
     Step3; M3 has `<X>…</X>`),
+    `<call tool="NAME" index="1"><argument key="X" type="T">…</argument></call>` (Kimi K3),
     `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
-    `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
+    `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM, Hy3)."""
     name, body, end = found["name"], text[found.end() :], None
     if ends := _ENDS.search(body):
         body, end = body[: ends.end()], found.end() + ends.end()
@@ -227,14 +229,19 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
             rf'(?:{{[^{{}}]{{,200}}"function"\s*:\s*|{{(?={{))?(?={{)',  # some double the brackets
             _read_json,
         ),
-        (rf"{maybe}<function=(?P<name>[^>\s{{]+)>?\s*(?={{)", _read_named),  # Llama 3.1
+        (  # Llama 3.1, Kimi K3
+            rf'{maybe}<(?:function=|call tool="(?=[^>]*><json))(?P<name>[^">\s{{]+)'
+            r"(?:[^>]*><json[^>]*)?>?\s*(?={)",
+            _read_named,
+        ),
         (
             rf"{maybe}(?:function<｜tool_sep｜>)?"
-            rf'<(?:function(?:="?| name=")|{_SPACE}invoke name=")(?P<name>[^>"\s]+)"?>',
+            rf'<(?:function(?:="?| name=")|{_SPACE}invoke name="|call tool=")'
+            r'(?P<name>[^>"\s]+)(?:"[^>]*)?>',
             _read_tagged,
         ),
         (
-            rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)",
+            rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<tool_sep>|<arg_key>|</tool_call>)",
             _read_tagged,
         ),
         (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
@@ -306,9 +313,9 @@ class CallReader:
                 self._held = held
         cut = self._emitted or (calling and self._reader is _read_quoted)
         no_text = self._only or cut or self._step == self._after_call
-        return [*found, *_text("" if no_text else self._held)]
+        return [*found, *Plain().push("" if no_text else self._held)]
 
-    def _in_text(self) -> tuple[list[Piece], bool]:
+    def _in_text(self) -> tuple[Sequence[Piece], bool]:
         held = self._held
         marks = [mark for mark in _MARKS if mark[0] in held]
         starts = [held.find(mark) for mark in marks if mark in held]
@@ -322,9 +329,9 @@ class CallReader:
             at = len(held) - max(held_back(held, mark, also="\n") for mark in (*marks, "\n"))
             at = at if line is None else min(at, line.start())
         self._held = held[at:]
-        return _text(held[:at]), bool(starts)
+        return Plain().push(held[:at]), bool(starts)
 
-    def _in_call(self) -> tuple[list[Piece], bool]:
+    def _in_call(self) -> tuple[Sequence[Piece], bool]:
         try:
             calls, end = self._parse_call()
         except ValueError:
@@ -345,13 +352,13 @@ class CallReader:
             self._held, self._emitted, self._step = self._held[end:], [], self._after_call
         return found, end is not None
 
-    def _reject_call(self) -> list[Piece]:
+    def _reject_call(self) -> Sequence[Piece]:
         held, begun, self._emitted, self._step = self._held, bool(self._emitted), [], self._in_text
         rest = held.lstrip()
         mark = next((one for one in _MARKS if rest.startswith(one)), "")
         at = len(held) if begun else len(held) - len(rest) + len(mark)
         self._held = held[at:]
-        return [] if begun else _text(held[:at])
+        return [] if begun else Plain().push(held[:at])
 
     def _parse_call(self) -> Parsed:
         held, begun = self._held, self._held.lstrip()
@@ -367,7 +374,7 @@ class CallReader:
             raise _NotCall
         return [], None
 
-    def _after_call(self) -> tuple[list[Piece], bool]:
+    def _after_call(self) -> tuple[Sequence[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
         for mark in _CLOSES:
             if self._held.startswith(mark):
@@ -390,7 +397,3 @@ def _arguments(call: str, *, complete: bool) -> str:
     if end is None:
         return ""
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
-
-
-def _text(text: str) -> list[Piece]:
-    return [Text(text)] if text else []

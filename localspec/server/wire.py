@@ -131,7 +131,9 @@ class Sampling(Record):
                 raise _invalid_bias("has a token that is not an id")
             if any(not 0 <= one < vocabulary.size for one in tokens):
                 raise _invalid_bias(f"names a token id outside 0 … {vocabulary.size - 1}")
-            found |= dict.fromkeys(tokens, NEVER if bias is False else max(NEVER, bias))
+            for one in tokens:  # further entries of a token are added
+                more = NEVER if bias is False else bias
+                found[one] = max(NEVER, found.get(one, 0.0) + more)
         if self.ignore_eos:
             found |= {t: NEVER for t in range(vocabulary.size) if vocabulary.ends(t)}
         return found

@@ -161,6 +161,9 @@ def test_logit_bias_in_llama_cpp_format(server: Running) -> None:
     said = server.post("/completion", body).json["content"]
     for bias in ([[said, False]], [[said, -1000]], {said: -1000}):
         assert server.post("/completion", {**body, "logit_bias": bias}).json["content"] != said
+    doubled = {**body, "logit_bias": [[5, 1.5], [5, -1], [6, False], [6, -1]]}
+    settings = server.post("/completion", doubled).json["generation_settings"]
+    assert [one["bias"] for one in settings["logit_bias"]] == [0.5, None]
     for bias in ([[said]], [[said, "x"]], [[1.5, 1]], [[said, True, 1]]):
         assert server.post("/completion", {**body, "logit_bias": bias}).status == 400
 
@@ -262,8 +265,9 @@ small = module_server(
 
 
 def test_generation_settings_are_returned(server: Running, engine: Engine) -> None:
-    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True}
+    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True, "n_probs": 101}
     told = server.post("/completion", body).json
+    assert len(told["completion_probabilities"][0]["top_logprobs"]) == 101
     settings = told["generation_settings"]
     biased = {one["token"]: one["bias"] for one in settings["logit_bias"]}
     assert biased == {

@@ -9,7 +9,7 @@ import pytest
 
 from localspec import ModelOptions, paths
 from localspec.cli.serve import needs
-from tests.server.bodies import BODIES, CHAT
+from tests.server.bodies import ASK, BODIES, CHAT
 from tests.server.process import Running, module_server, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
@@ -85,6 +85,10 @@ def test_ollama_clients_can_unload_a_model(
     assert one.get("/health").status == 200
     assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
     assert loaded_models(one) == names
+    asked = {"model": names[0], "prompt": "A", "messages": ASK, "options": {"num_predict": 1}}
+    assert one.post(path, {**asked, "keep_alive": zero}).events[-1]["done_reason"] == "length"
+    wait_until(lambda: not loaded_models(one), "the model is unloaded after its answer")
+    assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show"])

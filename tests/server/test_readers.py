@@ -18,7 +18,12 @@ from localspec.prompting.pieces import (
     Text,
     Thought,
 )
-from localspec.prompting.reasoning import ChannelReader, ResponseReader, ThoughtReader
+from localspec.prompting.reasoning import (
+    ChannelReader,
+    ResponseReader,
+    ThoughtReader,
+    reasoning_reader,
+)
 from localspec.server.answers import Call
 from localspec.server.near_json import missing_end
 from localspec.server.tool_readers import CallReader
@@ -69,6 +74,7 @@ READERS: dict[str, Callable[[], Reader]] = {
     "thinking": partial(ThoughtReader, Plain(), open=False),
     "open": partial(ThoughtReader, Plain(), open=True),
     "granite": lambda: ThoughtReader(ResponseReader(Plain()), open=False),
+    "tagged": lambda: reasoning_reader("<|close|>", any_format(), thinks=True),
     "caller": lambda: ThoughtReader(any_format(), open=True, calls=["<tool_call>"]),
     "called in thoughts": lambda: ThoughtReader(any_format(), open=True),
     "channels": ChannelReader,

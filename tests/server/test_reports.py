@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = (
     *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
-    *("seed-oss", "solar"),
+    *("seed-oss", "solar", "kimi-k3", "hy3"),
 )
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
@@ -146,6 +146,16 @@ def test_constraints_apply_after_the_thought(families: Running, asked: dict[str,
         assert not found["content"]
     for model, wish in (("qwen3", {}), ("ministral3", {"think": True})):
         assert "reasoning_content" not in message(chat(families, model, **asked, **wish))
+
+
+def test_constraints_apply_after_marks_of_several_tokens(families: Running) -> None:
+    body: Any = {"model": "kimi-k3", "content": "<|close|>"}
+    (closes,) = families.post("/tokenize", body).json["tokens"]
+    for bias in (-100, 100):
+        asked: Any = {"regex": "[0-9]+", "logit_bias": {str(closes): bias}}
+        found = message(chat(families, "kimi-k3", **asked))
+        assert (len(found.get("reasoning_content", "")) > 20) == (bias < 0)
+        assert found["content"].strip().isdigit() == (bias > 0)
 
 
 @pytest.mark.parametrize(
@@ -484,13 +494,35 @@ SOLAR = "<|think|>Look.<|end|><|begin|>assistant"
 CALL = "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>weather<|tool_call:args|>"
 
 
-@pytest.mark.parametrize("said", ["<|content|>Yes", f"{CALL}{PARIS}<|tool_call:end|>"])
-def test_solar_message_format(families: Running, said: str) -> None:
-    body: Any = {"model": "solar", "content": SOLAR + said}
-    tokens = families.post("/tokenize", body).json["tokens"]
+OF_K3 = (
+    '<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool="weather" index="1"<|sep|>'
+    '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
+    '<|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+    "<|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>"
+)
+OF_HY3 = (
+    "<tool_calls>\n<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n"
+    "<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n"
+    "</tool_call>\n</tool_calls>"
+).replace(">", ":opensource>")
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "thought"),
+    [
+        ("solar", f"{SOLAR}<|content|>Yes", "Look."),
+        ("solar", f"{SOLAR}{CALL}{PARIS}<|tool_call:end|>", "Look."),
+        ("kimi-k3", "Yes<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", None),
+        ("kimi-k3", OF_K3, None),
+        ("hy3", OF_HY3, None),
+    ],
+)
+def test_formats_of_tokens(families: Running, model: str, said: str, thought: str | None) -> None:
+    tokens = families.post("/tokenize", {"model": model, "content": said}).json["tokens"]
     asked: Any = {"grammar": "start: " + " ".join(f"<[{token}]>" for token in tokens)}
-    found = message(chat(families, "solar", **asked, tools=[WEATHER], max_tokens=len(tokens)))
-    assert found["reasoning_content"] == "Look."
+    asked |= {"tools": [WEATHER], "max_tokens": len(tokens), "think": model == "solar"}
+    found = message(chat(families, model, **asked))
+    assert found.get("reasoning_content") == thought
     calls = [call["function"] for call in found.get("tool_calls", ())]
     assert (found["content"] or calls) in ("Yes", [{"name": "weather", "arguments": PARIS}])
 

@@ -25,7 +25,7 @@ class Completion(RawFields):
 
     biased_texts = True
     prompt: Prompts = ""
-    n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
+    n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
     response_fields: list[str] | None = None

@@ -227,7 +227,7 @@ class CountRequest(Thinking):
 class ChatRequest(CountRequest, AnswerFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    n_probs: Annotated[int, Field(ge=0, le=20)] | None = None  # llama.cpp's name of both
+    n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None  # llama.cpp's name of both
     verbose: bool | None = None
     speculation: bool | None = None
 
