@@ -140,7 +140,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
         10,
     ),  # refuses text as messages; takes token ids of any sequence; is told after a fork
     "async_stream": (140, 10),  # a stream that is left ends at once, or is read by another loop
-    "bench": (2_323, 90),  # three peers, shapes
+    "bench": (2_300, 90),  # three peers, shapes
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens.
@@ -217,8 +217,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer.
     # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
     # interrupts of contexts, figures of other programs' load, servers that are gone.
-    "tests": (43_430, None),
-    "tools": (3_450, None),  # larger models on paper, an agent's session, masks of schemas
+    "tests": (43_425, None),
+    "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
 

@@ -23,7 +23,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
-from localspec.bench.samples import BenchPrompt
+from localspec.bench.samples import BenchPrompt, PeerSetup, Question
 from localspec.bench.scale import scaled_pair
 from localspec.llama.library import default_threads
 
@@ -114,22 +114,21 @@ def llama_server(
     (configuration,) = server_configurations([SERVER[name]])
     server = LlamaServer(
         args.llama_server,
-        engine.model.path,
-        engine.draft_path,
         configuration,
-        tokenize=lambda text: prompt_tokens(engine, text),
-        threads=args.threads or default_threads(),
-        context=args.context,
+        PeerSetup(
+            target=engine.model.path,
+            draft=engine.draft_path,
+            tokenize=lambda text: prompt_tokens(engine, text),
+            piece=engine.model.vocabulary.piece,
+            threads=args.threads or default_threads(),
+            context=args.context,
+        ),
         slots=clients,
     )
 
     def ask(prompt: str) -> tuple[int, int]:
-        sample = server.generate(
-            BenchPrompt(id=prompt, suite="", text=prompt),
-            temperature=0.0,
-            seed=0,
-            max_tokens=args.tokens,
-        )
+        asked = BenchPrompt(id=prompt, suite="", text=prompt)
+        sample = server.generate(Question(asked, 0.0, 0, args.tokens))
         return len(sample.token_ids), sample.drafted or 0
 
     try:

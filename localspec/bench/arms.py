@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, Question, Sample
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
@@ -47,16 +47,13 @@ class LocalspecArm(Arm):
         if self._forgets == "turn":
             self._engine.forget()
 
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
-        """Answer one prompt. Raises LocalspecError."""
+    def generate(self, question: Question) -> Sample:
         if self._forgets == "answer":
             self._engine.forget()
         stream = self._engine.stream(
-            prompt.text,
-            max_tokens=max_tokens,
-            sampling=SamplingParams(temperature=temperature, seed=seed),
+            question.prompt.text,
+            max_tokens=question.max_tokens,
+            sampling=SamplingParams(temperature=question.temperature, seed=question.seed),
             drafting=self._drafting,
         )
         with stream:

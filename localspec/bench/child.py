@@ -6,12 +6,13 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPException
+from functools import partial
 from threading import TIMEOUT_MAX, Timer
 from typing import Any
+
+import httpx2
 
 from localspec.errors import NativeError, UsageError
 
@@ -24,7 +25,7 @@ _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 _ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
 
 # Without the environment's proxy, which cannot reach a server on this machine.
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+direct = partial(httpx2.request, trust_env=False, verify=False)
 
 
 class Child:
@@ -65,7 +66,7 @@ class Child:
         closes it, if it ended or was not ready within `seconds`."""
         give_up = time.monotonic() + seconds
         try:
-            while not _healthy(address):
+            while not _is_healthy(address):
                 if not self.running:
                     why = "ended while it started"
                 elif time.monotonic() > give_up:
@@ -131,10 +132,9 @@ class Child:
         self._log.close()
 
 
-def _healthy(address: str) -> bool:
-    # Not listening yet, or 503: loading.
-    with suppress(OSError, HTTPException), direct(f"{address}/health", timeout=5):
-        return True
+def _is_healthy(address: str) -> bool:
+    with suppress(httpx2.HTTPError):  # not listening yet
+        return direct("GET", f"{address}/health", timeout=5).is_success  # 503: loading
     return False
 
 

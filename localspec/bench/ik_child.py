@@ -22,7 +22,7 @@ CHUNK = 31
 _TOP_K, _TOP_P, _MIN_P = 40, 0.95, 0.05
 
 
-class IkModel:
+class _IkModel:
     def __init__(self, path: str, threads: int, context: int) -> None:
         """Open a model; weights are repacked when read. Raises OSError: it cannot be opened."""
         api: Any = import_module("ik_llama_cpp._ctypes_api")
@@ -92,7 +92,7 @@ def main() -> None:
     # The library's own output must not mix with the lines of JSON.
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    model = IkModel(path, int(threads), int(context))
+    model = _IkModel(path, int(threads), int(context))
     print(json.dumps({"version": version("ik_llama-cpp-python")}), file=output, flush=True)
     for line in sys.stdin:
         tokens, seconds = model.answer(**json.loads(line))

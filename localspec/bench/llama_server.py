@@ -1,19 +1,17 @@
 """llama.cpp's server as an arm, plain and with each of its speculative modes."""
 
-import json
 import os
 import shlex
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from localspec.bench.child import ANSWER_TIMEOUT, HOST, START_TIMEOUT, Child, direct, free_port
-from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 from localspec.errors import NativeError, UsageError
 
 
@@ -70,34 +68,29 @@ def server_configurations(names: Sequence[str] | None = None) -> list[ServerConf
 
 
 class LlamaServer(Arm):
-    """A llama-server, started by the first answer or by `start`. `tokenize`: raw text to token ids
-    with BOS; `slots`: concurrent answers, each with `context` tokens; `start_timeout`,
-    `answer_timeout`: seconds."""
+    """A llama-server, started by the first answer or by `start`. `slots`: concurrent answers, each
+    with the setup's context; `start_timeout`, `answer_timeout`: seconds."""
 
     def __init__(
         self,
         binary: Path,
-        target: Path,
-        draft: Path | None,
         configuration: ServerConfiguration,
+        setup: PeerSetup,
         *,
-        tokenize: Callable[[str], list[int]],
-        threads: int,
-        context: int,
-        gpu_layers: int = -1,
         slots: int = 1,
         start_timeout: float = START_TIMEOUT,
         answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         self.name = f"llama-server {configuration.name}"
         self.every_turn = configuration.name == "plain"
-        command = ["-m", str(target), *configuration.flags]
+        command = ["-m", str(setup.target), *configuration.flags]
         if configuration.needs_draft:
-            command += ["--spec-draft-model", str(draft)]
-        command += ["-c", str(slots * context), "-t", str(threads), "-np", str(slots)]
-        if gpu_layers >= 0:
-            command += ["-ngl", str(gpu_layers)]
-            command += ["--spec-draft-ngl", str(gpu_layers)] if configuration.needs_draft else []
+            command += ["--spec-draft-model", str(setup.draft)]
+        command += ["-c", str(slots * setup.context), "-t", str(setup.threads), "-np", str(slots)]
+        if setup.gpu_layers >= 0:
+            layers = str(setup.gpu_layers)
+            command += ["-ngl", layers]
+            command += ["--spec-draft-ngl", layers] if configuration.needs_draft else []
         self.command = shlex.join([binary.name, *command])
         # Turn off saved prompts and web pages, which do not change the time of an answer.
         command += ["--cache-ram", "0", "--no-webui"]
@@ -105,22 +98,18 @@ class LlamaServer(Arm):
         self._start_timeout, self._answer_timeout = start_timeout, answer_timeout
         self._child: Child | None = None
         self._address = ""
-        self._tokenize = tokenize
+        self._tokenize = setup.tokenize
 
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
-        """Answer one prompt. Raises NativeError: the server does not start, refuses the prompt, or
-        dies."""
+    def generate(self, question: Question) -> Sample:
         child = self.start()
         request = {
-            "prompt": self._tokenize(prompt.text),
-            "n_predict": max_tokens,
-            "temperature": temperature,
+            "prompt": self._tokenize(question.prompt.text),
+            "n_predict": question.max_tokens,
+            "temperature": question.temperature,
             "top_k": 40,
             "top_p": 0.95,
             "min_p": 0.05,
-            "seed": seed,
+            "seed": question.seed,
             "cache_prompt": False,
             "return_tokens": True,
         }
@@ -155,23 +144,19 @@ class LlamaServer(Arm):
     def _post(self, child: Child, body: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for the reply. Raises NativeError: the server refuses it, takes
         longer than `answer_timeout`, or dies."""
-        request = urllib.request.Request(
-            f"{self._address}/completion",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
         try:
-            with direct(request, timeout=self._answer_timeout) as response:
-                reply: dict[str, Any] = json.load(response)
+            address = f"{self._address}/completion"
+            response = direct("POST", address, json=body, timeout=self._answer_timeout)
+            if response.is_success:
+                reply: dict[str, Any] = response.json()
                 return reply
-        except urllib.error.HTTPError as error:
-            raise NativeError(f"{self.name} refused the prompt: {_message(error)}.") from None
-        except TimeoutError:
+            raise NativeError(f"{self.name} refused the prompt: {_message(response)}.")
+        except httpx2.TimeoutException:
             raise NativeError(
                 f"{self.name} did not answer within {self._answer_timeout:g} seconds. "
                 "Ask for fewer tokens, or take a smaller model."
             ) from None
-        except (OSError, HTTPException, ValueError) as error:
+        except (httpx2.HTTPError, ValueError) as error:
             # The connection ends a moment before the process does.
             try:
                 child.process.wait(1)
@@ -215,9 +200,8 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
     )
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(response: httpx2.Response) -> str:
     try:
-        message = json.loads(error.read())["error"]["message"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"HTTP status {error.code}"
-    return str(message).rstrip(".")
+        return str(response.json()["error"]["message"]).rstrip(".")
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {response.status_code}"

@@ -6,19 +6,18 @@ llama.cpp's server is in `localspec.bench.llama_server`.
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
 from localspec.bench.child import ANSWER_TIMEOUT, START_TIMEOUT, Child
 from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
-from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,34 +40,27 @@ def open_peers(
         return [], {}
     from localspec.llama.library import default_threads
 
-    target, draft = engine.model.path, engine.draft_path
-    common: dict[str, Any] = {
-        "tokenize": partial(prompt_tokens, engine),
-        "threads": options.fixed_threads or default_threads(),
-        "context": engine.context_length,
-    }
-    layers: dict[str, Any] = {"gpu_layers": options.gpu_layers}
+    setup = PeerSetup(
+        target=engine.model.path,
+        draft=engine.draft_path,
+        tokenize=partial(prompt_tokens, engine),
+        piece=engine.model.vocabulary.piece,
+        threads=options.fixed_threads or default_threads(),
+        context=engine.context_length,
+        gpu_layers=options.gpu_layers,
+    )
     openings: dict[str, Callable[[], Arm]] = {}
     for lookup in LOOKUPS if peers.python else ():
         name = f"llama-cpp-python, lookup {lookup}"
-        openings[name] = partial(PythonLlama, target, lookup=lookup, **common, **layers)
+        openings[name] = partial(PythonLlama, setup, lookup)
     if peers.ik_python is not None:
-        openings["ik_llama-cpp-python"] = partial(
-            IkLlama, peers.ik_python, target, piece=engine.model.vocabulary.piece, **common
-        )
+        openings["ik_llama-cpp-python"] = partial(IkLlama, peers.ik_python, setup)
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Skipped without a draft model, even if it was named.
-            if draft is not None or not configuration.needs_draft:
-                openings[f"llama-server {configuration.name}"] = partial(
-                    LlamaServer,
-                    peers.llama_server,
-                    target,
-                    draft,
-                    configuration,
-                    **common,
-                    **layers,
-                )
+            if setup.draft is not None or not configuration.needs_draft:
+                name = f"llama-server {configuration.name}"
+                openings[name] = partial(LlamaServer, peers.llama_server, configuration, setup)
     arms: list[Arm] = []
     refused: dict[str, str] = {}
     for name, opening in openings.items():
@@ -95,48 +87,41 @@ _DEFAULT_LOOKUP = 10
 
 
 class PythonLlama(Arm):
-    """llama-cpp-python's `Llama.generate`. `tokenize`: raw text to token ids with BOS; `lookup`:
-    most draft tokens by prompt lookup; None decodes plainly. Raises ModelNotFound or NativeError if
-    it cannot be opened."""
+    """llama-cpp-python's `Llama.generate`. `lookup`: most draft tokens by prompt lookup; None
+    decodes plainly. Raises ModelNotFound or NativeError if it cannot be opened."""
 
-    def __init__(
-        self,
-        target: Path,
-        *,
-        tokenize: Callable[[str], list[int]],
-        threads: int,
-        context: int,
-        gpu_layers: int = -1,
-        lookup: int | None = None,
-    ) -> None:
+    def __init__(self, setup: PeerSetup, lookup: int | None = None) -> None:
         from localspec.llama.reference import Reference
 
         how = "plain" if lookup is None else f"prompt lookup {lookup}"
         self.name = f"llama-cpp-python {how}" + (" (default)" if lookup == _DEFAULT_LOOKUP else "")
         self.every_turn = lookup is None
+        threads, context = setup.threads, setup.context
         options = f"n_ctx={context}, n_threads={threads}, n_threads_batch={threads}"
-        options += f", n_gpu_layers={gpu_layers}"
+        options += f", n_gpu_layers={setup.gpu_layers}"
         if lookup is not None:
             options += ", logits_all=True"
             options += f", draft_model=LlamaPromptLookupDecoding(num_pred_tokens={lookup})"
-        self.command = f"llama_cpp.Llama({str(target)!r}, {options})"
-        self._tokenize = tokenize
+        self.command = f"llama_cpp.Llama({str(setup.target)!r}, {options})"
+        self._tokenize = setup.tokenize
         self._lookup = lookup
         self._reference = Reference(
-            target, context=context, threads=threads, gpu_layers=gpu_layers, lookup=lookup
+            setup.target,
+            context=context,
+            threads=threads,
+            gpu_layers=setup.gpu_layers,
+            lookup=lookup,
         )
 
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
-        """Answer one prompt. Raises NativeError: a pass failed."""
+    def generate(self, question: Question) -> Sample:
         reference = self._reference
         vocabulary = reference.vocabulary
         ids: list[int] = []
         started = ended = 0.0
-        answer = reference.tokens(self._tokenize(prompt.text), temperature=temperature, seed=seed)
+        prompt = self._tokenize(question.prompt.text)
+        answer = reference.tokens(prompt, temperature=question.temperature, seed=question.seed)
         with closing(answer):
-            for token in islice(answer, max_tokens):
+            for token in islice(answer, question.max_tokens):
                 ended = perf_counter()
                 started = started or ended
                 ids.append(token)
@@ -163,23 +148,15 @@ class PythonLlama(Arm):
 class IkLlama(Arm):
     """Plain decoding by ik_llama.cpp, with weights repacked at run time; the package does not
     support speculative decoding. Runs in another process (`localspec.bench.ik_child`), as its
-    libraries have llama.cpp's names. `python`: of an environment with ik_llama-cpp-python;
-    `tokenize`, `piece`: raw text to token ids with BOS, and back. Raises LocalspecError."""
+    libraries have llama.cpp's names. `python`: of an environment with ik_llama-cpp-python. Raises
+    LocalspecError."""
 
-    def __init__(
-        self,
-        python: Path,
-        target: Path,
-        *,
-        tokenize: Callable[[str], list[int]],
-        piece: Callable[[int], bytes],
-        threads: int,
-        context: int,
-    ) -> None:
+    def __init__(self, python: Path, setup: PeerSetup) -> None:
         self.name = "ik_llama-cpp-python repacked plain"
-        self._tokenize, self._piece = tokenize, piece
+        self._setup, target = setup, str(setup.target)
         # Isolated, as modules in the script's folder have names of the standard library.
-        command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
+        command = [str(python), "-I", ik_child.__file__, target]
+        command += [str(setup.threads), str(setup.context)]
         advice = "Name the Python of an environment with ik_llama-cpp-python."
         self._child = Child(self.name, command, advice=advice, piped=True)
         try:
@@ -187,21 +164,16 @@ class IkLlama(Arm):
         except BaseException:
             self.close()
             raise
-        options = f"repack_tensors=True, flash_attn=True, n_ctx={context}, n_threads={threads}"
-        self.command = f"ik_llama-cpp-python {version}: {shlex.quote(str(target))}, {options}"
+        options = f"n_ctx={setup.context}, n_threads={setup.threads}"
+        self.command = (
+            f"ik_llama-cpp-python {version}: {shlex.quote(target)}, repack_tensors=True, "
+            f"flash_attn=True, {options}"
+        )
 
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
-        """Answer one prompt. Raises NativeError: a pass failed, or the process died."""
-        question = {
-            "prompt": self._tokenize(prompt.text),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "seed": seed,
-        }
+    def generate(self, question: Question) -> Sample:
+        prompt = self._setup.tokenize(question.prompt.text)
         try:
-            self._child.send(question)
+            self._child.send(asdict(question) | {"prompt": prompt})
             reply = self._child.receive("answered", ANSWER_TIMEOUT)
         except BaseException:
             # Otherwise a late answer would be taken for the next one.
@@ -214,7 +186,7 @@ class IkLlama(Arm):
             passes=len(ids) - 1,
             drafted=0,
             accepted=0,
-            text=b"".join(map(self._piece, ids)).decode("utf-8", "replace"),
+            text=b"".join(map(self._setup.piece, ids)).decode("utf-8", "replace"),
             token_ids=ids,
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 
-from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
 from localspec.bench.suites import by_suite
 
 _ProgressCallback = Callable[[int, int, str], None]
@@ -14,7 +14,7 @@ WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Turn:
     """The next answer of an arm. `turn`: None if it is not counted; `begins`: whether it is the
     first of the arm's turn; `most`: tokens at most, None for as many as asked for."""
 
@@ -45,7 +45,7 @@ def run(
     has the same seed in all arms and turns.
     """
     left, done = list(arms), 0
-    for asked in _questions(left, by_suite(prompts), temperatures, turns):
+    for asked in _turns(left, by_suite(prompts), temperatures, turns):
         arm, prompt, temperature = asked.arm, asked.prompt, asked.temperature
         if arm not in left:
             continue
@@ -56,7 +56,7 @@ def run(
         try:
             if asked.begins:
                 arm.begin_turn()
-            sample = arm.generate(prompt, temperature=temperature, seed=seed, max_tokens=most)
+            sample = arm.generate(Question(prompt, temperature, seed, most))
         except Exception as error:
             left.remove(arm)
             dropped[arm.name] = str(error) or type(error).__name__
@@ -67,21 +67,21 @@ def run(
             yield replace(which, temperature=temperature, turn=asked.turn)
 
 
-def _questions(
+def _turns(
     left: Sequence[Arm],
     suites: Mapping[str, Sequence[BenchPrompt]],
     temperatures: Sequence[float],
     turns: int,
-) -> Iterator[_Question]:
-    """All questions in order. `left`: the arms; failed ones are removed meanwhile."""
+) -> Iterator[_Turn]:
+    """All answers in order. `left`: the arms; failed ones are removed meanwhile."""
     firsts, rotation = [prompts[0] for prompts in suites.values()], count()
     # The first pass has additional costs: allocations, page faults and measurements.
     for arm in list(left) if firsts and temperatures else ():
         what = f"warming up {arm.name}"
-        yield _Question(arm, firsts[0], temperatures[0], what, most=WARM_UP_TOKENS)
+        yield _Turn(arm, firsts[0], temperatures[0], what, most=WARM_UP_TOKENS)
     for temperature in temperatures:
         for arm, prompt in product([arm for arm in left if arm.practises], firsts):
-            yield _Question(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+            yield _Turn(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
         kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
         for turn in range(turns):
             for number, prompt in enumerate(chain.from_iterable(suites.values())):
@@ -89,4 +89,4 @@ def _questions(
                 first = next(rotation) % max(1, len(arms))
                 for arm in arms[first:] + arms[:first]:
                     what = f"{kind} · {prompt.suite} · turn {turn + 1} · {arm.name}"
-                    yield _Question(arm, prompt, temperature, what, turn, begins=number == 0)
+                    yield _Turn(arm, prompt, temperature, what, turn, begins=number == 0)

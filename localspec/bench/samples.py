@@ -1,7 +1,9 @@
 """Prompts and samples."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from localspec.prompting.template import Message
 
@@ -16,6 +18,30 @@ class BenchPrompt:
     text: str
     messages: tuple[Message, ...] = ()
     later_turns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt to answer, with at most `max_tokens` tokens."""
+
+    prompt: BenchPrompt
+    temperature: float
+    seed: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSetup:
+    """The models that another program opens, and how. `tokenize`, `piece`: raw text to token ids
+    with BOS, and an id back to bytes; `context`: tokens; `gpu_layers`: -1 for the default."""
+
+    target: Path
+    draft: Path | None = None
+    tokenize: Callable[[str], list[int]]
+    piece: Callable[[int], bytes]
+    threads: int
+    context: int
+    gpu_layers: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +98,8 @@ class Arm(ABC):
         """Prepare for a turn over all suites: forget what a first session would not know."""
 
     @abstractmethod
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
-        """Answer one prompt, without reusing the text of earlier answers."""
+    def generate(self, question: Question) -> Sample:
+        """Answer one prompt, without reusing the text of earlier answers. Raises LocalspecError."""
 
     def close(self) -> None:  # noqa: B027
         """Free its resources; may be repeated."""

@@ -10,13 +10,19 @@ from pydantic import TypeAdapter
 
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.report import PairResults, Report
-from localspec.bench.samples import Sample
+from localspec.bench.samples import PeerSetup, Sample
 
 
 def sample(arm: str = "plain", suite: str = "story", prompt: str = "p0", **more: Any) -> Sample:
     """A sample of ten tokens in a second, unless `more` says otherwise."""
     facts: dict[str, Any] = {"tokens": 10, "seconds": 1.0, **more}
     return Sample(arm=arm, suite=suite, prompt=prompt, **facts)
+
+
+def peer_setup(target: Path, **more: Any) -> PeerSetup:
+    """How a peer opens a model: with two threads, and numbers for pieces."""
+    known: dict[str, Any] = {"threads": 2, "context": 256, "piece": lambda token: b"%d " % token}
+    return PeerSetup(target=target, **known | more)
 
 
 def executable(path: Path, text: str) -> Path:

@@ -16,9 +16,9 @@ from localspec.bench.llama_server import (
     ServerConfiguration,
     server_configurations,
 )
-from localspec.bench.samples import BenchPrompt
+from localspec.bench.samples import BenchPrompt, Question, Sample
 from localspec.errors import NativeError, UsageError
-from tests.bench.samples import executable
+from tests.bench.samples import executable, peer_setup
 
 pytestmark = pytest.mark.nightly
 
@@ -108,20 +108,20 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
     with ExitStack() as stack:
 
         def made(
-            *flags: str, needs_draft: bool = False, draft: Path | None = model, **options: Any
+            *flags: str, needs_draft: bool = False, gpu_layers: int = -1, **options: Any
         ) -> LlamaServer:
+            said = {"tokenize": lambda text: [1, len(text)], "gpu_layers": gpu_layers}
+            setup = peer_setup(model, draft=model, **said)
             way = ServerConfiguration("test", flags, needs_draft=needs_draft)
-            common: dict[str, Any] = {"threads": 2, "context": 256}
-            common["tokenize"] = lambda text: [1, len(text)]
-            arm = LlamaServer(binary, model, draft, way, **common, **options)
+            arm = LlamaServer(binary, way, setup, **options)
             stack.callback(arm.close)
             return arm
 
         yield made
 
 
-def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
-    return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens)
+def answer(arm: LlamaServer) -> Sample:
+    return arm.generate(Question(PROMPT, 0.8, 7, 9))
 
 
 @pytest.fixture

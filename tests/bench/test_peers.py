@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -15,12 +14,12 @@ from localspec.bench.benchmark import BenchPair, BenchSettings, measure
 from localspec.bench.ik_child import choose
 from localspec.bench.peers import LOOKUPS, IkLlama, Peers, PythonLlama
 from localspec.bench.report import PairResults
-from localspec.bench.samples import BenchPrompt
+from localspec.bench.samples import BenchPrompt, Question, Sample
 from localspec.bench.suites import load_suites
 from localspec.errors import NativeError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from tests.bench.samples import executable
+from tests.bench.samples import executable, peer_setup
 from tests.support.greedy import divergence, greedy
 
 pytestmark = pytest.mark.nightly
@@ -126,22 +125,16 @@ def arms(python: Path) -> Iterator[Arms]:
         def made(
             *, tokens: tuple[int, ...] = (1, 2, 3), python: Path = python, context: int = 2048
         ) -> IkLlama:
-            arm = IkLlama(
-                python,
-                Path("m.gguf"),
-                tokenize=lambda _: list(tokens),
-                piece=lambda token: b"%d " % token,
-                threads=2,
-                context=context,
-            )
+            said = {"tokenize": lambda _: list(tokens), "context": context}
+            arm = IkLlama(python, peer_setup(Path("m.gguf"), **said))
             stack.callback(arm.close)
             return arm
 
         yield made
 
 
-def answer(arm: IkLlama, max_tokens: int = 5, **how: Any) -> Any:
-    return arm.generate(PROMPT, **{"temperature": 0.0, "seed": 7} | how, max_tokens=max_tokens)
+def answer(arm: IkLlama, max_tokens: int = 5) -> Sample:
+    return arm.generate(Question(PROMPT, 0.0, 7, max_tokens))
 
 
 def test_sample_counts_tokens_after_the_first(arms: Arms) -> None:
@@ -217,12 +210,12 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
             BenchPrompt("a", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),
             BenchPrompt("b", "copy", "One, two, three, four. One, two, three, four. One, two,"),
         ]
-        arm = PythonLlama(draft_path, tokenize=tokenize, threads=1, context=256, lookup=lookup)
+        arm = PythonLlama(peer_setup(draft_path, tokenize=tokenize, threads=1), lookup)
         try:
             for prompt in prompts:
                 ids = tokenize(prompt.text)
                 expected = greedy(context, ids, 40)
-                sample = arm.generate(prompt, temperature=0, seed=1, max_tokens=40)
+                sample = arm.generate(Question(prompt, 0.0, 1, 40))
                 # `Llama` attends without flash attention, which rounds otherwise: near-ties flip.
                 parted = divergence(context, ids, expected, sample.token_ids)
                 assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
@@ -233,10 +226,7 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
                 assert sample.passes is not None
                 assert sample.accepted == sample.tokens - sample.passes
                 assert bool(sample.drafted) == (lookup is not None)
-            again = [
-                arm.generate(prompts[0], temperature=0.8, seed=seed, max_tokens=20)
-                for seed in (3, 3, 4)
-            ]
+            again = [arm.generate(Question(prompts[0], 0.8, seed, 20)) for seed in (3, 3, 4)]
         finally:
             arm.close()
             context.close()
@@ -244,10 +234,9 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
 
 
 def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
-    arm = PythonLlama(
-        draft_path, tokenize=lambda _: [0, *range(300, 400)] * 6, threads=1, context=1024, lookup=2
-    )
-    assert arm.generate(PROMPT, temperature=0, seed=1, max_tokens=12).tokens > 0
+    prompt = [0, *range(300, 400)] * 6
+    arm = PythonLlama(peer_setup(draft_path, tokenize=lambda _: prompt, threads=1, context=1024), 2)
+    assert arm.generate(Question(PROMPT, 0.0, 1, 12)).tokens > 0
     arm.close()
 
 

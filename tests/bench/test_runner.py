@@ -9,7 +9,7 @@ import pytest
 from localspec import Engine
 from localspec.bench.arms import LocalspecArm, localspec_arms
 from localspec.bench.runner import WARM_UP_TOKENS, run
-from localspec.bench.samples import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
 from localspec.cli.bench import ARMS
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
@@ -35,13 +35,13 @@ class Scripted(Arm):
     def begin_turn(self) -> None:
         self._log.append(f"{self.name} begins")
 
-    def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
-    ) -> Sample:
+    def generate(self, question: Question) -> Sample:
         if self._error is not None and self._answers == self._at:
             raise self._error
         self._answers += 1
-        what = "warms up" if max_tokens == WARM_UP_TOKENS else f"{prompt.id} {temperature:g}"
+        what = f"{question.prompt.id} {question.temperature:g}"
+        if question.max_tokens == WARM_UP_TOKENS:
+            what = "warms up"
         self._log.append(f"{self.name} {what}")
         return Sample(tokens=10, seconds=1.0)
 
@@ -168,7 +168,7 @@ def test_groups_of_arms(engine: Engine) -> None:
 
 def test_sample_seconds_add_up(engine: Engine) -> None:
     arm = LocalspecArm(engine, "model", Drafting(drafter="model", depth=3))
-    found = [arm.generate(FOX, temperature=t, seed=5, max_tokens=24) for t in (0.0, 0.8, 0.8)]
+    found = [arm.generate(Question(FOX, t, 5, 24)) for t in (0.0, 0.8, 0.8)]
     for sample in found:
         assert len(sample.token_ids) == sample.tokens + 1
         assert sample.passes is not None
@@ -207,5 +207,5 @@ def test_memory_of_arms(
     for _ in range(2):
         arm.begin_turn()
         for _ in range(2):
-            arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4)
+            arm.generate(Question(FOX, 0.0, 1, 4))
     assert known == [not unknown for unknown in calibrates]
