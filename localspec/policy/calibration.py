@@ -90,7 +90,7 @@ def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
-        measure(passes, passes.filler(max(FAR[:3])), list(FAR[:3]), far, float("inf"))
+        measure(passes, passes.filler(max(FAR[:3])), list(FAR[:3]), far, float("inf"), ROUNDS)
     finally:
         passes.truncate(held)
     curve.learn({n: seconds / pace for n, seconds in far.items()}, held)

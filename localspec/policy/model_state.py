@@ -86,8 +86,8 @@ def repays_prompt(profile: PairProfile, model: ModelSource, session: Session, kn
         tokens += BEST**depth
         best = min(best, (verifying[depth + 1] + depth * seconds(1)) / tokens)
     saved = 1.0 - best / verifying[1] if source.saved is None else source.saved
-    # On average a token of the prompt attends to half of it.
-    reading = profile.pass_seconds(source, reads // 2)(reads)
+    # An upper bound: unlike the reading of a prompt, measured passes compute a row for each token.
+    reading = reads * min(seconds(n) / n for n in source.costs.sizes)
     plain = min(longest, profile.usual_length) * verifying[1]
     repays = reading <= saved * plain
     if not repays:

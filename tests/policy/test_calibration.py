@@ -11,7 +11,7 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.policy import calibration
-from localspec.policy.calibration import FAR_LENGTH, calibrate
+from localspec.policy.calibration import FAR_LENGTH, calibrate, calibrate_far
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
 from tests.support.asking import PLAIN, ask
@@ -167,6 +167,16 @@ def test_busy_moment_is_detected(slow: range) -> None:
     assert slow.start < passes.passes
     assert curve.seconds(1, 0) == pytest.approx(DisturbedCache.SECONDS)
     assert calibrate(DisturbedCache(range(0)), curve, AMPLE)
+
+
+@pytest.mark.parametrize("slow", [1, 2, 3])
+def test_interrupted_pass_does_not_raise_the_cost_of_the_cache(slow: int) -> None:
+    passes, curve = DisturbedCache(range(slow, slow + 1)), CostCurve()
+    curve.learn(dict.fromkeys(SIZES, DisturbedCache.SECONDS), 0)
+    passes.extend([0] * 400)
+    calibrate_far(passes, curve, 1.0)
+    assert curve.two_lengths
+    assert curve.seconds(4, 500) == pytest.approx(DisturbedCache.SECONDS)
 
 
 # Stored curves are compared with the machine before use.

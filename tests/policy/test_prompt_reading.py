@@ -62,6 +62,14 @@ def test_required_length_grows_with_the_prompt() -> None:
     assert 1.8 * least(200) < least(400) < 2.2 * least(200)
 
 
+def test_price_of_reading_has_no_rows_in_it() -> None:
+    """A measured pass computes a row of logits for each token, which costs more the more there
+    are."""
+    dear = profile_of(SHAPES["flat"], [*READING, *(2.0 * n / 20 for n in range(5, 33))])
+    cheap = profile_of(SHAPES["flat"], READING)
+    assert pays(dear, reads=400, longest=40) == pays(cheap, reads=400, longest=40) is True
+
+
 def test_prompt_is_not_read_if_drafts_never_pay() -> None:
     profile = profile_of(SHAPES["ruinous"], READING)
     assert not pays(profile, reads=1, longest=10_000)
