@@ -49,17 +49,19 @@ def _no_number(name: str) -> None:
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
     """The schema narrowed as by OpenAI, ollama and llama.cpp: objects have only the properties
     that are named. `of_objects`: the schema describes an object even if it does not say so."""
-    found = normalise(schema)
+    found = normalise({**schema, "nullable": None})  # an answer is not null
     if of_objects and found.get("required") == []:
         del found["required"]
     if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
         return {"type": "object", "additionalProperties": False}
     if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
         found = {"type": "object", **found}
-    joined: dict[str, Any] = map_schemas(found, lambda part: _merge_all_of(part, found))
-    if not any(map(_is_composed, values_in(joined))):
-        joined = map_schemas(joined, _close)
-    return joined
+    plain = map_schemas(found, lambda part: _rewrite(part, found))
+    joined: dict[str, Any] = map_schemas(plain, lambda part: _merge_all_of(part, plain))
+    keys = [part.keys() for part in values_in(joined) if isinstance(part, dict)]
+    # If several schemas apply to one object, each names some properties.
+    composed = any("allOf" in names or (names & _OF_OBJECTS and names & _CHOICES) for names in keys)
+    return joined if composed else map_schemas(joined, _close)
 
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,11 +89,27 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_composed(part: Any) -> bool:
-    """Whether several schemas apply to one object, each naming some properties."""
-    return isinstance(part, dict) and (
-        "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
-    )
+def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Write in enforceable keywords: `nullable` (OpenAPI, Gemini), not anything (zod's nothing),
+    and `propertyNames` that are listed or have a pattern (keys of dictionaries)."""
+    if part.keys() - _ANNOTATIONS == {"not"} and part["not"] in ({}, True) and part != root:
+        return {"enum": []}
+    if part.pop("nullable", False) is True and part.keys() & _DECIDES_TYPE:
+        return {"anyOf": [_rewrite(part, root), {"type": "null"}]}
+    given, properties = part.get("propertyNames"), part.get("properties", {})
+    if not isinstance(given, dict) or not isinstance(properties, dict):
+        return part
+    found, value = resolve_reference(given, root), part.get("additionalProperties", {})
+    closed = {**part, "propertyNames": {}, "additionalProperties": False}
+    match {"type": "string", **{name: found[name] for name in found.keys() - _ANNOTATIONS}}:
+        case {"type": "string", "enum": [*names], **rest} if not rest:
+            named = {str(name): properties.get(name, value) for name in names}
+            return {**closed, "properties": named}
+        case {"type": "string", "pattern": str(pattern), **rest} if not (
+            rest or properties or "patternProperties" in part
+        ):
+            return {**closed, "patternProperties": {pattern: value}}
+    return part
 
 
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

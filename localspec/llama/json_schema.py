@@ -73,6 +73,8 @@ _ECMA = re.compile(
     r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
     re.DOTALL,
 )
+_NOT_ONLY = re.compile(r"\^\(\?!\^?\[([^\\^\]]+)\]\*\$\)([^|]*)")
+"""The look-ahead of pydantic's decimals, which are not only signs."""
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
@@ -190,6 +192,9 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     """Drop idle keywords and unknown formats; counts of 2.0 become 2."""
     found = {}
+    if only := _NOT_ONLY.fullmatch(str(part.get("pattern", ""))):
+        both = [*part.get("allOf", ()), {"pattern": f"[^{only[1]}]"}]
+        part = {**part, "pattern": f"^{only[2]}", "allOf": both}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
         if (beside and not part.keys() & set(beside)) or value in anything:
@@ -214,7 +219,8 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
 
 def as_rust(pattern: str) -> str:
     """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
-    letters, control characters, braces that repeat nothing, and within a set "[", "&" and "~"."""
+    letters, control characters, braces that repeat nothing, the end, and within a set "[", "&" and
+    "~"."""
 
     def part(found: re.Match[str]) -> str:
         if found["set"]:
@@ -224,7 +230,8 @@ def as_rust(pattern: str) -> str:
             return f"\\x{ord(found['control']) % 32:02x}"
         if found["any"]:
             return r"[\s\S]"
-        return found["letter"] or (rf"\{found[0]}" if found["brace"] else found[0])
+        written = rf"\{found[0]}" if found["brace"] else found[0].replace(r"\Z", r"\z")
+        return found["letter"] or written
 
     return _ECMA.sub(part, pattern)
 

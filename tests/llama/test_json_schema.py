@@ -19,6 +19,10 @@ def text_of(pattern: str, **more: Any) -> dict[str, Any]:
     return {"type": "string", "pattern": pattern, **more}
 
 
+DECIMAL = text_of(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", allOf=[{"maxLength": 9}, {"title": "T"}])
+NOTHING = {"not": {}, "title": "T"}
+NULL: Any = {"type": "array", "nullable": True, "items": {"enum": ["x"], "nullable": True}}
+KEYS = {"$defs": {"E": {"enum": ["a", "b"], "title": "E", "type": "string"}}}
 NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
 
 
@@ -41,6 +45,13 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of(r"^{{\w{2}\{,3}[[~~&&]$"), ['"{{ab{,3}["', '"{{ab{,3}&"'], ['"{{a{,3}["']),
         (text_of(r"^\<\é[\>\'\ü]$"), ['"<é>"', '"<éü"'], ['"é"', '"<é\\\\"']),
         (text_of(r"^[^]\cJ$"), [r'"\n\n"', r'"J\n"'], ['"aJ"']),
+        (text_of(r"\Aa\\Z\Z"), [r'"a\\Z"'], ['"a"', r'"a\\ZZ"']),
+        ({"anyOf": [DECIMAL, {"type": "null"}]}, ['"-.5"', '"2"'], ['""', '"-"', '"1.5.5"']),
+        (NULL, ['["x",null]'], ["null", '["y"]']),
+        ({"type": "ARRAY", "items": {"allOf": [NULL], "nullable": True}}, ["[null,[]]"], ["[1]"]),
+        ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
+        ({**KEYS, "propertyNames": {"$ref": "#/$defs/E"}}, ['{"b":1}'], ['{"c":1}']),
+        ({"type": "object", "propertyNames": {"pattern": "^..$"}}, ['{"xy":1}'], ['{"x":1}']),
         ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
         ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
         ({"properties": {"x": {"$ref": "#"}}}, ['{"x":{"x":{}}}'], ['{"x":1}']),
