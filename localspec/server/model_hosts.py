@@ -91,7 +91,8 @@ class OfferedModel:
 
 class ModelHost:
     """One model and its state. It is loaded in a thread; all else runs on the event loop's.
-    `users`: running requests for it; `used`: monotonic time of the latest one."""
+    `progress`: of loading, 0 to 1; None if it is not being loaded, or is loaded; `users`: running
+    requests for it; `used`: monotonic time of the latest one."""
 
     def __init__(self, offer: OfferedModel, max_queue: int) -> None:
         self.offer = offer
@@ -99,7 +100,7 @@ class ModelHost:
         self.opened: OpenModel | None = None
         self.queue = SlotQueue(1, max_queue)
         self.activity = Activity()
-        self.progress = 0.0
+        self.progress: float | None = None
         self.failed = False
         self.loaded_at = 0
         self.users = 0
@@ -132,11 +133,13 @@ class ModelHost:
     def require_opened(self) -> Model:
         if self.model is not None:
             return self.model
+        if self.progress is not None:
+            more = {"progress": round(self.progress, 3)}
+            raise ApiError(503, "Loading model", retry_after=1, more=more)
+        why = f"{self.name} is not loaded now. The next request for an answer loads it."
         if self.failed:
             why = "The model could not be loaded. The reason is in the server's output."
-            raise ApiError(503, why)
-        more = {"progress": round(self.progress, 3)}
-        raise ApiError(503, "Loading model", retry_after=1, more=more)
+        raise ApiError(503, why)
 
     def has_name(self, name: str) -> bool:
         name = name.removesuffix(":latest")  # ollama's clients may add it
@@ -156,6 +159,8 @@ class ModelHost:
         except BaseException:
             self.failed = True
             raise
+        finally:
+            self.progress = None
         self.name, self.path = self.name or self.opened.model.name, self.opened.model.path
         self.loaded_at = int(time.time())
         slots = 1 if isinstance(self.opened, EmbeddingModel) else self.opened.parallel
@@ -163,10 +168,10 @@ class ModelHost:
         return self.opened
 
     async def unload(self) -> None:
-        if self.offer.session is not None and self.engine is not None:
-            await asyncio.to_thread(self.offer.session.save, self.engine)
         opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
+        if self.offer.session is not None and isinstance(opened, Engine):
+            await asyncio.to_thread(self.offer.session.save, opened)
         for one in (embedder, opened):
             if one is not None:
                 await asyncio.to_thread(one.close)
@@ -207,10 +212,12 @@ class Models:
         self, offers: Sequence[OfferedModel], max_queue: int, loaded: Callable[[OpenModel], None]
     ) -> None:
         self.hosts = [ModelHost(offer, max_queue) for offer in offers]
+        self.hosts[0].progress = 0.0
         self._loaded = loaded
         self._started = False
         self._one_at_a_time = asyncio.Lock()
         self._left = asyncio.Event()
+        self._emptying = False
 
     async def start(self) -> None:
         async with self._one_at_a_time:
@@ -246,17 +253,14 @@ class Models:
         """Load a model, and keep it until `leave`; an ApiError before the first is loaded, a
         LocalspecError if loading fails."""
         self.require_started()
-        host.users += 1
         host.used = time.monotonic()
-        try:
-            if host.opened is None:
-                async with self._one_at_a_time:
-                    if host.opened is None:
-                        await self._make_room(host)
-                        self._loaded(await host.load())
-        except BaseException:
-            self.leave(host)
-            raise
+        # Only requests that can run count as users: others may wait for one that waits for these.
+        while host.opened is None or self._emptying:
+            async with self._one_at_a_time:
+                if host.opened is None:
+                    await self._make_room(host)
+                    self._loaded(await host.load())
+        host.users += 1
 
     def leave(self, host: ModelHost, *, unload: bool = False) -> None:
         host.users -= 1
@@ -269,9 +273,17 @@ class Models:
         self.require_started()
         async with self._one_at_a_time:
             while host.users:
-                self._left.clear()
-                await self._left.wait()
+                await self._wait_for_leave()
             await host.unload()
+
+    async def _wait_for_leave(self) -> None:
+        """Wait until a request is complete. Later ones wait as well: a model may always be used."""
+        self._left.clear()
+        self._emptying = True
+        try:
+            await self._left.wait()
+        finally:
+            self._emptying = False
 
     async def close(self) -> None:
         for host in self.hosts:
@@ -284,11 +296,9 @@ class Models:
             loaded = [one for one in self.hosts if one.opened is not None]
             if not loaded:
                 return
-            idle = [one for one in loaded if not one.users]
-            if idle:
-                oldest = min(idle, key=lambda one: one.used)
+            oldest = min(loaded, key=lambda one: (one.users > 0, one.used))
+            if oldest.users:
+                await self._wait_for_leave()
+            else:
                 logger.info("%s makes room for %s", oldest.name, host.name)
                 await oldest.unload()
-            else:
-                self._left.clear()
-                await self._left.wait()

@@ -163,3 +163,28 @@ def test_a_model_that_fails_to_load_does_not_affect_others(
             assert len(server.get("/api/tags").json["models"]) == 2
             assert server.post("/v1/completions", body).json["model"] == target_path.stem
             assert server.states(1)[0]["context"] == 2048
+
+
+def test_requests_wait_for_a_model_that_is_being_unloaded(
+    target_path: Path, draft_path: Path
+) -> None:
+    """Each is answered, whatever the order in which models are asked for and unloaded."""
+
+    def ask(number: int) -> int:
+        name = (target_path, draft_path)[number % 2].stem
+        if number % 3:
+            body = {"prompt": "Once upon a time", "max_tokens": 2, "model": name}
+            return server.post("/v1/completions", body).status
+        return server.post("/api/generate", {"model": name, "keep_alive": 0}).status
+
+    with memory_limited_server(target_path, draft_path) as server, ThreadPoolExecutor(12) as pool:
+        assert set(pool.map(ask, range(96))) == {200}
+
+
+def test_an_unloaded_model_does_not_seem_to_be_loading(one: Running) -> None:
+    name = loaded_models(one)[0]
+    one.post("/api/generate", {"model": name, "keep_alive": 0})
+    assert one.get("/props").error(503) == (
+        f"{name} is not loaded now. The next request for an answer loads it."
+    )
+    assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
