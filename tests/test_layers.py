@@ -144,7 +144,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens.
-    "cli": (5_109, 159),
+    "cli": (5_093, 158),
     "decoding": (
         2_292,
         95,
@@ -207,7 +207,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_164, 107),  # standard error is a file; keys below dialogs; why no model is open
+    "tui": (5_161, 106),  # standard error is a file; keys below dialogs; why no model is open
     "typed": (86, 10),  # functions name themselves; numbers that no float holds
     "verify": (1_366, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

@@ -143,7 +143,6 @@ def _list(console: Console) -> int:
     from localspec.retrieval import manifest as manifests
 
     stores: list[dict[str, Any]] = []
-    rows: list[dict[str, str]] = []
     for folder in manifests.folders():
         try:
             manifest = manifests.read(folder)
@@ -152,30 +151,28 @@ def _list(console: Console) -> int:
             continue
         if manifest is None:
             continue
-        size = sum(path.stat().st_size for path in folder.glob("*.segment"))
-        shown = _sum_by_name(manifest)
         stores.append(
             {
                 "folder": str(folder),
                 "model": manifest.model,
                 "tokens": manifest.tokens,
-                "bytes": size,
+                "bytes": sum(path.stat().st_size for path in folder.glob("*.segment")),
                 "segments": len(manifest.segments),
-                "learned": {name: dict(zip(_KEYS, sums, strict=True)) for name, sums in shown},
+                "learned": _sum_by_name(manifest),
             }
         )
-        for name, (texts, tokens, when) in shown:
-            share = size * tokens // max(1, manifest.tokens)
-            rows.append(
-                {
-                    "NAME": printable(name, 4096),
-                    "VOCABULARY OF": printable(manifest.model),
-                    "TEXTS": f"{texts:,}",
-                    "TOKENS": f"{tokens:,}",
-                    "SIZE": gigabytes(share),
-                    "LEARNED": moment(when),
-                }
-            )
+    rows = [
+        {
+            "NAME": printable(name, 4096),
+            "VOCABULARY OF": printable(store["model"]),
+            "TEXTS": f"{sums['texts']:,}",
+            "TOKENS": f"{sums['tokens']:,}",
+            "SIZE": gigabytes(store["bytes"] * sums["tokens"] // max(1, store["tokens"])),
+            "LEARNED": moment(sums["when"]),
+        }
+        for store in stores
+        for name, sums in store["learned"].items()
+    ]
     if rows or console.json:
         console.result({"datastores": stores}, table(rows, right=("TEXTS", "TOKENS", "SIZE")))
     else:
@@ -183,19 +180,18 @@ def _list(console: Console) -> int:
     return 0
 
 
-_KEYS = ("texts", "tokens", "when")
-
-
-def _sum_by_name(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
-    """(texts, tokens, time) by name, with all conversations combined."""
+def _sum_by_name(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """What was learned by name, with all conversations combined."""
     from localspec.retrieval.manifest import CONVERSATION
 
-    found: dict[str, tuple[int, int, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, entry in sorted(manifest.learned.items()):
         shown = HISTORY if name.startswith(CONVERSATION) else name
-        texts, tokens, when = found.get(shown, (0, 0, 0.0))
-        found[shown] = texts + entry.texts, tokens + entry.tokens, max(when, entry.when)
-    return list(found.items())
+        sums = found.setdefault(shown, {"texts": 0, "tokens": 0, "when": 0.0})
+        sums["texts"] += entry.texts
+        sums["tokens"] += entry.tokens
+        sums["when"] = max(sums["when"], entry.when)
+    return found
 
 
 def _forget(console: Console, names: Sequence[str]) -> int:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class Work:
-    """A task in the main thread; passes run in another, so signals are handled at once. `stopped`:
-    Ctrl+C was pressed; `writing`: progress would erase a part of standard output."""
+    """A task in the main thread; passes run in another, so signals are handled at once. `restore`:
+    sent to standard output before an exit at once; `stopped`: Ctrl+C was pressed; `writing`:
+    progress would erase a part of standard output."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, restore: bytes = b"") -> None:
+        self.console, self._restore = console, restore
         self.stopped = self.writing = False
         self._running: tuple[Stream, ...] = ()
 
@@ -53,13 +54,26 @@ class Work:
         self._running = running
         try:
             if self.stopped:
-                self.interrupt()
+                self._stop()
             yield
         finally:
             self._running = ()
 
-    def interrupt(self) -> None:
-        """Stop as soon as possible; may be called from a signal handler."""
+    def interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """The signal handler: stop as soon as possible; at the second interrupt, exit at once.
+        Raises nothing, since an exception could interrupt any statement."""
+        if not self.stopped:
+            self._stop()
+        elif number not in HANGUPS:  # of which a closing terminal may send several
+            with suppress(OSError):
+                os.write(1, self._restore)
+            with suppress(OSError):
+                os.write(2, b"\n" if os.isatty(2) else b"")
+            # A pass may be running in native code. All output was flushed.
+            crashes.release()
+            os._exit(Cancelled.exit_code)
+
+    def _stop(self) -> None:
         self.stopped = True
         for stream in self._running:
             stream.cancel()
@@ -77,7 +91,7 @@ def working(
     restore: bytes = b"",
 ) -> Iterator[Work]:
     """Run a task; a KeyboardInterrupt in the block becomes `Cancelled(interrupted)`. `failed` is
-    called before the process ends if llama.cpp aborts; for `restore` see `on_interrupt`."""
+    called before the process ends if llama.cpp aborts; for `restore` see `Work`."""
     from localspec.llama import library
 
     over = False
@@ -89,38 +103,12 @@ def working(
 
     crashes.watch()
     library.on_abort(abort)
-    work = Work(console)
+    work = Work(console, restore)
     try:
-        with on_interrupt(work.interrupt, restore):
+        with handle_signals((signal.SIGINT, *END_SIGNALS), work.interrupt):
             yield work
     except KeyboardInterrupt:
         raise Cancelled(interrupted) from None
     finally:
         over = True
         console.erase_progress()
-
-
-@contextmanager
-def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
-    """Call `stop` in the signal handler of the first interrupt; at the second send `restore` to
-    standard output and exit. Raises nothing, since an exception could interrupt any statement."""
-    interrupts = 0
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupts
-        if interrupts and number in HANGUPS:
-            return  # a closing terminal may send several
-        interrupts += 1
-        if interrupts > 1:
-            if restore:
-                with suppress(OSError):
-                    os.write(1, restore)
-            with suppress(OSError):
-                os.write(2, b"\n" if os.isatty(2) else b"")
-            # A pass may be running in native code. All output was flushed.
-            crashes.release()
-            os._exit(Cancelled.exit_code)
-        stop()
-
-    with handle_signals((signal.SIGINT, *END_SIGNALS), handle):
-        yield

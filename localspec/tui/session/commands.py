@@ -1,5 +1,6 @@
 """Slash commands: definitions, parsing and completion."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,12 +16,17 @@ SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"),
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A slash command. `values`: kind of the values that complete its argument."""
+    """A slash command. `arguments`: in capitals, or one of the words of the first bracket;
+    `values`: kind of further values that complete an argument."""
 
     name: str
     arguments: str
     about: str
     values: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        return re.findall("[a-z]+", self.arguments.partition("]")[0])
 
 
 COMMANDS = (
@@ -34,16 +40,16 @@ COMMANDS = (
     Command("detach", "", "do not send the attached files"),
     Command("regenerate", "", "answer the last message again"),
     Command("edit", "", "change your last message and send it as a branch"),
-    Command("branch", "[next|previous|N]", "switch between branches", "branches"),
-    Command("copy", "[answer|code|conversation]", "copy to the clipboard", "copies"),
-    Command("export", "[md|json] [FILE]", "write the conversation into a file", "formats"),
+    Command("branch", "[next|previous|N]", "switch between branches"),
+    Command("copy", "[answer|code|conversation]", "copy to the clipboard"),
+    Command("export", "[md|json] [FILE]", "write the conversation into a file"),
     Command("title", "[TEXT]", "name the conversation, or let the model do it"),
     Command("search", "[WORDS]", "search all conversations"),
     Command("delete", "", "delete the conversation"),
     Command("why", "", "explain the last answer's speed in words"),
-    Command("tokens", "[on|off|rejected]", "colour tokens by drafter", "tokens"),
-    Command("learn", "[on|off]", "learn conversations, to draft from them", "switch"),
-    Command("record", "[on|off]", "record answers, to train a draft from", "switch"),
+    Command("tokens", "[on|off|rejected]", "colour tokens by drafter"),
+    Command("learn", "[on|off]", "learn conversations, to draft from them"),
+    Command("record", "[on|off]", "record answers, to train a draft from"),
     Command("figures", "", "show or hide the figures"),
     Command("sidebar", "", "show or hide the list of conversations"),
     Command("theme", "[NAME]", "choose the colours", "themes"),
@@ -54,15 +60,6 @@ _NAMES = {command.name: command for command in COMMANDS}
 _ALIASES = {"exit": "quit", "bye": "quit", "clear": "new", "?": "help"}
 BY_NAME = _NAMES | {name: _NAMES[ours] for name, ours in _ALIASES.items()}
 """Commands by name, including aliases from other chat programs."""
-FIXED: Mapping[str, Sequence[str]] = {
-    "settings": SETTINGS,
-    "branches": ("next", "previous"),
-    "copies": ("answer", "code", "conversation"),
-    "formats": ("md", "json"),
-    "tokens": ("on", "off", "rejected"),
-    "switch": ("on", "off"),
-    "drafts": ("auto", "none", "self"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def parse(line: str) -> tuple[Command, str] | None:
 
 
 def complete(line: str, known: Mapping[str, Sequence[str]]) -> list[CommandCompletion]:
-    """Completions of a line. `known`: values besides FIXED, by `Command.values`."""
+    """Completions of a line. `known`: values by `Command.values`, besides the settings."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return []
     name, space, argument = line[1:].partition(" ")
@@ -108,16 +105,16 @@ def complete(line: str, known: Mapping[str, Sequence[str]]) -> list[CommandCompl
             if c.name.startswith(name.lower())
         ]
     command = BY_NAME.get(name.lower())
-    if command is None or not command.values:
+    if command is None:
         return []
     if command.values == "files":
         return [CommandCompletion(f"/{name} {path}", path) for path in _files(argument)]
     if " " in argument:
         return []
-    values = [*FIXED.get(command.values, ()), *known.get(command.values, ())]
+    further = SETTINGS if command.values == "settings" else known.get(command.values, ())
     return [
         CommandCompletion(f"/{name} {value}", value)
-        for value in dict.fromkeys(values)
+        for value in dict.fromkeys([*command.words, *further])
         if argument.lower() in value.lower() and value != argument
     ]
 
