@@ -198,6 +198,11 @@ def test_an_echo_has_the_prompts_log_probabilities(server: Running, engine: Engi
     raw = server.post("/v1/completions", ask | {"prompt": text}).json["choices"][0]["logprobs"]
     assert raw["tokens"][:-1] == told["tokens"][:-1]
     assert (raw["token_logprobs"][0] is None) != engine.model.vocabulary.adds_bos
+    # Control tokens have no text.
+    control = [engine.model.vocabulary.special_tokens["<|user|>"].id] * 2
+    events = server.post("/v1/completions", ask | {"prompt": [control], "stream": True}).events
+    parts = [choice["logprobs"] for event in events for choice in event["choices"]]
+    assert sum(len(one["tokens"]) for one in parts if one) == 3
     several = server.post("/v1/completions", ask | {"n": 2}).json["choices"]
     assert [choice["logprobs"] for choice in several] == [told, told]
     # In events the prompt comes first.

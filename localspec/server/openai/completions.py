@@ -150,7 +150,7 @@ class CompletionReply(OpenaiReply):
         for echo, choice in zip(self._echoes, self._choices, strict=True):
             choice["text"] = echo.text
             choice["logprobs"] = echo.logprobs or choice["logprobs"]
-            if echo.text:
+            if echo.text or echo.logprobs:
                 yield self._event(choice)
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
