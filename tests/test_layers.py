@@ -149,7 +149,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
         2_292,
         95,
     ),  # protocol of caches; values and biases of any type; drafters call their sources
-    "distill": (2_645, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_495, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -159,7 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (168, 11),
     "gguf": (1_868, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_738, 61),
+    "history": (1_733, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     "hub": (1_846, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),

@@ -185,16 +185,8 @@ def _pass(context: SharedContext, active: list[_Answer], k: int) -> None:
         tokens, positions = answer.text[start:end], range(start, end)
         parts.append(PassPart(tokens, positions, ((answer.sequence,),), outputs))
         room, rows = room - len(tokens) + 1, rows - max(0, outputs - 1)
-    found = context.decode(parts)
-    outputs_of = [
-        (answer, logits) for answer, logits in zip(active, found, strict=True) if len(logits)
-    ]
-    if not outputs_of:
-        return
-    top = top_tokens(np.concatenate([logits for _, logits in outputs_of]), k)
-    ends = np.cumsum([len(logits) for _, logits in outputs_of])[:-1]
-    split = zip(*(np.split(each, ends) for each in top), strict=True)
-    for (answer, logits), (ids, log_p, rest) in zip(outputs_of, split, strict=True):
-        answer.rows.append((ids, log_p, rest))
-        if not answer.question.given:
-            answer.text.append(sample_token(logits[-1], answer.temperature, answer.random))
+    for answer, logits in zip(active, context.decode(parts), strict=True):
+        if len(logits):
+            answer.rows.append(top_tokens(logits, k))
+            if not answer.question.given:
+                answer.text.append(sample_token(logits[-1], answer.temperature, answer.random))

@@ -17,8 +17,7 @@ from localspec.errors import HistoryError, LocalspecError
 from localspec.history import repair
 from localspec.history.export import write_export
 from localspec.history.schema import (
-    ForeignFile,
-    NewerHistory,
+    UnusableFile,
     check,
     connect,
     connect_in_memory,
@@ -42,7 +41,7 @@ T = TypeVar("T")
 _SHORT_WAIT = 0.2
 """Seconds to wait for other programs after a wait that failed."""
 
-_ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
+_ERRORS = (sqlite3.Error, OSError, UnusableFile)
 _CALLER_ERRORS = (
     *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
     *(sqlite3.DataError, sqlite3.IntegrityError),

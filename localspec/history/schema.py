@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+FOREIGN, NEWER = "foreign", "newer"
 APPLICATION = 0x6C737063
 """"lspc" in the file's header."""
 
@@ -55,12 +56,9 @@ MIGRATIONS = (
 _decode = partial(str, encoding="utf-8", errors="replace")
 
 
-class NewerHistory(Exception):
-    """The file is from a later version of localspec."""
-
-
-class ForeignFile(Exception):
-    """The file is another program's database."""
+class UnusableFile(Exception):
+    """The file is another program's database, or from a later version of localspec: its argument
+    is the kind, FOREIGN or NEWER."""
 
 
 class _Connection(sqlite3.Connection):
@@ -124,16 +122,16 @@ def prepare(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Raise NewerHistory or ForeignFile unless the file is empty, or a history of this or an older
-    version; sqlite3.Error if it is locked, or not a database."""
+    """Raise UnusableFile unless the file is empty, or a history of this or an older version;
+    sqlite3.Error if it is locked, or not a database."""
     # In this order: another process may create the tables, with their id, in between.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = _version(connection)
     if application != APPLICATION and (tables or application):
-        raise ForeignFile
+        raise UnusableFile(FOREIGN)
     if version > len(MIGRATIONS):
-        raise NewerHistory
+        raise UnusableFile(NEWER)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.files import NO_LOCKS
-from localspec.history.schema import ForeignFile, NewerHistory
+from localspec.history.schema import FOREIGN, NEWER, UnusableFile
 
 LOCKED, READ_ONLY, FULL, CORRUPT = "locked", "read-only", "full", "corrupt"
-NEWER, FOREIGN, FAILING, NO_LOCK = "newer", "foreign", "failing", "no locks"
+FAILING, NO_LOCK = "failing", "no locks"
 
 _SENTENCES = {
     LOCKED: "Another program keeps the history {path} locked. {memory} until that program releases "
@@ -59,10 +59,8 @@ def trouble(error: Exception, path: Path) -> Trouble:
 
 
 def kind_of(error: Exception, path: Path) -> str:
-    if isinstance(error, NewerHistory):
-        return NEWER
-    if isinstance(error, ForeignFile):
-        return FOREIGN
+    if isinstance(error, UnusableFile):
+        return str(error)
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
             return FULL
