@@ -99,7 +99,7 @@ class Answer:
             limit=len(found) + (options.max_tokens or capacity),
             ends=vocabulary.ends,
             completes=detokenizer.push,
-            constraint=constraint_of(options, vocabulary, closes=prompts.thought_marks[1]),
+            constraint=constraint_of(options, vocabulary, closes=found.closes),
             logprobs=options.logprobs,
             as_sampled=options.as_sampled,
             shift=shift,

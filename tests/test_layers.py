@@ -182,8 +182,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.
-    # Kimi K3's tags, which are written in parts, and Hy3's named tokens.
-    "prompting": (1_853, 60),
+    # Kimi K3's tags, which are written in parts; named tokens of Hy3 and K2 Horizon; marks that
+    # are quoted as code; thoughts as parts of a content; calls in channels without arguments.
+    "prompting": (1_895, 60),
     "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),
@@ -196,8 +197,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # grammar; calls that end within a value; prose that begins with a call in Python.
     # Infill and near-JSON have files; log-probabilities end with texts; reads n_indent; Step3.
     # Calls of Kimi K3; models that are unloaded after an answer; requests do not wait for each
-    # other's models, and are told which are unloaded.
-    "server": (5_681, 196),
+    # other's models, and are told which are unloaded. Contents as lists of texts, results of any
+    # JSON, and thoughts that are kept, as further servers take them.
+    "server": (5_710, 196),
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
@@ -216,10 +218,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # arguments of any type; tokens and hyphens in grammars; odd values of histories and sessions.
     # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs;
     # custom tools; what environments and servers of models contain; faults that were left.
-    # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer.
+    # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer; forms of contents.
     # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading.
-    "tests": (43_490, None),
+    "tests": (43_550, None),
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

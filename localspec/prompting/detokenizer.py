@@ -18,6 +18,7 @@ THOUGHTS = {
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
     "<think:opensource>": "</think:opensource>",  # Hy3
+    **{f"<ifm|{one}>": f"</ifm|{one}>" for one in ("think", "think_fast", "think_faster")},
     "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",  # Kimi K3
 }
 """Marks of several families; the text of an answer always has those of the first."""

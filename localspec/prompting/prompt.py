@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -28,13 +29,17 @@ spells are read as such; those in messages, and in raw text that is `marked`, ar
 
 class Tokens(tuple[int, ...]):
     """The token ids of a prompt; pictures replace the ids at their positions. `spelled`: control
-    tokens that are part of the answer's text, and how they are written there."""
+    tokens that are part of the answer's text, and how they are written there. `closes`: the mark
+    that ends the thought at the end."""
 
     pictures: tuple[Picture, ...] = ()
     spelled: Mapping[int, bytes] = MappingProxyType({})
+    closes: str = CLOSES
 
 
 OVERFLOW = ("error", "drop_oldest")
+_NAMED = re.compile(r"(</?)(?:(\w+):opensource|ifm\|(\w+))>")
+"""Tokens around thoughts and calls of Hy3 and K2 Horizon."""
 
 
 class PromptBuilder:
@@ -68,7 +73,7 @@ class PromptBuilder:
             tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
             tokens = Tokens(vocabulary.check_ids(prompt))
-            tokens.pictures, tokens.spelled = prompt.pictures, prompt.spelled
+            vars(tokens).update(vars(prompt))
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
@@ -135,11 +140,12 @@ class PromptBuilder:
         else:
             found = Tokens(self._tokens(text, add_bos=add_bos))
         special, source = self._model.vocabulary.special_tokens, self._source
-        shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
+        shown = {one[0]: f"{one[1]}{one[2] or one[3]}>" for one in _NAMED.finditer(source)}
+        shown |= dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
         for mark, spellings in SPELLINGS.items():
             shown |= spellings if mark in source else {}
-        named = ":opensource>"  # Hy3's tokens
-        shown |= {one: one.replace(named, ">") for one in special if one.endswith(named)}
+        ends = (closes for opens, closes in THOUGHTS.items() if text.rstrip().endswith(opens))
+        found.closes = next(ends, self.thought_marks[1])
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)

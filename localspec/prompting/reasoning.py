@@ -111,7 +111,10 @@ class ThoughtReader:
                 self._held = self._held.lstrip("\n").removeprefix(mark)
             if any(mark.startswith(self._held) for mark in (OPENS, _HEAD)):
                 return found
-        at = self._held.find(CLOSES)
+        ends = (one.start() for one in re.finditer(CLOSES, self._held))
+        at = next((end for end in ends if not self._quotes(end)), -1)
+        if at < 0 and self._held.endswith(CLOSES) and self._quotes(len(self._held) - len(CLOSES)):
+            return found
         if at < 0:
             starts = [self._held.find(mark) for mark in self._calls if mark in self._held]
             marks = (CLOSES, *self._calls)
@@ -133,6 +136,11 @@ class ThoughtReader:
             marked = self._held.lstrip("\n").startswith(self._calls)
             return [*([] if called and marked else self._take_thought(len(self._held))), *called]
         return [*self._begin_answer(), *self._inner.finish()]
+
+    def _quotes(self, at: int) -> bool:
+        """Whether the mark at this position is code within a line, as far as is known."""
+        line, rest = f"{self._thought}{self._held[:at]}", self._held[at + len(CLOSES) :]
+        return line.rpartition("\n")[2].count("`") % 2 == 1 and rest[:1] in ("", "`")
 
     def _take_thought(self, length: int) -> list[Piece]:
         thought, self._held = self._held[:length], self._held[length:]
@@ -185,6 +193,7 @@ class ChannelReader:
     def __init__(self, inner: Reader | None = None, *, calls: bool = True) -> None:
         self._held, self._inner, self._calls = "", inner or Plain(), calls
         self._piece: Callable[[str], Piece] | None = None  # None within a header
+        self._said = False  # whether a call has arguments
 
     def push(self, text: str) -> Sequence[Piece]:
         self._held += text
@@ -202,7 +211,7 @@ class ChannelReader:
                 self._held = rest
                 function = re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header)
                 if function and self._calls:
-                    self._piece = CallArguments
+                    self._piece, self._said = CallArguments, False
                     found.append(CallBegins(function[1]))
                 elif "analysis" in header:
                     self._piece = Thought
@@ -214,6 +223,8 @@ class ChannelReader:
             self._held = self._held[at + len(mark) :]
             if not mark:
                 break
+            if self._piece is CallArguments and not self._said:
+                found.append(CallArguments("{}"))
             self._piece = None
         return found
 
@@ -226,4 +237,5 @@ class ChannelReader:
     def _read_body(self, text: str) -> Sequence[Piece]:
         if self._piece in (None, Text):
             return self._inner.push(text)
+        self._said = self._said or bool(text.strip())
         return [self._piece(text)] if text else []

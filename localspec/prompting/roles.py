@@ -91,7 +91,9 @@ class RoleAdapter:
     def _apply_changes(self, messages: Messages, changes: Sequence[Change]) -> Messages:
         for change in changes:
             messages = change(messages)
-        return self._in_parts(self._convert_calls(messages))
+        found = self._convert_calls(messages)
+        parts = self._has_thinking_parts
+        return self._in_parts([_with_thinking_part(one) if parts else one for one in found])
 
     def _shows(self, *messages: Mapping[str, Any], words: Sequence[str]) -> bool:
         text = self._render([*messages])
@@ -157,6 +159,13 @@ class RoleAdapter:
         wanted = shows("Hmm", thinking="Hmm") and not shows("Hmm", reasoning_content="Hmm")
         return wanted, wanted and shows("Hmm", "Oh", thinking="Hmm", content="Oh")
 
+    @cached_property
+    def _has_thinking_parts(self) -> bool:
+        """Whether thoughts are parts of a content, as for Mistral."""
+        answer = {"role": "assistant", "content": "", "reasoning_content": _WORD}
+        text = self._render([_USER, _with_thinking_part(answer)])
+        return _WORD in text and "thinking'" not in text  # as where a list is written out
+
     def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
         thought, content = message.get("reasoning_content"), message.get("content")
         wanted, beside = self._thinking
@@ -174,6 +183,13 @@ class RoleAdapter:
             return messages
         found = [self._with_thought(one) if one.get("tool_calls") else one for one in messages]
         return _convert_calls(found, self._call_form)
+
+
+def _with_thinking_part(message: dict[str, Any]) -> dict[str, Any]:
+    thought, content = message.get("reasoning_content"), message.get("content") or ""
+    if not thought:
+        return message
+    return {**message, "content": [{"type": "thinking", "thinking": thought}, *joined(content, [])]}
 
 
 def _shape_of(message: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """Chat templates: jinja2 source from a GGUF, rendered in a sandbox with limits."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -22,6 +23,9 @@ Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and other fields that a template uses."""
 _LONGEST_SOURCE = 1 << 20
 _ANSWERED = ("content", "reasoning_content", "thinking")
+_HIDDEN, _QUOTED = "\ufdd0", re.compile("(?<=`)<(?=/?think>`)")
+"""What replaces the beginning of marks that an answer quotes as code: templates would take them for
+those of thoughts."""
 _HINT = "On the command line, --raw does without the template."
 
 
@@ -82,6 +86,7 @@ class ChatTemplate:
                     raise
                 fitted = self._adapter.fit(asked)
                 text = self._render(fitted, map_schemas(tools, _simplify), more)
+            text = text.replace(_HIDDEN, mark_text("<")) if _HIDDEN in text else text
             begins = (more or {}).get("add_generation_prompt", True)
             return text + self._adapter.begin if begins and not self._knows_begin else text
         except Exception as error:  # a template may raise any exception
@@ -156,7 +161,9 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 def _mark_message(message: Message) -> dict[str, Any]:
-    role = message["role"]
+    role, content = message["role"], message.get("content")
+    if role in ANSWERS and type(content) is str:
+        message = {**message, "content": _QUOTED.sub(_HIDDEN, content)}
     found: dict[str, Any] = {
         name: mark_all(value, answer=role in ANSWERS and name in _ANSWERED)
         for name, value in message.items()

@@ -48,7 +48,7 @@ _MARKS = (
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
     *("<minimax:tool_call>", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
-    *("function call<|role_sep|>\n", "</response><tools>"),
+    *("function call<|role_sep|>\n", "</response><tools>", "```tool_call", "```tool_code"),
 )
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
@@ -60,32 +60,37 @@ _CLOSES = (
     *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
     *("</json>", "</call>", "</message>"),
 )
+_BEGINS = re.compile(rf"(?<!`)(?:{'|'.join(map(re.escape, _MARKS))})")
+"""A mark, unless it is quoted as code."""
 _FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
 _WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
-CONTROL = (*_MARKS, *_CLOSES, *_WITHIN)
+CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜tool▁sep｜>")
 """Marks around and within calls. If they are control tokens, they must be part of the text."""
+_UNMARKED = ("[", "<function", "<invoke name=", "<｜DSML｜invoke", "<steptml:invoke", "<call tool=")
+"""What calls without a mark begin with."""
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
-_BEFORE_NAME |= {"tool_call", "tool_calls"}
+_BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
 _LINE = re.compile(
-    r"""\n\s*(?:\[?\s*\{\s*(?:("(?:name|type|function|tool_calls?|tool_name)"\s*:)|"\w*"?\s*\Z)"""
+    r"""\n\s*(?:\[?\s*\{\s*(?:("(?:name|type|function|tool|tool_calls?|tool_name)"\s*:)|"\w*"?\s*\Z)"""
     r"|\[?\s*\{?\s*\Z)"
 )
 """A line that begins, or may begin, with an unmarked call."""
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
 _QUOTES = re.compile(r'<escape>|<\|"\|>')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
-_SPACE = "(?:｜DSML｜|steptml:)?"
-_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<arg_key>)'
-_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*(?:<arg_value>)?|>\n?)'
+_SPACE = "(?:｜DSML｜|steptml:|longcat_)?"
+_OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
+_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?:<{_SPACE}arg_value>)?|>\n?)'
 _CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
 _END = f"(?:</{_SPACE}(?:function|invoke|call|tool_call)>|(?=<tool_call>))"
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(
     rf"{_PARAMETER}(.*?)(?:{_CLOSE}(?=\s*(?:{_OPEN}|{_END}))|</\1>(?=\s*{_OPEN}))", re.DOTALL
 )
+_IS_TEXT = re.compile(r'[^>]* (?:string="true"|type="string")')
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
 _MAY_END = re.compile(
     r"(?s:\n?</?tool_call>.*|\n?<arg_key>[^<>]*(?:<[^<>]*)?(?:>\s*(?:<[^<>]*)?)?)\Z"
@@ -97,10 +102,6 @@ _ENDS = re.compile(
     rf"(?:{_CLOSE}|\A|<tool_sep>)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
     r"|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
 )
-
-
-class _NotCall(ValueError):
-    """The text cannot be a call."""
 
 
 def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -115,14 +116,15 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
             end, more = at, "}"
     said = to_json(text[start:end]) + more
     call = parse_partial(said, True)
-    name, only = call.get("name", call.get("tool_name")), "".join(call)
+    names = [call[key] for key in ("name", "tool_name", "function", "tool") if key in call]
+    name, only = names[0] if names else None, "".join(call)
     if only in tools and isinstance(call.get(only), dict):
         return ([], None) if end is None else ([(only, dump(call[only]))], end)
     if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
         return [], None
     marked = found["mark"] not in (None, "```json")
     if not isinstance(name, str) or (not marked and name not in tools):
-        raise _NotCall
+        raise ValueError(text)
     return [(name, _arguments(said, complete=end is not None))], end
 
 
@@ -137,8 +139,8 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     name, body, end = found["name"], text[found.end() :], None
     if ends := _ENDS.search(body):
         body, end = body[: ends.end()], found.end() + ends.end()
-    if name not in tools and not found[0].endswith(">") and body.startswith("</tool_call>"):
-        raise _NotCall
+    if name not in tools and not found[0].endswith(">") and re.match(_END, body):
+        raise ValueError(text)
     members, at = list[str](), 0
     root = tools.get(name, {})
     known = root.get("properties")
@@ -153,7 +155,7 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
-        raw = _RAW.fullmatch(value)
+        raw = _RAW.fullmatch(value) or (_IS_TEXT.match(parameter[0]) and [value, value])
         value = raw[1] if raw else parse_value(value, kinds_of(known.get(parameter[1]), root))
         members.append(f"{dump(parameter[1])}: {dump(value)}")
         at = parameter.end()
@@ -206,11 +208,11 @@ def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     if end is None or not rest:
         return [], None
     if rest[0] not in "\n;,<":
-        raise _NotCall
+        raise ValueError(text)
     try:
         return python_calls(text[start:end]), end
     except UNREADABLE:
-        raise _NotCall from None
+        raise ValueError(text) from None
 
 
 @lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
@@ -241,7 +243,8 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
             _read_tagged,
         ),
         (
-            rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<tool_sep>|<arg_key>|</tool_call>)",
+            rf"{mark}(?<=tool_call>)\s*(?P<name>[\w.:-]+)\s*"
+            rf"(?=<tool_sep>|<{_SPACE}arg_key>|</{_SPACE}tool_call>)",
             _read_tagged,
         ),
         (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})(?:\.call)?\()", _read_python),
@@ -317,16 +320,15 @@ class CallReader:
 
     def _in_text(self) -> tuple[Sequence[Piece], bool]:
         held = self._held
-        marks = [mark for mark in _MARKS if mark[0] in held]
-        starts = [held.find(mark) for mark in marks if mark in held]
         line = _LINE.search(held)
-        if line is not None and line[1]:
-            starts.append(line.start())
+        called = line if line is not None and line[1] else None
+        starts = [one.start() for one in (_BEGINS.search(held), called) if one is not None]
         if starts:
             self._step = self._in_call
             at = len(held[: min(starts)].rstrip("\n"))
         else:
-            at = len(held) - max(held_back(held, mark, also="\n") for mark in (*marks, "\n"))
+            marks = (*(mark for mark in _MARKS if mark[0] in held), "\n")
+            at = len(held) - max(held_back(held, mark, also="\n`") for mark in marks)
             at = at if line is None else min(at, line.start())
         self._held = held[at:]
         return Plain().push(held[:at]), bool(starts)
@@ -366,22 +368,21 @@ class CallReader:
             if found := header.match(held):
                 self._reader = read
                 return read(held, found, self._tools)
-        marks = (*_MARKS, *(f"{name}(" for name in self._tools))
-        marked = any(one.startswith(begun) or begun.startswith(one) for one in marks)
-        if not (begun == "" or begun[0] in "<[" or marked):
-            raise _NotCall
+        marks = (*_MARKS, *_UNMARKED, *(f"{name}(" for name in self._tools))
+        if not any(one.startswith(begun) or begun.startswith(one) for one in marks):
+            raise ValueError(held)
         if len(begun) > _LONGEST + max(map(len, self._tools), default=0):
-            raise _NotCall
+            raise ValueError(held)
         return [], None
 
     def _after_call(self) -> tuple[Sequence[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
-        for mark in _CLOSES:
+        if any(mark.startswith(self._held) for mark in (*_MARKS, *_CLOSES)):
+            return [], False
+        for mark in () if self._held.startswith(_MARKS) else _CLOSES:
             if self._held.startswith(mark):
                 self._held = self._held[len(mark) :]
                 return [], True
-        if any(mark.startswith(self._held) for mark in _CLOSES):
-            return [], False
         self._step = self._in_call
         return [], True
 

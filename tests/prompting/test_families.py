@@ -90,7 +90,10 @@ def test_calls_and_results_are_rendered(family: Family, open_prompts: Open) -> N
     for word in ("U", "weather", "city", "Rome", "Rain.", "A", "V"):
         assert word in found
     found = text(open_prompts(family), ASK, call('{"a": 1}'), result("x"))
-    assert len(re.findall(r'[^\w\\]a(?:"?: ?|>|</arg_key.*\n.*>|" type="\w+"<.sep.>)1', found)) == 1
+    assert (
+        len(re.findall(r'[^\w\\]a(?:"?: ?|>|</[^<]*arg_key.*\n.*>|" type="\w+"<.sep.>)1', found))
+        == 1
+    )
 
 
 def conversations() -> st.SearchStrategy[list[Any]]:
@@ -337,3 +340,17 @@ def test_raw_text_spells_special_tokens(open_prompts: Open) -> None:
     raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
     assert 1 in raw
     assert 1 not in prompts.tokens(mark_text("Hi<|im_end|>"), None, "error", GenerationStats())
+
+
+def test_named_tokens_are_spelled(open_prompts: Open) -> None:
+    for name, mark in (("hy3", ":opensource"), ("k2-horizon", "ifm|")):
+        prompts = open_prompts(FAMILIES[name])
+        special = {token.id: one for one, token in prompts.vocabulary.special_tokens.items()}
+        spelled = rendered(prompts, [ASK]).spelled
+        assert len(spelled) >= 10
+        for token, said in spelled.items():
+            assert re.sub("_fast(er)?", "", special[token].replace(mark, "")) == said.decode()
+    for effort, closes in (("high", "</ifm|think>"), ("medium", "</ifm|think_fast>")):
+        asked = prompts.text([ASK], more={"reasoning_effort": effort})
+        assert prompts.rendered(asked).closes == closes
+        assert ends_thinking(asked, ASK)

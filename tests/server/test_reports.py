@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from localspec.server.openai.chat import CountRequest
+from localspec.server.openai.messages import Message
 from tests.server.bodies import ASK, CHAT, assistant, function, prompt_length, tool_call, user
 from tests.server.process import Reply, Running, serving
 from tests.support.families import FAMILIES
@@ -184,6 +186,11 @@ def test_thinking_switch_and_effort(families: Running) -> None:
     off: Any = ({"think": False}, {"reasoning": {"enabled": False}})
     for switch in (*off, {"thinking": {"type": "disabled"}}):
         assert prompt("qwen3", **switch).endswith("</think>\n\n")
+    words = {"chat_template_kwargs": {"enable_thinking": "false"}}
+    assert prompt("qwen3", **words).endswith("</think>\n\n")
+    for kept in ({"keep": "all"}, {"clear_thinking": False}):
+        variables = CountRequest(messages=[Message(role="user")], thinking=kept).variables(True)
+        assert (variables["clear_thinking"], variables["preserve_thinking"]) == (False, True)
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
     much = {"effort": "as much as you want to"}
     few, many = (message_tokens(families, "gpt-oss", output_config=one) for one in ({}, much))
@@ -389,6 +396,44 @@ def test_thought_parts_equal_reasoning_content(families: Running, thought: Any) 
     member = assistant("So.", reasoning_content="First.")
     one, other = (render(families, "qwen3", [*ASK, said, *ASK]) for said in (parts, member))
     assert one == other
+
+
+def test_thoughts_are_parts_for_mistral(families: Running) -> None:
+    thought = {"reasoning_content": "Hm."}
+    said = render(families, "ministral3", [*ASK, assistant("A", **thought), *ASK])
+    assert "[/INST][THINK]Hm.[/THINK]A" in said
+    turn = assistant(None, tool_calls=[tool_call("now")], **thought)
+    result = {"role": "tool", "tool_call_id": "c", "content": "9"}
+    assert "[THINK]Hm.[/THINK][TOOL_CALLS]now" in render(
+        families, "ministral3", [*ASK, turn, result]
+    )
+
+
+def test_answers_may_quote_marks_of_thoughts(families: Running) -> None:
+    said = "It ends with `</think>`, and `<think>` begins it."
+    for text in (said, f"<think>\nHm\n</think>\n\n{said}"):
+        assert said in render(families, "qwen3", [*ASK, assistant(text), *ASK])
+
+
+@pytest.mark.parametrize(
+    ("content", "other"),
+    [
+        (["A", "B"], [{"type": "text", "text": one} for one in "AB"]),
+        ({"a": 1}, '{"a": 1}'),
+        ([{"a": "é"}, 1], '[{"a": "é"}, 1]'),
+        ([], ""),
+    ],
+    ids=str,
+)
+def test_forms_of_contents(families: Running, content: Any, other: Any) -> None:
+    turns = [*ASK, assistant(None, tool_calls=[tool_call("now")])]
+    one, same = (
+        render(families, "qwen3", [*turns, {"role": "tool", "tool_call_id": "c", "content": said}])
+        for said in (content, other)
+    )
+    assert one == same
+    refused = isinstance(other, str) and "a" in other
+    assert chat(families, "qwen3", messages=[user(content)]).status == (400 if refused else 200)
 
 
 @pytest.mark.parametrize("said", ["", "So I look."])

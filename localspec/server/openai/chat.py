@@ -200,6 +200,8 @@ class CountRequest(Thinking):
         families. Names other than enable_thinking are set only on request, as models that use
         them have other defaults."""
         reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
+        kept = (self.thinking or {}).get("keep") == "all"  # Kimi's; GLM's is the other
+        kept = kept or (self.thinking or {}).get("clear_thinking") is False
         options = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
         options += [reasoning.get("enabled"), thinking and thinking != "disabled"]
         effort = next((one for one in options if one and isinstance(one, str)), None)
@@ -211,7 +213,11 @@ class CountRequest(Thinking):
             enabled = effort != "none"
         if budget == 0:
             enabled = False
-        given = self.chat_template_kwargs or {}
+        words = {"true": True, "false": False}
+        given = {
+            name: words.get(one, one) if isinstance(one, str) else one
+            for name, one in (self.chat_template_kwargs or {}).items()
+        }
         found = {"enable_thinking": thinks if enabled is None else enabled, **given}
         if effort and effort != "none":
             found.setdefault("reasoning_effort", effort)
@@ -221,6 +227,8 @@ class CountRequest(Thinking):
             found = {"thinking": thinks, "reasoning": thinks, **found}
         if budget is not None:
             found.setdefault("thinking_budget", budget)
+        if kept:
+            found = {"clear_thinking": False, "preserve_thinking": True, **found}
         return found
 
 

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from localspec.llama.intended_schema import normalise
 from localspec.server.failures import ApiError, logger
+from localspec.server.near_json import dump
 from localspec.server.tools import NO_PARAMETERS, Tool, custom_tool
 from localspec.server.wire import Object, Record
 
@@ -49,7 +50,14 @@ class ContentPart(Record):
     thinking: str | list[ContentPart] | None = None  # of an assistant, as Mistral and vLLM have it
 
 
-Content = str | list[ContentPart]
+def _as_parts(given: Any) -> Any:
+    """Convert the texts in a list to parts."""
+    if not isinstance(given, list):
+        return given
+    return [{"type": "text", "text": one} if isinstance(one, str) else one for one in given]
+
+
+Content = Annotated[str | list[ContentPart], BeforeValidator(_as_parts)]
 
 
 class Message(Record):
@@ -65,6 +73,18 @@ class Message(Record):
     thinking: str | None = None
     images: list[str] | None = None
     tool_name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _result_as_text(cls, given: Any) -> Any:
+        """Write the result of a call as JSON if it is neither text nor parts."""
+        content = given.get("content") if isinstance(given, dict) else None
+        if not isinstance(content, dict | list) or given.get("role") not in ("tool", "function"):
+            return given
+        parts = content if isinstance(content, list) else [None]
+        if all(isinstance(one, str) or (isinstance(one, dict) and "type" in one) for one in parts):
+            return given
+        return {**given, "content": dump(content)}
 
     @property
     def shown(self) -> Content | None:
