@@ -23,8 +23,8 @@ else:
 MOST = 64 << 20  # limit in bytes for files, and standard input, that are read whole
 _GGUF_FAULTS = {  # start of the file: the problem and the next step
     rb"version https://git-lfs": "is a Git LFS pointer to a file. Type git lfs pull in its folder.",
-    rb"\s*[<{][\t-~]{7}": "is a web page or an error of a server. Download the file itself: "
-    "links of Hugging Face have /resolve/ in place of /blob/.",
+    rb"\s*[<{][\t-~]{7}|[A-Z][a-z]{2,}[ -~]{6}": "is a web page or an error of a server. "
+    "Download the file itself: links of Hugging Face have /resolve/ in place of /blob/.",
     rb"\x1f\x8b|PK\x03\x04|BZh|7z\xbc\xaf|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed. Unpack it.",
     rb"GGUF\x00\x00\x00[\x01-\x03]": "has a version of GGUF for big-endian machines. "
     "Download it for little-endian ones.",

@@ -49,7 +49,7 @@ class ServerOptions:
         for option, names in (("host", self.hosts), ("allowed-host", self.allowed_hosts)):
             for name in names:
                 if set(name) & set("/]*") or name.count(":") == 1:
-                    why = "Give a name or an address alone, without a port."
+                    why = "Give a name or an address alone, without a port or a path."
                     raise UsageError(f"{option} is '{name}'. {why}")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")

@@ -127,8 +127,8 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
             file.truncate(start + size)
     except OSError as error:
         raise SessionError(
-            f"The session cannot be kept in {path}: {error.strerror or error}. Free some space "
-            f"({-(-size // 1_000_000)} MB are needed), or give another file."
+            f"The session cannot be kept in {path}: {error.strerror or error}. Free some space if "
+            f"the disk is full ({-(-size // 1_000_000)} MB are needed), or give another file."
         ) from None
 
 

@@ -26,6 +26,7 @@ from tests.support.patches import fail_with
         (b"\x7fELF and more of it than a header", "is not a GGUF file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
         (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
+        (b"Entry not found", "is a web page or an error of a server"),
         (b'{"error": "Repository not found"}', "an error of a server"),
         (b"PK\3\4" + bytes(40), "Unpack it"),
         (b"GGUF\0\0\0\3" + bytes(40), "big-endian"),

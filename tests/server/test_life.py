@@ -44,6 +44,7 @@ def test_port_in_use() -> None:
         (("--host", "127.0.0.1,"), "host is empty"),
         (("--host", "127.0.0.1:8080"), "host is '127.0.0.1:8080'. Give a name or an address alone"),
         (("--host", "http://127.0.0.1"), "host is 'http://127.0.0.1'"),
+        (("--host", "/tmp/a.sock"), "without a port or a path"),
         (("--allowed-host", "*"), "allowed-host is '*'"),
         (("--port", "70000"), "port is 70000"),
         (("--api-key", ""), "api-key is empty"),
