@@ -113,26 +113,33 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `allOf` if it is one schema, or objects with different properties."""
+    """Merge `allOf` if it is one schema, or objects with different properties. If some of them are
+    closed, the whole is meant: each would forbid the others' properties."""
     options = part.get("allOf")
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
         return part
     if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
-        return {**options[0], **beside}
-    objects = [beside, *(resolve_reference(option, root) for option in options)]
+        part = {**options[0], **beside}
+        if "properties" not in beside:
+            return part
+    whole = (_merge_all_of(resolve_reference(option, root), root) for option in options)
+    objects = [{**item} for item in (*whole, beside)]
+    closed = [item.pop("additionalProperties", None) for item in objects]
     kinds = [item["type"] for item in objects if "type" in item]
     properties = [item.get("properties", {}) for item in objects]
     required = [item.get("required", []) for item in objects]
     plain = all(item.keys() - _ANNOTATIONS - ROOT <= _MERGED for item in objects)
     plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
+    plain &= all(value in (None, False) for value in closed)
     if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
         return part
     merged = {name: value for group in properties for name, value in group.items()}
     if len(merged) < sum(map(len, properties)):
         return part
     names = [name for group in required for name in group]
-    more = {"required": names} if names else {}
+    more: dict[str, Any] = {"required": names} if names else {}
+    more |= {"additionalProperties": False} if False in closed else {}
     return {**beside, "type": "object", "properties": merged, **more}
 
 

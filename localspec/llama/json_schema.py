@@ -73,8 +73,12 @@ _ECMA = re.compile(
     r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
     re.DOTALL,
 )
-_NOT_ONLY = re.compile(r"\^\(\?!\^?\[([^\\^\]]+)\]\*\$\)([^|]*)")
-"""The look-ahead of pydantic's decimals, which are not only signs."""
+_WITHOUT_LOOK_AHEAD = {
+    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(?:\d+\.?\d*|\.\d+)$",
+    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+    "": r"^([\w'+-]+\.)*[\w'+-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$",
+}
+"""What pydantic writes for decimals and zod for addresses, and equal patterns."""
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
@@ -192,9 +196,6 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     """Drop idle keywords and unknown formats; counts of 2.0 become 2."""
     found = {}
-    if only := _NOT_ONLY.fullmatch(str(part.get("pattern", ""))):
-        both = [*part.get("allOf", ()), {"pattern": f"[^{only[1]}]"}]
-        part = {**part, "pattern": f"^{only[2]}", "allOf": both}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
         if (beside and not part.keys() & set(beside)) or value in anything:
@@ -204,7 +205,7 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         if key in ("maxLength", "maxItems") and isinstance(value, int | float) and value > _LONGEST:
             continue
         if key == "pattern" and isinstance(value, str):
-            value = as_rust(value)
+            value = as_rust(_WITHOUT_LOOK_AHEAD.get(value, value))
         elif key == "patternProperties" and isinstance(value, dict):
             value = {as_rust(pattern): one for pattern, one in value.items()}
         elif key == "$ref" and str(value).startswith("#/"):

@@ -20,6 +20,8 @@ def text_of(pattern: str, **more: Any) -> dict[str, Any]:
 
 
 DECIMAL = text_of(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", allOf=[{"maxLength": 9}, {"title": "T"}])
+ADDRESS = r"[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+ADDRESS = rf"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*){ADDRESS}"
 NOTHING = {"not": {}, "title": "T"}
 NULL: Any = {"type": "array", "nullable": True, "items": {"enum": ["x"], "nullable": True}}
 KEYS = {"$defs": {"E": {"enum": ["a", "b"], "title": "E", "type": "string"}}}
@@ -49,6 +51,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"anyOf": [DECIMAL, {"type": "null"}]}, ['"-.5"', '"2"'], ['""', '"-"', '"1.5.5"']),
         (NULL, ['["x",null]'], ["null", '["y"]']),
         ({"type": "ARRAY", "items": {"allOf": [NULL], "nullable": True}}, ["[null,[]]"], ["[1]"]),
+        (text_of(ADDRESS, format="email"), ['"a.b@c-d.ef"'], ['"a..b@c.de"', '"a.@c.de"', '"a@b"']),
         ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
         ({**KEYS, "propertyNames": {"$ref": "#/$defs/E"}}, ['{"b":1}'], ['{"c":1}']),
         ({"type": "object", "propertyNames": {"pattern": "^..$"}}, ['{"xy":1}'], ['{"x":1}']),
@@ -179,6 +182,12 @@ def test_all_of_objects_is_merged() -> None:
         "$defs": {"x/y": {**parts[0], "additionalProperties": False}},
         **closed,
     }
+    shut = [{**part, "additionalProperties": False} for part in parts]
+    assert intended({"allOf": shut}) == closed  # as zod writes intersections
+    known = {"a": shut[0], "b": {**shut[1], "allOf": [{"$ref": "#/$defs/a"}]}}  # and Swashbuckle
+    derived = {"$defs": known, "properties": {"c": {}}, "allOf": [{"$ref": "#/$defs/b"}]}
+    assert list(intended(derived)["properties"]) == ["a", "b", "c"]
+    assert intended(derived)["$defs"]["b"] == closed
     single = {"$defs": {"a": parts[0]}, "properties": {"p": {"allOf": [{"$ref": "#/$defs/a"}]}}}
     assert intended(single)["properties"] == {"p": {"$ref": "#/$defs/a"}}
     assert intended(single)["additionalProperties"] is False
