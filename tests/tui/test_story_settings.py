@@ -182,11 +182,13 @@ async def test_a_long_pasted_text_is_attached() -> None:
         shown.app.post_message(events.Paste("x" * 19_999))
         await shown.until(lambda: len(shown.app.prompt.text) == 19_999)
         shown.app.prompt.clear()
-        shown.app.post_message(events.Paste("x" * 20_000))
-        await shown.until(lambda: "+ pasted text (20,000 characters)" in shown.text)
+        # Terminals send a return for each end of a line.
+        shown.app.post_message(events.Paste("x" * 19_997 + "\ry\r\nz"))
+        await shown.until(lambda: "+ pasted text (20,001 characters)" in shown.text)
         await shown.press("enter")
         await shown.until_answered()
-        assert shown.script.asked[0].last.count("x" * 20_000) == 1
+        assert shown.script.asked[0].last.count("x" * 19_997 + "\ny\nz") == 1
+        assert "pasted text (20,001 characters), 3 lines" in shown.text
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,8 @@ class Composer(Vertical):
 
     @on(events.Paste)
     def _pasted(self, event: events.Paste) -> None:
-        self.attach(Attachment(f"pasted text ({len(event.text):,} characters)", event.text))
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")  # terminals send returns
+        self.attach(Attachment(f"pasted text ({len(text):,} characters)", text))
 
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:
