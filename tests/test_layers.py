@@ -159,7 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (168, 11),
     "gguf": (1_868, 90),  # missing parts, from hub; value types, and room for models, from bench
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_733, 60),
+    "history": (1_728, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     "hub": (1_846, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),
@@ -210,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_162, 106),  # standard error is a file; keys below dialogs; why no model is open
+    "tui": (5_157, 106),  # standard error is a file; keys below dialogs; why no model is open
     "typed": (86, 10),  # functions name themselves; numbers that no float holds
     "verify": (1_366, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

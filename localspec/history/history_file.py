@@ -160,15 +160,10 @@ class HistoryFile:
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove conversations; returns their count. Raises HistoryError if some remain on disk."""
-        removed = 0
-
-        def remove(statements: Statements) -> None:
-            nonlocal removed
-            removed = statements.delete(ids)
-
+        removed: list[int] = []
         with self._write_lock:
             self.drain()
-            if not self.write(remove):
+            if not self.write(lambda file: removed.append(file.delete(ids))):
                 try:
                     kept = self._read(lambda file: [id for id in ids if file.load(id)])
                 except HistoryError:
@@ -176,9 +171,9 @@ class HistoryFile:
                 if kept and self.trouble is not None:
                     raise HistoryError(self.trouble.text)
             if self._memory is not None:
-                removed = max(removed, self._memory.delete(ids))
+                removed.append(self._memory.delete(ids))
                 self.waiting.difference_update(ids)
-        return removed
+        return max(removed, default=0)
 
     def drain(self, *, now: bool = False) -> bool:
         """Write what is only in memory, at once if `now`, else if `retry` seconds have passed;

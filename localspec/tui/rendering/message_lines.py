@@ -1,6 +1,7 @@
 """Rendering of a message to lines of the screen: author, text, figures."""
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,24 +41,18 @@ def token_lines(
     Text beyond `spans` is attributed to the target; `rejected` proposals are struck through.
     """
     marked = Text(no_wrap=False, end="")
-    proposals = iter(rejected)
-    proposal = next(proposals, None)
+    proposals = deque(rejected)
     at = 0
-
-    def append_until(until: int, source: str) -> None:
-        nonlocal at, proposal
+    for count, source in (*spans, (len(text), "target")):
+        until = min(at + count, len(text))
         style = palette.mark(source).style
-        while proposal is not None and proposal.at <= until:
+        while proposals and proposals[0].at <= until:
+            proposal = proposals.popleft()
             marked.append(harmless(text[at : proposal.at]), style)
             at = max(at, proposal.at)
             marked.append(harmless(proposal.text).replace("\n", "↵"), palette.rejected)
-            proposal = next(proposals, None)
         marked.append(harmless(text[at:until]), style)
         at = max(at, until)
-
-    for count, source in spans:
-        append_until(min(at + count, len(text)), source)
-    append_until(len(text), "target")
     return wrap_text(marked, width, palette)
 
 
