@@ -89,6 +89,7 @@ class Answer:
             (lambda token: spelled.get(token) or piece(token)) if spelled else piece,
             stops,
             ending=vocabulary.controls_in(stops),
+            texts=found.texts,
             thinks=options.thinks,
             after=options.stop_after,
         )

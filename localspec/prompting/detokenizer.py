@@ -19,9 +19,16 @@ THOUGHTS = {
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
     "<think:opensource>": "</think:opensource>",  # Hy3
     **{f"<ifm|{one}>": f"</ifm|{one}>" for one in ("think", "think_fast", "think_faster")},
+    "Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]",  # Apriel, as text
     "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",  # Kimi K3
 }
 """Marks of several families; the text of an answer always has those of the first."""
+TEXTS = {  # Apriel's
+    "Here are my reasoning steps:": OPENS,
+    "[BEGIN FINAL RESPONSE]": CLOSES,
+    "\n[END FINAL RESPONSE]": "",
+}
+"""How marks that are text, rather than tokens, are spelled in an answer."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 ANALYSIS = "<|channel|>analysis<|message|>"
 """gpt-oss's marks before any message, before its answer, and before its thoughts."""
@@ -50,9 +57,10 @@ _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 class Detokenizer:
     """Joins the bytes of tokens, releasing only text that later tokens cannot change. The stop
     string that is complete first ends the answer. `ending`: control tokens that also end it, and
-    their spelling. `thinks`: True if the text begins within a thought, False if it may begin with
-    one; stop strings are ignored in thoughts. `after`: a regular expression for the beginning of
-    the answer, before whose match they are ignored as well."""
+    their spelling; `texts`: marks to be spelled in another way. `thinks`: True if the text begins
+    within a thought, False if it may begin with one; stop strings are ignored in thoughts. `after`:
+    a regular expression for the beginning of the answer, before whose match they are ignored as
+    well."""
 
     def __init__(
         self,
@@ -60,6 +68,7 @@ class Detokenizer:
         stop: Sequence[str],
         *,
         ending: Mapping[int, str] = MappingProxyType({}),
+        texts: Mapping[str, str] = MappingProxyType({}),
         thinks: bool | None = None,
         after: str = "",
     ) -> None:
@@ -67,9 +76,11 @@ class Detokenizer:
         self._piece = piece
         self._stop, self._ending = tuple(stop), ending
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._held = self._released = ""
+        self._held = self._released = self._spelling = ""
+        self._texts = texts
         self._thinks = thinks
         self._thought, self._closes = "", CLOSES
+        self._gap = False  # after a thought, until text follows
         self._begun = ""
         try:
             self._after = re.compile(after) if after else None
@@ -97,9 +108,13 @@ class Detokenizer:
     def _append(self, text: str, *, final: bool) -> bool:
         if self.stopped is not None:
             return True
+        text = self._spell(text, final=final) if self._texts else text
         begin = 0 if self._thinks is None else self._end_of_thought(text, len(self._held))
         text = self._held + text
         undecided, begin = begin < 0 and not final, max(begin, 0)
+        if self._gap and text[begin:]:
+            begin = len(text) - len(text[begin:].lstrip("\n"))
+            self._gap = begin == len(text)
         if self._after is not None:
             self._begun += text[begin:]
             match = self._after.match(self._begun)
@@ -114,6 +129,14 @@ class Detokenizer:
             self._held = text[end:]
         self._released += text[:end]
         return self.stopped is not None
+
+    def _spell(self, text: str, *, final: bool) -> str:
+        text = self._spelling + text
+        for mark, spelled in self._texts.items():
+            text = text.replace(mark, spelled)
+        held = 0 if final else max(held_back(text, mark) for mark in self._texts)
+        self._spelling = text[len(text) - held :]
+        return text[: len(text) - held]
 
     def _end_of_thought(self, text: str, held: int) -> int:
         """Where a text that follows `held` characters is outside thoughts; -1 if it may be."""
@@ -130,7 +153,7 @@ class Detokenizer:
         if at < 0:
             self._thought = self._thought[1 - len(self._closes) :]
             return held + len(text)
-        self._thinks = None
+        self._thinks, self._gap = None, True
         return held + at + len(self._closes) - before
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, mark_images
-from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, OPENS, SPELLINGS, THOUGHTS
+from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, OPENS, SPELLINGS, TEXTS, THOUGHTS
 from localspec.prompting.marked_text import unmarked
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
@@ -30,11 +30,12 @@ spells are read as such; those in messages, and in raw text that is `marked`, ar
 class Tokens(tuple[int, ...]):
     """The token ids of a prompt; pictures replace the ids at their positions. `spelled`: control
     tokens that are part of the answer's text, and how they are written there. `closes`: the mark
-    that ends the thought at the end."""
+    that ends the thought at the end; `texts`: those of `Detokenizer`."""
 
     pictures: tuple[Picture, ...] = ()
     spelled: Mapping[int, bytes] = MappingProxyType({})
     closes: str = CLOSES
+    texts: Mapping[str, str] = MappingProxyType({})
 
 
 OVERFLOW = ("error", "drop_oldest")
@@ -146,6 +147,7 @@ class PromptBuilder:
             shown |= spellings if mark in source else {}
         ends = (closes for opens, closes in THOUGHTS.items() if text.rstrip().endswith(opens))
         found.closes = next(ends, self.thought_marks[1])
+        found.texts = TEXTS if any(mark in source for mark in TEXTS) else {}
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)

@@ -34,7 +34,7 @@ _RESPONSE = ("<response>", "</response>")
 
 def reasons(template: str | None) -> bool:
     """Whether answers to prompts of that template may contain reasoning."""
-    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, *BEGINNINGS))
+    return any(mark in (template or "") for mark in (*THOUGHTS, *THOUGHTS.values(), *BEGINNINGS))
 
 
 def thought_marks(template: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ message without one, and which ids it takes: `_ANY`, `_NINE` or `_NAMED`."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
-RESULT = "Result of the call: "
+_RESULT = "Result of the call: "
 _SECONDS = 2.0
 _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
@@ -224,7 +224,7 @@ def _with_test_words(message: Mapping[str, Any], words: list[str]) -> dict[str, 
 def _calls_as_text(messages: Messages) -> Messages:
     found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
     return [
-        {"role": "user", "content": joined(RESULT, message.get("content") or "", between="")}
+        {"role": "user", "content": joined(_RESULT, message.get("content") or "", between="")}
         if _is_result(message)
         else message
         for message in found

@@ -30,15 +30,16 @@ class Chat:
     """A conversation to be answered; `ask` has all fields except the prompt.
 
     `begins`: whether to add a generation prompt (None: the template decides). `continues`: whether
-    to continue the last message (None: if it is the assistant's). `splits_thoughts`: whether
-    thoughts are separated from the text."""
+    to continue the last message (None: if it is the assistant's), or in which part of it,
+    "reasoning_content" or "content". `splits_thoughts`: whether thoughts are separated from the
+    text."""
 
     messages: Sequence[Mapping[str, Any]]
     ask: StreamRequest = field(default_factory=StreamRequest)
     tools: ToolChoice = field(default_factory=ToolChoice)
     variables: Mapping[str, Any] = field(default_factory=dict)
     begins: bool | None = None
-    continues: bool | None = None
+    continues: bool | str | None = None
     splits_thoughts: bool = True
 
     @property
@@ -87,8 +88,10 @@ def chat_text(engine: Engine, chat: Chat) -> str:
         raise ApiError(400, "Only a text of the assistant can be continued.")
     if len(messages) == 1:
         raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
+    if continues == "reasoning_content":
+        last = {**last, "content": ""}
     text = prompts.text(messages[:-1], tools=tools, more=more)
-    return text + _continuation(text, last, *prompts.begun_marks)
+    return text + _continuation(text, last, *prompts.begun_marks, closed=continues == "content")
 
 
 async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
@@ -144,15 +147,19 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)
 
 
-def _continuation(text: str, last: Mapping[str, Any], opens: str, between: str, final: str) -> str:
-    """Render the beginning of an answer after its prompt: its thoughts, then its text."""
+def _continuation(
+    text: str, last: Mapping[str, Any], opens: str, between: str, final: str, *, closed: bool
+) -> str:
+    """Render the beginning of an answer after its prompt: its thoughts, then its text. `closed`:
+    the thoughts are complete, which they also are before a text."""
     thought = mark_text(str(last.get("reasoning_content") or ""), answer=True)
     said = mark_text(str(last.get("content") or ""), answer=True)
     mark = opens.rstrip()
     opened = text.rstrip().endswith(mark)
     if not thought and said.lstrip().startswith((mark, CHANNEL)):  # it includes its thoughts
         return said.lstrip().removeprefix(mark).lstrip("\n") if opened else said
-    final_text = final + said if said else ""
+    closed = closed or bool(said)
+    final_text = final + said if closed else ""
     if thought:
-        return ("" if opened else opens) + thought + (between + final_text if said else "")
-    return between + final_text if opened and said else final_text
+        return ("" if opened else opens) + thought + (between + final_text if closed else "")
+    return between + final_text if opened and closed else final_text

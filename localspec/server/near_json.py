@@ -130,7 +130,8 @@ def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
 
 def parse_value(text: str, kinds: set[type]) -> Any:
     """Parse an unquoted value as one of the allowed types."""
-    for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
+    plain = partial(from_json, allow_inf_nan=False)
+    for parse in (plain, ast.literal_eval, lambda said: plain(json.loads(f'"{said}"'))):
         with suppress(*UNREADABLE):
             value = json.loads(dump(parse(text.strip())))
             allowed = kinds - {str} | ({int} if float in kinds else set())

@@ -147,7 +147,7 @@ def _append_to_context(context: Sequence[int], prompt: Tokens, engine: Engine) -
     vocabulary = engine.model.vocabulary
     again = vocabulary.adds_bos and prompt[0] == vocabulary.bos
     found = Tokens([*context, *prompt[again:]])
-    found.spelled, found.closes = prompt.spelled, prompt.closes
+    vars(found).update(vars(prompt))
     return found
 
 

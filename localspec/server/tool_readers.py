@@ -340,11 +340,11 @@ class CallReader:
             return self._reject_call(), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
-            pieces: list[Piece] = []
+            plain, pieces = name.strip().removeprefix("functions."), list[Piece]()
             if number == len(self._emitted):
                 self._emitted.append(0)
                 self._call_count += 1
-                pieces.append(CallBegins(name))
+                pieces.append(CallBegins(plain if plain in self._tools else name))
             if new := arguments[self._emitted[number] :]:
                 self._emitted[number] = len(arguments)
                 pieces.append(CallArguments(new))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.prompting.detokenizer import Detokenizer
+from localspec.prompting.detokenizer import TEXTS, Detokenizer
 
 
 def detokenizer(pieces: list[bytes], stop: tuple[str, ...] = ()) -> Detokenizer:
@@ -53,12 +53,26 @@ def test_text_ends_before_the_stop_string(whole: str, cuts: list[int], stop: str
     [("<think>\nhm STOP </think>", False), (" <think>STOP</think>", False), ("STOP</think>", True)],
 )
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_stop_strings_apply_after_a_thought(before: str, thinks: bool, size: int) -> None:
-    data = f"{before}\n\nYes. STOP No".encode()
+@pytest.mark.parametrize("stop", ["STOP", "\n", "\n\n"])
+def test_stop_strings_apply_after_a_thought(
+    before: str, thinks: bool, size: int, stop: str
+) -> None:
+    data = f"{before}\n\nYes. {stop} No".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    text = Detokenizer(pieces.__getitem__, ("STOP",), thinks=thinks)
+    text = Detokenizer(pieces.__getitem__, (stop,), thinks=thinks)
     released = "".join(take_all(text, len(pieces)))
-    assert (released, text.stopped) == (f"{before}\n\nYes. ", "STOP")
+    assert (released, text.stopped) == (f"{before}\n\nYes. ", stop)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_marks_that_are_text_are_spelled_as_others(size: int) -> None:
+    said = "Hm [BEGIN\n[BEGIN FINAL RESPONSE]\nYes\n\nNo\n[END FINAL RESPONSE]\n"
+    pieces = [said[at : at + size].encode() for at in range(0, len(said), size)]
+    for stop, end in (((), "\n\nNo\n"), (("\n\n",), "")):
+        text = Detokenizer(pieces.__getitem__, stop, texts=TEXTS, thinks=True)
+        released = take_all(text, len(pieces))
+        text.finish()
+        assert "".join([*released, text.take()]) == f"Hm [BEGIN\n</think>\nYes{end}"
 
 
 def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.nightly
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = (
     *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
-    *("seed-oss", "solar", "kimi-k3", "hy3"),
+    *("seed-oss", "solar", "kimi-k3", "hy3", "apriel"),
 )
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
@@ -177,6 +177,28 @@ def test_prefill_may_contain_thoughts(
     assert prompt.endswith(said)
     assert prompt.count("<think>") == said.count("<think>")
     assert ("reasoning_content" in message(reply)) == thinking
+
+
+@pytest.mark.parametrize(
+    ("part", "said", "end"),
+    [
+        ("reasoning_content", "A", "<think>\nHm"),
+        ("content", "", "<think>\nHm\n</think>\n\n"),
+        ("content", "A", "<think>\nHm\n</think>\n\nA"),
+        (True, "", "<think>\nHm"),
+    ],
+)
+def test_part_of_an_answer_to_continue(families: Running, part: Any, said: str, end: str) -> None:
+    turns = [*ASK, assistant(said, reasoning_content="Hm")]
+    for model in ("qwen3", "qwen3.5"):
+        assert render(families, model, turns, continue_final_message=part).endswith(end)
+
+
+def test_marks_of_thoughts_that_are_text(families: Running) -> None:
+    assert message(chat(families, "apriel"))["reasoning_content"]
+    asked: Any = {"grammar": 'root ::= "B\\n[END FINAL RESPONSE]"', "max_tokens": 60}
+    found = message(chat(families, "apriel", messages=[*ASK, assistant("A")], **asked))
+    assert found == {"role": "assistant", "content": "B", "refusal": None}
 
 
 def test_thinking_switch_and_effort(families: Running) -> None:
@@ -379,6 +401,7 @@ def test_earlier_thoughts_are_in_the_prompt(families: Running) -> None:
     thought: Any = {"type": "reasoning", "summary": [], "content": []}
     parts = [{"type": "reasoning_text", "text": "I should look first."}]
     assert items(thought | {"content": parts}, call, output) > items(call, output)
+    assert items(thought | {"summary": parts}, call, output) > items(call, output)
     assert items(thought, call, output, thought) == items(call, output)
 
     def turns(**more: Any) -> int:
@@ -434,6 +457,15 @@ def test_forms_of_contents(families: Running, content: Any, other: Any) -> None:
     assert one == same
     refused = isinstance(other, str) and "a" in other
     assert chat(families, "qwen3", messages=[user(content)]).status == (400 if refused else 200)
+
+
+def test_images_of_tools_are_refused_in_words(families: Running) -> None:
+    picture = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    shown = {"type": "image", "source": picture}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [shown]}
+    use = {"type": "tool_use", "id": "t", "name": "now", "input": {}}
+    body = {"model": "qwen3", "max_tokens": 2, "messages": [*ASK, assistant([use]), user([result])]}
+    assert "reads text only" in families.post("/v1/messages", body).error()
 
 
 @pytest.mark.parametrize("said", ["", "So I look."])

@@ -170,7 +170,7 @@ class CountRequest(Thinking):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
+    continue_final_message: bool | Literal["reasoning_content", "content"] | None = None
     reasoning_format: str | None = None
 
     @classmethod

@@ -81,8 +81,8 @@ class Message(Record):
         content = given.get("content") if isinstance(given, dict) else None
         if not isinstance(content, dict | list) or given.get("role") not in ("tool", "function"):
             return given
-        parts = content if isinstance(content, list) else [None]
-        if all(isinstance(one, str) or (isinstance(one, dict) and "type" in one) for one in parts):
+        others = [one for one in content if not isinstance(one, str | ContentPart)]
+        if isinstance(content, list) and all(isinstance(x, dict) and "type" in x for x in others):
             return given
         return {**given, "content": dump(content)}
 

@@ -55,6 +55,7 @@ class Item(Record):
     id: str | None = None
     role: str | None = None
     content: Content | None = None
+    summary: list[ContentPart] | None = None  # of a thought
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
@@ -147,8 +148,8 @@ def _message(item: Item) -> Message:
             content = json.dumps(content, ensure_ascii=False)
         return Message(role="tool", content=content, tool_call_id=item.call_id or item.id)
     if kind == "reasoning":
-        parts = item.content if isinstance(item.content, list) else ()
-        thought = "\n".join(part.text or "" for part in parts)
+        parts = item.content if item.content and isinstance(item.content, list) else item.summary
+        thought = "\n".join(part.text or "" for part in parts or ())
         return Message(role="assistant", reasoning_content=thought)
     advice = " Send the item itself, with store: false." if kind == "item_reference" else ""
     raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.{advice}", param="input")
