@@ -34,6 +34,8 @@ RACE = o.parameters(f"""
 Prompt and answer:
     --then TEXT
         Ask this next; each lane continues from its own answers. Repeatable.
+    --quick
+        Take a first look: -n 64, unless given.
 Model:
     --scale NAME
         Race a model of realistic size instead of -m and -d, as for 'localspec bench'.
@@ -67,6 +69,8 @@ def race(console: Console, params: o.Params) -> int:
     for name in ("model", "draft", "lora", "lora_draft"):
         if params["scale"] is not None and params[name]:
             raise UsageError(f"--scale excludes --{name.replace('_', '-')}. Leave out one of them.")
+    if params["quick"] and params["max_tokens"] is None:
+        params["max_tokens"] = 64
     early = "Interrupted before the race began."
     try:
         from localspec.cli.input_texts import require_texts

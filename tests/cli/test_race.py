@@ -36,6 +36,12 @@ def test_without_a_terminal_there_is_plain_text() -> None:
     assert "same text, 16 tokens" in figures
 
 
+@pytest.mark.parametrize(("given", "tokens"), [((), 64), (("-n", "8"), 8)])
+def test_a_quick_race_is_short(cli: Cli, given: tuple[str, ...], tokens: int) -> None:
+    lanes = cli("race", "--quick", *given, "-c", "512", "--json", STORY).json["lanes"]
+    assert {lane["stats"]["generated_tokens"] for lane in lanes.values()} == {tokens}
+
+
 def test_both_lanes_say_what_run_says(cli: Cli) -> None:
     found = cli(*SHORT, "--json", "--drafter", "model", STORY).json
     alone = cli("run", "-n", "16", "--temp", "0", "--drafter", "none", "--json", STORY).json
