@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import jinja2
@@ -74,7 +75,7 @@ class ChatTemplate:
         such as enable_thinking. A UsageError if the template refuses the messages, or violates a
         limit of the sandbox."""
         try:
-            asked = messages
+            asked = messages = _order_results(messages)
             if all(one["role"] == "system" for one in messages):
                 asked = [*messages[:-1], {**messages[-1], "role": "user"}]
                 messages = messages if self._answers_system else asked
@@ -86,6 +87,9 @@ class ChatTemplate:
                     raise
                 fitted = self._adapter.fit(asked)
                 text = self._render(fitted, map_schemas(tools, _simplify), more)
+            for one in messages:
+                if one["role"] not in ROLES and str(one.get("content")) not in unmarked(text):
+                    _refuse(f"The role '{one['role'][:40]}' is not known")
             text = text.replace(_HIDDEN, mark_text("<")) if _HIDDEN in text else text
             begins = (more or {}).get("add_generation_prompt", True)
             return text + self._adapter.begin if begins and not self._knows_begin else text
@@ -158,6 +162,18 @@ def check_messages(messages: Sequence[Message]) -> None:
         if not (content or isinstance(content, str) or message.get("tool_calls")):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
         convert(f"content of message {i}", content, str | Iterable | None)
+
+
+def _order_results(messages: Sequence[Message]) -> list[Message]:
+    """Sort results of calls in the order of the calls: most templates show no ids."""
+    found, ids = list[Message](), list[Any]()
+    for results, run in groupby(messages, lambda one: one["role"] == "tool"):
+        some = [*run]
+        if results and all(one.get("tool_call_id") in ids for one in some):
+            some.sort(key=lambda one: ids.index(one.get("tool_call_id")))
+        ids = [call.get("id") for call in some[-1].get("tool_calls") or ()]
+        found += some
+    return found
 
 
 def _mark_message(message: Message) -> dict[str, Any]:

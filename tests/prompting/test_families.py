@@ -154,6 +154,25 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     assert re.findall(r"\w*\.?\w+:\d", found) == ["functions.weather:0"] * 2 + ["functions.f:1"] * 2
 
 
+def test_results_are_in_the_order_of_their_calls(open_prompts: Open) -> None:
+    function = {"name": "weather", "arguments": "{}"}
+    calls = [{"id": one, "type": "function", "function": function} for one in "ab"]
+    asked: Message = {"role": "assistant", "content": None, "tool_calls": calls}
+    results = [{"role": "tool", "tool_call_id": one, "content": f"of {one}"} for one in "ba"]
+    found = text(open_prompts(FAMILIES["qwen3"]), ASK, asked, *results, AGAIN)
+    assert 0 < found.index("of a") < found.index("of b")
+
+
+def test_unknown_roles_are_refused(open_prompts: Open) -> None:
+    for name, role in (("qwen3", "User"), ("kimi-k2", "nobody")):
+        message: Message = {"role": role, "content": "Hello"}
+        if name == "kimi-k2":  # which writes any role
+            assert "Hello" in text(open_prompts(FAMILIES[name]), message, ASK)
+            continue
+        with pytest.raises(UsageError, match=f"The role '{role}' is not known"):
+            text(open_prompts(FAMILIES[name]), message)
+
+
 @families
 def test_system_message_alone_gets_an_answer(family: Family, open_prompts: Open) -> None:
     prompts = open_prompts(family)

@@ -201,6 +201,27 @@ def test_marks_of_thoughts_that_are_text(families: Running) -> None:
     assert found == {"role": "assistant", "content": "B", "refusal": None}
 
 
+@pytest.mark.parametrize(
+    ("asked", "hidden"),
+    [
+        ({"include_reasoning": False}, True),
+        ({"reasoning": {"exclude": True}}, True),
+        ({"separate_reasoning": False}, False),
+    ],
+)
+def test_thoughts_may_be_left_out_or_in_the_content(
+    families: Running, asked: Any, hidden: bool
+) -> None:
+    thought = message(chat(families, "qwen3.5"))["reasoning_content"]
+    reply = chat(families, "qwen3.5", **asked)
+    found = {"role": "assistant", "content": "" if hidden else thought, "refusal": None}
+    assert message(reply) == found
+    parts = deltas(chat(families, "qwen3.5", stream=True, **asked))
+    assert "".join(part.get("content") or "" for part in parts) == found["content"]
+    assert not any("reasoning_content" in part for part in parts)
+    assert (reply.json["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0) == hidden
+
+
 def test_thinking_switch_and_effort(families: Running) -> None:
     def prompt(model: str, **body: Any) -> str:
         return str(chat(families, model, verbose=True, **body).json["__verbose"]["prompt"])

@@ -172,6 +172,7 @@ class CountRequest(Thinking):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | Literal["reasoning_content", "content"] | None = None
     reasoning_format: str | None = None
+    separate_reasoning: bool | None = None  # SGLang's
 
     @classmethod
     def of(cls, *others: Record, **more: Any) -> Self:
@@ -192,7 +193,8 @@ class CountRequest(Thinking):
             variables=self.variables(service.options.thinking),
             begins=self.add_generation_prompt,
             continues=self.continue_final_message,
-            splits_thoughts=self.reasoning_format != "none",
+            splits_thoughts=self.reasoning_format != "none"
+            and self.separate_reasoning is not False,
         )
 
     def variables(self, thinks: bool) -> dict[str, Any]:
@@ -238,6 +240,7 @@ class ChatRequest(CountRequest, AnswerFields):
     n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None  # llama.cpp's name of both
     verbose: bool | None = None
     speculation: bool | None = None
+    include_reasoning: bool | None = None  # vLLM's
 
     def ask(self, service: Service, engine: Engine, *given: Any, **more: Any) -> StreamRequest:
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
@@ -308,6 +311,8 @@ class ChatReply(OpenaiReply):
     def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
         super().__init__(answers, wanted, "chat.completion.chunk", "chatcmpl")
         self._wanted, self._has_logprobs = wanted, bool(wanted.logprobs or wanted.n_probs)
+        excluded = (wanted.reasoning or {}).get("exclude")
+        self._hides_thoughts = bool(excluded) or wanted.include_reasoning is False
         followed = self.answers if wanted.speculation else []
         self._speculation = [Speculation(self.engine, answer.stream) for answer in followed]
 
@@ -318,6 +323,8 @@ class ChatReply(OpenaiReply):
 
     def events_of(self, part: AnswerPart) -> Iterable[Event]:
         answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
+        if isinstance(part.piece, Thought) and self._hides_thoughts:
+            return
         if part.progress is not None:
             more["prompt_progress"] = part.progress
         if self._speculation and part.chunk is not None:
@@ -352,7 +359,7 @@ class ChatReply(OpenaiReply):
 
     def _choice(self, answer: Answer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
-        if answer.thought:
+        if answer.thought and not self._hides_thoughts:
             message["reasoning_content"] = answer.thought
         if answer.calls:
             message["tool_calls"] = [call.as_openai() for call in answer.calls]
