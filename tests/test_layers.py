@@ -164,7 +164,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_728, 60),
     # Damaged files of the cache are named, with the commands that get them again.
-    "hub": (1_846, 77),  # what the client chokes on: pipes, empty variables; names of ollama
+    # Names are compared without what ollama spells otherwise.
+    "hub": (1_850, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -226,7 +227,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer; forms of contents.
     # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading.
-    "tests": (43_660, None),
+    "tests": (43_662, None),
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -101,8 +101,13 @@ class Entry(_Record):
         """Whether each word occurs in the name, family, licence, repository, draft or head."""
         heads = [text for head in self.heads for text in (head.kind, head.repo)]
         known = [self.name, self.family, self.licence, *self.repositories, *self.drafts, *heads]
-        text = " ".join(known).casefold()
-        return all(word.casefold() in text for word in words)
+        text = _plain(" ".join(known))
+        return all(_plain(word) in text for word in words)
+
+
+def _plain(name: str) -> str:
+    """A name without what ollama spells otherwise: `qwen3:8b` is `qwen3-8b`."""
+    return re.sub("[:-]", "", name.casefold())
 
 
 class Catalog:
@@ -129,8 +134,7 @@ class Catalog:
     def require(self, name: CatalogName) -> Entry:
         """The entry of that name, also in ollama's spelling, `qwen3:8b` for `qwen3-8b`. Raises
         ModelNotFound, with close matches, if there is none."""
-        plain = re.sub("[:-]", "", str(name).casefold())
-        same = [entry for entry in self._entries.values() if entry.name.replace("-", "") == plain]
+        same = [one for one in self._entries.values() if _plain(one.name) == _plain(str(name))]
         entry = same[0] if same else self.find(name.name)
         if entry is None:
             close = self.similar(name)

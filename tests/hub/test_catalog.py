@@ -143,4 +143,5 @@ def test_names_of_ollama_are_those_of_the_catalogue(typed: str, entry: str) -> N
     name, known = parse(typed), catalog.load()
     assert isinstance(name, CatalogName)
     assert known.require(name).name == entry
+    assert entry in [one.name for one in known.entries if one.matches([typed])]
     assert known.repository(name) == known.repository(CatalogName(entry))
