@@ -66,7 +66,8 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Undo what clients' languages change: an empty object written as a list (PHP), a list with
-    gaps as an object (PHP), null for a missing value, types in capitals (Gemini)."""
+    gaps as an object (PHP), null for a missing value, types in capitals and counts as text
+    (Gemini)."""
     return dict(map_schemas(schema, _normalise_part))
 
 
@@ -81,6 +82,8 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
             value = {}
         if key in _MAPS and isinstance(value, dict):
             value = {name: {} if one in ([], None, True) else one for name, one in value.items()}
+        if key.startswith(("min", "max")) and isinstance(value, str) and value.isdecimal():
+            value = int(value)
         if key == "type" and isinstance(value, list):
             value = [str(one).lower() if str(one).lower() in TYPES else one for one in value]
         if key == "type" and str(value).lower() in TYPES:

@@ -23,7 +23,12 @@ DECIMAL = text_of(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", allOf=[{"maxLength": 9}, {"
 ADDRESS = r"[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 ADDRESS = rf"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*){ADDRESS}"
 NOTHING = {"not": {}, "title": "T"}
-NULL: Any = {"type": "array", "nullable": True, "items": {"enum": ["x"], "nullable": True}}
+NULL: Any = {
+    "type": "array",
+    "maxItems": "2",
+    "nullable": True,
+    "items": {"enum": ["x"], "nullable": True},
+}
 KEYS = {"$defs": {"E": {"enum": ["a", "b"], "title": "E", "type": "string"}}}
 NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
 
@@ -49,7 +54,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of(r"^[^]\cJ$"), [r'"\n\n"', r'"J\n"'], ['"aJ"']),
         (text_of(r"\Aa\\Z\Z"), [r'"a\\Z"'], ['"a"', r'"a\\ZZ"']),
         ({"anyOf": [DECIMAL, {"type": "null"}]}, ['"-.5"', '"2"'], ['""', '"-"', '"1.5.5"']),
-        (NULL, ['["x",null]'], ["null", '["y"]']),
+        (NULL, ['["x",null]'], ["null", '["y"]', '["x","x","x"]']),
         ({"type": "ARRAY", "items": {"allOf": [NULL], "nullable": True}}, ["[null,[]]"], ["[1]"]),
         (text_of(ADDRESS, format="email"), ['"a.b@c-d.ef"'], ['"a..b@c.de"', '"a.@c.de"', '"a@b"']),
         ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
