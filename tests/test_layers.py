@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # context is made; the load of other programs may be unknown.
     # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
     # closed parts of a whole are enforced.
-    "llama": (5_670, 244),
+    "llama": (5_673, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (964, 56),  # forecasts know experts and instruction sets
@@ -190,7 +190,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Kimi K3's tags, which are written in parts; named tokens of Hy3 and K2 Horizon; marks that
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
     # channels without arguments; results in the order of calls; roles that a template drops.
-    "prompting": (1_936, 60),
+    "prompting": (1_937, 60),
     "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),
@@ -205,7 +205,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls of Kimi K3; models that are unloaded after an answer; requests do not wait for each
     # other's models, and are told which are unloaded. Contents as lists of texts, results of any
     # JSON, and thoughts that are kept, as further servers take them.
-    "server": (5_726, 196),
+    "server": (5_727, 196),
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
@@ -227,7 +227,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer; forms of contents.
     # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading.
-    "tests": (43_662, None),
+    "tests": (43_680, None),
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

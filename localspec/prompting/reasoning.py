@@ -107,8 +107,8 @@ class ThoughtReader:
                 return found if begun else self._begin_answer()
             self._held, self._state = beginning.removeprefix(OPENS), "thinking"
         if not self._thought:
-            for mark in (OPENS, _HEAD, ""):  # some models repeat what the prompt ended with
-                self._held = self._held.lstrip("\n").removeprefix(mark)
+            # Some models repeat what the prompt ended with.
+            self._held = re.sub(rf"^(?:\n|{OPENS}|{_HEAD})+", "", self._held)
             if any(mark.startswith(self._held) for mark in (OPENS, _HEAD)):
                 return found
         ends = (one.start() for one in re.finditer(CLOSES, self._held))
@@ -187,7 +187,7 @@ class ChannelReader:
     The channel "analysis" is thought, and a message to a function is a call (without `calls`,
     text). All other messages, including those to "assistant", are text and read by `inner`."""
 
-    _HEADERS = ("<|start|>", "<|channel|>", "to=")
+    _HEADERS = ("<|start|>", "<|channel|>", "<|message|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 
     def __init__(self, inner: Reader | None = None, *, calls: bool = True) -> None:
@@ -203,10 +203,11 @@ class ChannelReader:
                 header, mark, rest = self._held.partition("<|message|>")
                 begun = header.lstrip()
                 begins = (one.startswith(begun) or begun.startswith(one) for one in self._HEADERS)
-                if not mark and any(begins):
+                known = any(begins)
+                if known and not mark:
                     break
                 self._piece = Text
-                if not mark:  # such as text that follows a grammar
+                if not known:  # such as text that follows a grammar
                     continue
                 self._held = rest
                 function = re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header)
@@ -220,7 +221,7 @@ class ChannelReader:
             held = max(held_back(self._held, mark) for mark in self._ENDS)
             at, mark = min(ends, default=(len(self._held) - held, ""))
             found += self._read_body(self._held[:at])
-            self._held = self._held[at + len(mark) :]
+            self._held = self._held[at + len(mark.removeprefix("<|start|>")) :]
             if not mark:
                 break
             if self._piece is CallArguments and not self._said:

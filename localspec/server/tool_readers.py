@@ -368,7 +368,8 @@ class CallReader:
             if found := header.match(held):
                 self._reader = read
                 return read(held, found, self._tools)
-        marks = (*_MARKS, *_UNMARKED, *(f"{name}(" for name in self._tools))
+        bare = (f"{name}{after}" for name in self._tools for after in ("(", ".call("))
+        marks = (*_MARKS, *_UNMARKED, *bare)
         if not any(one.startswith(begun) or begun.startswith(one) for one in marks):
             raise ValueError(held)
         if len(begun) > _LONGEST + max(map(len, self._tools), default=0):
