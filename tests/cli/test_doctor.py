@@ -1,6 +1,6 @@
 """`localspec doctor`: verdicts, what is measured, and what is kept of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -112,11 +112,11 @@ def test_a_model_that_predicts_ahead_drafts_for_itself(cli: Cli, here: Path) -> 
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def at_once(stop: Callable[[], None], restore: bytes) -> Iterator[None]:
-        stop()
+    def at_once(signals: Sequence[int], handler: Callable[[int, None], None]) -> Iterator[None]:
+        handler(signals[0], None)
         yield
 
-    monkeypatch.setattr(work, "on_interrupt", at_once)
+    monkeypatch.setattr(work, "handle_signals", at_once)
     result = cli("doctor")
     assert result.code == 130
     assert "Interrupted" in result.err
