@@ -44,6 +44,13 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
                 self._limit(name, None)
             super().connection_lost(exc)
 
+        def shutdown(self) -> None:
+            cycle = self.cycle
+            if cycle is not None and cycle.more_body and not cycle.response_complete:
+                self.transport.abort()  # the rest of the request may never come
+            else:
+                super().shutdown()
+
         def pause_writing(self) -> None:
             super().pause_writing()
             self._limit("write", options.write_timeout)

@@ -166,6 +166,20 @@ def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
         assert server.process.wait(PATIENCE) is not None
 
 
+def test_it_stops_without_the_rest_of_a_request() -> None:
+    program = "start(OfferedModel(opener=lambda _: load()), drain=3600.0, body_timeout=3600.0)"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    with (
+        serving_program(program) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as connection,
+    ):
+        connection.sendall(head + b"Content-Length: 100\r\n\r\n")
+        assert b"100 Continue" in connection.recv(1000)
+        connection.sendall(b"{")
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_waits_for_running_answers(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
