@@ -60,14 +60,13 @@ _CLOSES = (
     *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
     *("</json>", "</call>", "</message>"),
 )
-_BEGINS = re.compile(rf"(?<!`)(?:{'|'.join(map(re.escape, _MARKS))})")
-"""A mark, unless it is quoted as code."""
+_BEGINS = re.compile("|".join(map(re.escape, _MARKS)))
+_CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark that is quoted
 _FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
 _WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
 CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜tool▁sep｜>")
 """Marks around and within calls. If they are control tokens, they must be part of the text."""
-_UNMARKED = ("[", "<function", "<invoke name=", "<｜DSML｜invoke", "<steptml:invoke", "<call tool=")
-"""What calls without a mark begin with."""
+_UNMARKED = ("[", "<func", "<invoke", "<｜DSML", "<step", "<call")  # calls without a mark
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
@@ -78,7 +77,6 @@ _LINE = re.compile(
 )
 """A line that begins, or may begin, with an unmarked call."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
-_QUOTES = re.compile(r'<escape>|<\|"\|>')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
 _SPACE = "(?:｜DSML｜|steptml:|longcat_)?"
@@ -190,7 +188,7 @@ def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     ends = _QUOTED_ENDS.search(text, found.end())
     if ends is None:
         return [], None
-    parts = _QUOTES.split(text[found.end() : ends.start()])
+    parts = re.split(r'<escape>|<\|"\|>', text[found.end() : ends.start()])
     members = "".join(
         dump(part) if number % 2 else quote_words(part) for number, part in enumerate(parts)
     )
@@ -281,7 +279,7 @@ class CallReader:
         self._tools = tools
         self._only, self._single, self._call_count = only, single, 0
         self._formats = _formats(tuple(tools))
-        self._held, self._due = begun, 0
+        self._held, self._line, self._due = begun, "", 0
         self._step = self._in_call
         self._reader: _Format = _read_json
         self._emitted: list[int] = []  # characters of each call's arguments sent so far
@@ -321,16 +319,18 @@ class CallReader:
     def _in_text(self) -> tuple[Sequence[Piece], bool]:
         held = self._held
         line = _LINE.search(held)
-        called = line if line is not None and line[1] else None
-        starts = [one.start() for one in (_BEGINS.search(held), called) if one is not None]
+        begins = (one.start() for one in _BEGINS.finditer(held))
+        plain = (at for at in begins if not _CODE.search(self._line + held[:at]))
+        called = line.start() if line is not None and line[1] else None
+        starts = [at for at in (next(plain, None), called) if at is not None]
         if starts:
             self._step = self._in_call
             at = len(held[: min(starts)].rstrip("\n"))
         else:
             marks = (*(mark for mark in _MARKS if mark[0] in held), "\n")
-            at = len(held) - max(held_back(held, mark, also="\n`") for mark in marks)
+            at = len(held) - max(held_back(held, mark, also="\n") for mark in marks)
             at = at if line is None else min(at, line.start())
-        self._held = held[at:]
+        self._held, self._line = held[at:], (self._line + held[:at]).rpartition("\n")[2]
         return Plain().push(held[:at]), bool(starts)
 
     def _in_call(self) -> tuple[Sequence[Piece], bool]:
