@@ -566,10 +566,12 @@ def test_earlier_calls_without_ids_and_tool_references(families: Running) -> Non
 
 
 def test_thought_marks_that_are_control_tokens(families: Running) -> None:
-    body: Any = {"model": "ministral3", "content": "[THINK]"}
-    (opens,) = families.post("/tokenize", body).json["tokens"]
-    found = message(chat(families, "ministral3", logit_bias={str(opens): 100}))
-    assert (found["reasoning_content"][:7], found["content"]) == ("<think>", "")
+    body: Any = {"model": "ministral3", "content": "[/THINK]"}
+    (closes,) = families.post("/tokenize", body).json["tokens"]
+    asked: Any = {"regex": "[0-9]+", "logit_bias": {str(closes): 100}}
+    begun = [*ASK, assistant("", reasoning_content="Hm.")]
+    found = message(chat(families, "ministral3", messages=begun, **asked))
+    assert found["content"].strip().isdigit()
     prompt = render(families, "ministral3", [*ASK, assistant("A", reasoning_content="Hm.")])
     assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
