@@ -20,7 +20,7 @@ SNAPSHOTTED = frozenset(
 MAX_LAYERS = 10_000
 _VOCABULARY_ITEM = 165
 """Bytes that llama.cpp allocates per token and per merge (126 to 175)."""
-_OVERHEAD = 5 << 20
+_OVERHEAD = 7 << 20
 """Bytes of graphs, stacks, and localspec's buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
