@@ -206,7 +206,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # other's models, and are told which are unloaded. Contents as lists of texts, results of any
     # JSON, and thoughts that are kept, as further servers take them.
     # Half a request does not keep a server from ending.
-    "server": (5_734, 196),
+    "server": (5_732, 196),
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),

@@ -72,10 +72,10 @@ Draft model:
 DRAFTING = parameters(f"""
 Drafting:
     --drafter NAME
-        Choose who proposes tokens: auto (what pays), none (plain decoding), ngram (repeated text),
+        Choose who proposes tokens: auto (by speed), none (plain decoding), ngram (repeated text),
         model (the draft model). {default(Drafting, "drafter")} (LOCALSPEC_DRAFTER)
     --depth N *
-        Draft N tokens per pass. Default: what pays.
+        Draft N tokens per pass. Default: by speed.
     --width N *
         Draft N candidates at each position; above 1, drafts are trees. {default(Drafting, "width")}
     --greedy-drafts *

@@ -265,9 +265,6 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
     return [(re.compile(pattern), read) for pattern, read in table]
 
 
-_UNFINISHED = (_read_quoted, _read_tagged)  # values are read where an answer is cut
-
-
 class CallReader:
     """Reads text and calls, which follow a mark, the beginning, or another call. `only`: a grammar
     allows only calls, so incomplete ones are dropped. `single`: calls after the first are
@@ -304,10 +301,11 @@ class CallReader:
         late = calling and self._reader in (_read_quoted, _read_python)  # sent once complete
         if late or (self._emitted and self._reader is not _read_json):
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
+            unfinished = (_read_quoted, _read_tagged)  # values are read where an answer is cut
             for end in ("</tool_call>", _CUT):
                 self._held = held + end
                 with suppress(ValueError):  # models forget to close calls
-                    if self._parse_call()[1] or (end == _CUT and self._reader in _UNFINISHED):
+                    if self._parse_call()[1] or (end == _CUT and self._reader in unfinished):
                         found += self._read_pieces()
                         break
             else:
