@@ -1,6 +1,5 @@
 """Drafts with the frequent tokens of their target only."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from localspec.prompting.prompt import Tokens
 from tests.support.asking import WAYS, ask, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference
+from tests.support.sessions import module_model
 
 SIZE = 1500
 SEEN = (
@@ -30,10 +30,8 @@ SEEN = (
 OTHER = "A quixotic zebra's kaleidoscope: naïve façades, 1,024 µs of grandmotherly advice"
 
 
-@pytest.fixture(scope="module")
-def target(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, ModelOptions(threads=1)) as model:
-        yield model
+OPTIONS = ModelOptions(threads=1)
+target, draft = module_model("target_path", OPTIONS), module_model("draft_path", OPTIONS)
 
 
 def tokenize(model: Model, text: str) -> list[int]:
@@ -59,12 +57,6 @@ def draft_path(
     facts = TrainingFacts("x", 0.5, "part")
     weights.write(path, shape, values, file, facts, tokenizer=part.tokenizer())
     return path
-
-
-@pytest.fixture(scope="module")
-def draft(draft_path: Path) -> Iterator[Model]:
-    with Model(draft_path, ModelOptions(threads=1)) as model:
-        yield model
 
 
 def test_text_of_kept_tokens(target: Model, draft: Model, part: FrequentPart) -> None:

@@ -26,6 +26,7 @@ from localspec.llama.shared_context import SharedContext
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval.texts import SkippedFiles
 from tests.distill.test_training_run import PLAN
+from tests.support.sessions import module_model
 
 pytestmark = pytest.mark.nightly
 
@@ -34,10 +35,7 @@ OPTIONS = ModelOptions(context=96, threads=1, parallel=4)
 PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]
 
 
-@pytest.fixture(scope="module")
-def model(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, OPTIONS) as opened:
-        yield opened
+model = module_model("target_path", OPTIONS)
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from localspec.llama.grammar import Grammar
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
-from tests.llama.conftest import vocabulary
+from tests.llama.conftest import smaller, vocabulary
 from tests.support.retokenised import sentencepiece
 from tests.support.schemas import suite
 
-__all__ = ["vocabulary"]
+__all__ = ["smaller", "vocabulary"]
 
 SCHEMA = (
     '{"type": "object", "properties": {"a long name": {"enum": ["of a fox"]}}, '

@@ -1,6 +1,7 @@
 """Vocabulary maps: rows of a draft model in the target's tokens, and the method of mapping."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from localspec.gguf.vocabularies import difference
 from localspec.llama.model import Model
 from tests.decoding.exact import run
 from tests.support import retokenised
+from tests.support.sessions import module_model
 from tests.support.tongues import VOCABULARIES, heterogeneous
 from tests.support.toys import (
     GREEDY,
@@ -219,23 +221,23 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def target(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, OPTIONS) as model:
-        yield model
+target = module_model("target_path", OPTIONS)
 
 
-@pytest.fixture(scope="module", params=["bpe", "spm", "bytes"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        partial(retokenised.permuted, removed=0.5),
+        retokenised.sentencepiece,
+        retokenised.bytewise,
+    ],
+    ids=["bpe", "spm", "bytes"],
+)
 def draft(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, draft_path: Path
 ) -> Iterator[Model]:
-    path = tmp_path_factory.mktemp("vocabulary") / "draft.gguf"
-    make = {
-        "bpe": lambda: retokenised.permuted(path, draft_path, removed=0.5),
-        "spm": lambda: retokenised.sentencepiece(path, draft_path),
-        "bytes": lambda: retokenised.bytewise(path, draft_path),
-    }
-    with Model(make[request.param](), OPTIONS) as model:
+    path = request.param(tmp_path_factory.mktemp("vocabulary") / "draft.gguf", draft_path)
+    with Model(path, OPTIONS) as model:
         yield model
 
 

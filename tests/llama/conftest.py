@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,20 +13,17 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.vocabulary import Vocabulary
+from tests.support.sessions import module_model
 
 STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
 
 
-@pytest.fixture(scope="module")
-def model(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, ModelOptions()) as opened:
-        yield opened
+model, smaller = module_model("target_path"), module_model("draft_path")
 
 
 @pytest.fixture(scope="module")
-def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
-    with Model(draft_path, ModelOptions()) as opened:
-        yield opened.vocabulary
+def vocabulary(smaller: Model) -> Vocabulary:
+    return smaller.vocabulary
 
 
 @pytest.fixture
@@ -36,11 +32,8 @@ def context(model: Model) -> Iterator[Context]:
         yield opened
 
 
-@pytest.fixture
-def reference(model: Model) -> Iterator[Context]:
-    """A context for rows to compare with."""
-    with closing(Context(model, ModelOptions(context=512, batch=128))) as opened:
-        yield opened
+reference = context
+"""Another one, for rows to compare with."""
 
 
 @pytest.fixture

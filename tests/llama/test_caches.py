@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,37 +19,34 @@ from tests.support import ggufs
 from tests.support.toys import token_tree
 
 LONGEST = 60
+ANSWERS = 3
+OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
+
+
+@pytest.fixture
+def shared(model: Model) -> Iterator[SharedContext]:
+    with closing(SharedContext(model, OPTIONS)) as opened:
+        yield opened
 
 
 @pytest.fixture(params=["alone", "slots"])
-def caches(request: pytest.FixtureRequest, model: Model) -> Iterator[list[Context]]:
+def caches(
+    request: pytest.FixtureRequest, context: Context, shared: SharedContext
+) -> Iterator[list[Context]]:
     """One, or three that share their cells."""
-    options = ModelOptions(context=512, batch=128)
-    if request.param == "alone":
-        opened = [Context(model, options)]
-        yield opened
-        opened[0].close()
-        return
-    shared = SharedContext(model, ModelOptions(context=512, batch=128, parallel=3))
-    some = slots(shared)
-    yield list(some)
+    some = [context] if request.param == "alone" else slots(shared)
+    yield some
     for cache in some:
         cache.clear()
-    used = range(3 * shared.leaves + shared.kept)
+    used = range(ANSWERS * shared.leaves + shared.kept)
     assert {shared.length(number) for number in used} == {0}
-    shared.close()
-
-
-def random_tree(dice: random.Random) -> TokenTree:
-    tree = TokenTree()
-    for _ in range(dice.randint(1, 9)):
-        tree.add(dice.randint(100, 8000), dice.randint(ROOT, len(tree) - 1), "test")
-    return tree
 
 
 def change(cache: Context, text: list[int], dice: random.Random, reference: Context) -> None:
     """Make a random change to a cache and its text. Rows of a tree depend on their path only."""
-    tree = random_tree(dice)
+    tree = TokenTree()
+    for _ in range(dice.randint(1, 9)):
+        tree.add(dice.randint(100, 8000), dice.randint(ROOT, len(tree) - 1), "test")
     node = dice.randint(ROOT, len(tree) - 1)
     path, added = tree.path(node), tree.path_tokens(node)
     what = dice.choice(("keep", "truncate", "discard", "extend", "clear"))
@@ -122,16 +120,6 @@ def test_full_cache_raises_without_changes(
 
 
 # One cache for several answers: each sees its own text only.
-
-ANSWERS = 3
-OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
-
-
-@pytest.fixture
-def shared(model: Model) -> Iterator[SharedContext]:
-    opened = SharedContext(model, OPTIONS)
-    yield opened
-    opened.close()
 
 
 def test_common_prefixes_share_cells(shared: SharedContext, reference: Context) -> None:

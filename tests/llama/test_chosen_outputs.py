@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import localspec
-from localspec import Drafting, SamplingParams
 from localspec.llama import chosen_outputs
 from localspec.llama.chosen_outputs import ROWS, ChosenOutputs
 from localspec.llama.context import Context
 from tests.llama.conftest import STORY
+from tests.support.asking import WAYS, ask
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -43,11 +43,7 @@ def test_chosen_logits_are_equal(context: Context, reference: Context, tokens: l
 
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_answers_equal_plain_decoding(target_path: Path, draft_path: Path, parallel: int) -> None:
-    sampling = SamplingParams(temperature=0.0)
-    texts = []
     with localspec.load(target_path, draft=draft_path, context=512, parallel=parallel) as engine:
-        for drafting in (Drafting(drafter="none"), Drafting(drafter="model", depth=3)):
-            stream = engine.stream(STORY, max_tokens=60, sampling=sampling, drafting=drafting)
-            texts.append("".join(chunk.text for chunk in stream))
-    assert texts[0] == texts[1]
-    assert stream.stats.accepted > 20
+        plain, drafted = (ask(engine, STORY, WAYS[way], 60) for way in ("none", "model"))
+        assert plain.completion().text == drafted.completion().text
+    assert drafted.stats.accepted > 20

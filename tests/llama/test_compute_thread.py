@@ -1,9 +1,9 @@
 """The compute thread, which makes all passes of a process."""
 
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from signal import SIGINT
@@ -14,10 +14,11 @@ import llama_cpp
 import pytest
 
 import localspec
-from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.llama import compute_thread, kernels, library
+from localspec import Engine, ModelOptions
+from localspec.llama import compute_thread, library
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
+from tests.support.asking import WAYS, generate
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
@@ -35,31 +36,17 @@ def test_one_thread_makes_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ModelOptions(context=256)
     with localspec.load(options=options) as one, localspec.load(options=options, parallel=3) as two:
 
-        def answer(number: int) -> int:
-            (one if number % 2 else two).stream(
-                "Once upon a time",
-                max_tokens=8,
-                sampling=SamplingParams(temperature=0),
-                drafting=Drafting(drafter="model", depth=2),
-            ).completion()
+        def answer(engine: Engine) -> int:
+            generate(engine, "Once upon a time", WAYS["model"], count=8)
             return threading.get_ident()
 
-        callers = together([lambda n=n: answer(n) for n in range(4)])  # type: ignore[misc]
+        callers = together([partial(answer, engine) for engine in (one, two, one, two)])
     assert len(made_by) > 8
     assert len(set(made_by)) == 1
     assert made_by[0] not in {threading.get_ident(), *callers}
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Background jobs of a shell would ignore Ctrl+C."""
-    before = signal.signal(SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(SIGINT, before)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
-def test_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
+def test_interrupt_waits_for_the_end_of_a_pass() -> None:
     over: list[bool] = []
     asks = threading.get_ident()
 
@@ -76,9 +63,8 @@ def test_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     assert compute_thread.call(divmod, 7, 2) == (3, 1), "the next call works"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no signals to a thread")
 def test_interrupt_while_a_context_is_made_is_not_lost(
-    interruptible: None, monkeypatch: pytest.MonkeyPatch, target_path: Path
+    monkeypatch: pytest.MonkeyPatch, target_path: Path
 ) -> None:
     """llama.cpp writes to its log then, by a callback in which ctypes drops exceptions."""
     main, options = threading.get_ident(), ModelOptions(context=256)
@@ -107,10 +93,8 @@ def test_idle_work_ends_when_nothing_is_left() -> None:
     compute_thread.when_idle(lambda: False)
 
 
-def test_thread_is_idle_after_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_is_idle_after_loading(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that weights move into huge pages while the user types."""
-    if not kernels.status().in_use:
-        pytest.skip("only with the kernels")
     begun = threading.Event()
     begin = compute_thread.when_idle
     monkeypatch.setattr(compute_thread, "when_idle", lambda step: begin(lambda: begun.set()))

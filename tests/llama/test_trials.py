@@ -1,7 +1,6 @@
 """Trials of unknown files and kernels in child processes."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.cli.process import run_python
 from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.support.patches import fail_with
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("here")]
 
 HANGING = "import threading; threading.Event().wait()"
 WITH_CHILD = """
@@ -52,13 +51,11 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_current_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "platform.py").write_text("raise SystemExit(9)")
-    monkeypatch.chdir(tmp_path)
+def test_current_folder_is_not_imported(here: Path) -> None:
+    (here / "platform.py").write_text("raise SystemExit(9)")
     assert child_process.run("platform", limit=60.0)[0] == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
 def test_processes_of_a_child_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     replace_children(monkeypatch, WITH_CHILD)
     place = tmp_path / "pids"
@@ -82,11 +79,6 @@ def test_amx_is_disabled_in_a_child_process() -> None:
     )
     done = run_python(code)
     assert (done.code, done.err) == (0, ""), "output of ggml is suppressed"
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
 
 
 def known() -> list[str]:
@@ -169,7 +161,7 @@ def test_damaged_record_of_trials_is_ignored(data: bytes, tmp_path: Path) -> Non
 
 
 def test_unwritable_home_is_tolerated(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home = paths.cache_folder().parent
     home.write_text("a file where the folder should be")
     require_survivable(tiny_llama(tmp_path / "model.gguf"))
     assert home.read_text() == "a file where the folder should be"

@@ -1,6 +1,5 @@
 """Passes without some layers equal those of a file without them."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,15 +14,13 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
 from localspec.llama.without_layers import WithoutLayers
+from tests.support.sessions import module_model
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
 LEFT_OUT = (2, 4)
 
 
-@pytest.fixture(scope="module")
-def model(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, OPTIONS) as opened:
-        yield opened
+model = module_model("target_path", OPTIONS)
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,14 @@ from localspec.policy.calibration import FAR_LENGTH, calibrate, calibrate_far
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
 from tests.support.asking import PLAIN, ask
+from tests.support.sessions import module_model
 from tests.support.toys import SuccessorModel, ToyCache
 
 AMPLE = 60.0  # seconds, enough to measure everything
 NONE = 0.0
 
 
-@pytest.fixture(scope="module")
-def model(draft_path: Path) -> Iterator[Model]:
-    with Model(draft_path, ModelOptions()) as opened:
-        yield opened
+model = module_model("draft_path")
 
 
 def opened(model: Model, context: int) -> Context:

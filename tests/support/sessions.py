@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
@@ -17,6 +17,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
 from localspec.llama import library
+from localspec.llama.model import Model
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from tests.policy.measuring import FixedCurve
@@ -99,6 +100,17 @@ def module_pair(**options: Any) -> Any:
             yield opened
 
     return pair
+
+
+def module_model(path: str, options: ModelOptions | None = None) -> Any:
+    """A fixture: the model of a fixture of a path, opened for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def model(request: pytest.FixtureRequest) -> Iterator[Model]:
+        with Model(request.getfixturevalue(path), options or ModelOptions()) as opened:
+            yield opened
+
+    return model
 
 
 SIZES = (1, 2, 4, 8, 16, 32)
