@@ -24,7 +24,11 @@ INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) 
     }
 }
 
-INLINE __m512i bytes_at(const void * p) { return _mm512_loadu_si512(p); }
+INLINE __m512i bytes_at(const void * p) {
+    __m512i x = _mm512_loadu_si512(p);
+    asm("" : "+v"(x));      // or gcc loads it again for each use, across two cache lines
+    return x;
+}
 INLINE __m512 halves_at(const void * p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p)); }
 INLINE __m512 unsigned_at(const uint8_t * p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p)));
