@@ -86,8 +86,10 @@ void release(const void * data, size_t size) {
     const bool known = pread(file, entries.data(), bytes, first * sizeof(uint64_t)) == bytes;
     close(file);
     const auto is_files = [](uint64_t entry) { return entry & FILES || !(entry & HELD); };
-    if (known && std::all_of(entries.begin(), entries.end(), is_files))
-        madvise((void *) (first * page), (end - first) * page, MADV_DONTNEED);
+    if (!known || !std::all_of(entries.begin(), entries.end(), is_files)) return;
+    madvise((void *) (first * page), (end - first) * page, MADV_DONTNEED);
+    // Small tensors between such ranges stay mapped. Each would map a huge page of the file's cache.
+    madvise((void *) (first * page), (end - first) * page, MADV_NOHUGEPAGE);
 #else
     (void) data, (void) size;
 #endif
