@@ -189,8 +189,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # answers to a system message alone; refusals that free their callers.
     # Kimi K3's tags, which are written in parts; named tokens of Hy3 and K2 Horizon; marks that
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
-    # channels without arguments; results in the order of calls; roles that a template drops.
-    "prompting": (1_937, 60),
+    # channels without arguments; results in the order of calls; roles that a template drops;
+    # Hunyuan's marks around answers.
+    "prompting": (1_938, 60),
     "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),
@@ -205,8 +206,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls of Kimi K3; models that are unloaded after an answer; requests do not wait for each
     # other's models, and are told which are unloaded. Contents as lists of texts, results of any
     # JSON, and thoughts that are kept, as further servers take them.
-    # Half a request does not keep a server from ending.
-    "server": (5_732, 196),
+    # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
+    # end; thoughts between calls; probabilities of end tokens.
+    "server": (5_768, 196),
     "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
@@ -228,8 +230,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer; forms of contents.
     # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
-    # pages of mapped files.
-    "tests": (43_641, None),
+    # pages of mapped files; end tokens in probabilities.
+    "tests": (43_655, None),
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

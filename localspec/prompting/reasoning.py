@@ -28,8 +28,8 @@ from localspec.prompting.pieces import (
 
 _HEAD = "thought\n"
 """The name of Gemma 4's channel, which is the first line of a thought."""
-_RESPONSE = ("<response>", "</response>")
-"""Granite 3.3's marks around the text outside thoughts."""
+_RESPONSE, _ANSWER = ("<response>", "</response>"), ("<answer>", "</answer>")
+"""Granite 3.3's and Hunyuan's marks around the text outside thoughts."""
 
 
 def reasons(template: str | None) -> bool:
@@ -55,9 +55,9 @@ def reasoning_reader(
         return ChannelReader(inner, calls=not isinstance(inner, Plain))
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
     if TAGGED in source:
-        inner = ResponseReader(inner, f"{_RESPONSE[1]}</message>", open=True)
-    elif _RESPONSE[0] in source:
-        inner = ResponseReader(inner)
+        inner = ResponseReader(inner, (_RESPONSE[0], f"{_RESPONSE[1]}</message>"), open=True)
+    elif wrapped := next((pair for pair in (_RESPONSE, _ANSWER) if pair[0] in source), None):
+        inner = ResponseReader(inner, wrapped)
     return inner if thinks is None else ThoughtReader(inner, open=thinks, calls=marks)
 
 
@@ -153,19 +153,20 @@ class ThoughtReader:
 
 
 class ResponseReader:
-    """Removes the marks around a response, if it begins with one, or the prompt did (`open`).
-    `closes`: the end of an answer."""
+    """Removes the marks around a response, if it begins with one, or the prompt did (`open`)."""
 
-    def __init__(self, inner: Reader, closes: str = _RESPONSE[1], *, open: bool = False) -> None:
-        self._inner, self._held, self._closes, self._open = inner, "", closes, open
+    def __init__(
+        self, inner: Reader, marks: tuple[str, str] = _RESPONSE, *, open: bool = False
+    ) -> None:
+        self._inner, self._held, self._marks, self._open = inner, "", marks, open
         self._wrapped: bool | None = None
 
     def push(self, text: str) -> Sequence[Piece]:
         self._held += text
-        opens, closes = _RESPONSE[0], self._closes
+        opens, closes = self._marks
         if self._wrapped is None:
             begun = self._held.lstrip()
-            if opens.startswith(begun):
+            if opens.startswith(begun.rstrip("\n")):
                 return []
             self._wrapped = self._open or begun.startswith(opens)
             self._held = begun.removeprefix(opens).lstrip("\n") if self._wrapped else self._held
@@ -177,7 +178,7 @@ class ResponseReader:
         return self._inner.push(ready)
 
     def finish(self) -> Sequence[Piece]:
-        rest = self._held if self._held.strip() not in (_RESPONSE[1], self._closes) else ""
+        rest = self._held if self._held.strip() not in (_RESPONSE[1], *self._marks) else ""
         return [*self._inner.push(rest), *self._inner.finish()]
 
 
@@ -201,9 +202,8 @@ class ChannelReader:
         while self._held:
             if self._piece is None:
                 header, mark, rest = self._held.partition("<|message|>")
-                begun = header.lstrip()
-                begins = (one.startswith(begun) or begun.startswith(one) for one in self._HEADERS)
-                known = any(begins)
+                begun = f"{header}{mark}".lstrip()
+                known = any(o.startswith(begun) or begun.startswith(o) for o in self._HEADERS)
                 if known and not mark:
                     break
                 self._piece = Text
@@ -226,6 +226,7 @@ class ChannelReader:
                 break
             if self._piece is CallArguments and not self._said:
                 found.append(CallArguments("{}"))
+            found += self._inner.finish()  # so that the order stays
             self._piece = None
         return found
 

@@ -48,14 +48,15 @@ def usage(prompts: Sequence[GenerationStats], answers: Sequence[GenerationStats]
 
 
 def chat_logprobs(
-    logprobs: Iterable[TokenLogprob], engine: Engine, *, sampled: bool = False
+    logprobs: Iterable[TokenLogprob], engine: Engine, *, sampled: bool | None = None
 ) -> list[dict[str, Any]]:
-    """`logprobs.content` of a chat completion, or with `sampled` llama.cpp's
-    `completion_probabilities` with `post_sampling_probs`."""
+    """`logprobs.content` of a chat completion, or unless `sampled` is None llama.cpp's
+    `completion_probabilities`, which have the end token without its text; `sampled`: with
+    `post_sampling_probs`."""
     vocabulary, name = engine.model.vocabulary, "prob" if sampled else "logprob"
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
-        data = vocabulary.piece(token, special=True)
+        data = vocabulary.piece(token, special=sampled is None or not vocabulary.ends(token))
         value = math.exp(logprob) if sampled else max(logprob, _LEAST)
         return {
             "id": token,
@@ -67,7 +68,7 @@ def chat_logprobs(
     return [
         {**entry(item.token, item.logprob), f"top_{name}s": [entry(*other) for other in item.top]}
         for item in logprobs
-        if not vocabulary.ends(item.token)
+        if sampled is not None or not vocabulary.ends(item.token)
     ]
 
 

@@ -18,11 +18,16 @@ from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
 from localspec.server.failures import ApiError
 from localspec.server.tool_readers import CONTROL
-from localspec.server.tools import InputReader, ToolChoice, call_format, describe_tools, reader_for
+from localspec.server.tools import (
+    RESPONSE,
+    InputReader,
+    ToolChoice,
+    call_format,
+    describe_tools,
+    reader_for,
+)
 
 _SILENT = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
-_RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
-"""The beginning of an answer that follows `call_format` and is not a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     elif guided and not formed:  # stop strings apply to the response, which is escaped in JSON
         stops = ask.options.get("stop") or ()
         stops = tuple(json.dumps(one, ensure_ascii=False)[1:-1] for one in stops)
-        ask = ask.with_options(stop=stops, stop_after=_RESPONSE)
+        ask = ask.with_options(stop=stops, stop_after=RESPONSE)
     if guided:
         ask = ask.with_options(**await asyncio.to_thread(call_format, tools, chat.schema))
     thinking = ends_thinking(text, last)

@@ -69,7 +69,7 @@ class SlotQueue:
 
 OpenModel = Engine | EmbeddingModel
 
-Opener = Callable[[Callable[[float], None]], OpenModel]
+_Opener = Callable[[Callable[[float], None]], OpenModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class OfferedModel:
     from the user; `reference`: the argument that the user typed, also accepted as a name;
     `needs`: bytes of memory that it will take, 0 if unknown."""
 
-    opener: Opener
+    opener: _Opener
     name: str | None = None
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()

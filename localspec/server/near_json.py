@@ -26,8 +26,9 @@ PLAIN_WORDS, _WORDS = (
 """Strings, brackets, trailing commas, and literals of JSON and Python. The second also accepts
 unescaped quotes within strings, as models write code in JSON."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
-OPEN_END = re.compile(r"[\"']\s*\Z")
-"""A quote at the end that may still be within the string."""
+OPEN_END = re.compile(r"(?:[\"']\s*)+\Z")
+"""Quotes at the end that may still be within the string."""
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _OF_PYTHON = {other: one for one, other in _LITERALS.items()}
 _ESCAPES = re.compile(
@@ -40,7 +41,10 @@ CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _TYPES |= {"array": list, "null": type(None)}
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_HIGH, _LOW = (rf"\\u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89abAB", "c-fC-F"))
+_SURROGATE = re.compile(
+    rf"{_HIGH}(?!{_LOW}|(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?\Z)|(?<!{_HIGH}){_LOW}"  # a lone one
+)
 
 
 def dump(value: Any) -> str:
@@ -48,7 +52,7 @@ def dump(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def value_end(text: str, start: int) -> int | None:
+def _value_end(text: str, start: int) -> int | None:
     """The end of the JSON value that begins at `start`; None if it is incomplete."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text, start)[1]
@@ -76,7 +80,7 @@ def missing_end(text: str) -> str:
             closing = closing[1:]
         quote = '"' if word[1] == "" else ""
     found = quote + closing
-    return found if value_end(text + found, 0) else ""
+    return found if _value_end(text + found, 0) else ""
 
 
 def _escape(closed: str, part: re.Match[str]) -> str:
@@ -111,6 +115,30 @@ def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> 
         return from_json(text, allow_partial=mode)
     except ValueError:
         return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=mode)
+
+
+def parse_begun(text: str) -> Any:
+    """Parse a JSON value that may go on. Raises ValueError, also for a missing comma or colon,
+    behind which `parse_partial` ignores the rest."""
+    try:
+        return json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        if error.msg.endswith("delimiter") and text[error.pos :].strip(".eE+-"):  # of a number
+            raise
+    return parse_partial(text, True)
+
+
+def arguments_of(call: str, *, complete: bool) -> str:
+    """Extract the arguments of a call: those in a string once complete, {} if there are none."""
+    match = _ARGUMENTS.search(call)
+    if match is None:
+        return "{}" if complete else ""
+    start, end = match.end(), _value_end(call, match.end())
+    if call[start] not in '"n':  # "n" of null
+        return call[start:end] if complete else OPEN_END.sub("", call[start:end])
+    if end is None or not (complete or call[end:].strip()):
+        return ""
+    return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
 
 
 def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:

@@ -3,38 +3,40 @@
 The text of a call so far is parsed again with every piece, so a format is a function of a text.
 """
 
-import json
 import re
+from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
-from localspec.prompting.detokenizer import held_back
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain
+from localspec.prompting.detokenizer import CLOSES, OPENS, held_back
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Thought
 from localspec.server.near_json import (
     CHILD,
     OPEN_END,
     PLAIN_WORDS,
     UNREADABLE,
+    arguments_of,
     closing_end,
     dump,
     kinds_of,
     missing_end,
+    parse_begun,
     parse_nested,
     parse_partial,
     parse_value,
     python_calls,
     quote_words,
     to_json,
-    value_end,
 )
 
 Schemas = Mapping[str, Mapping[str, Any]]
-Parsed = tuple[list[tuple[str, str]], int | None]
+_Parsed = tuple[list[tuple[str, str]], int | None]
 """Names and arguments (JSON, the last one possibly incomplete) of calls, and the position of their
 end; None while they are incomplete."""
-_Format = Callable[[str, re.Match[str], Schemas], Parsed]
+_Format = Callable[[str, re.Match[str], Schemas], _Parsed]
 
 FUNCTIONARY = ">>>"
 """The end of functionary's prompts."""
@@ -62,13 +64,13 @@ _CLOSES = (
 )
 _BEGINS = re.compile("|".join(map(re.escape, _MARKS)))
 _CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark that is quoted
-_FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
 _WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
 CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜tool▁sep｜>")
 """Marks around and within calls. If they are control tokens, they must be part of the text."""
 _UNMARKED = ("[", "<func", "<invoke", "<｜DSML", "<step", "<call")  # calls without a mark
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
+_NAMES = ("name", "tool_name", "function", "tool")
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
 _BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
 _LINE = re.compile(
@@ -76,7 +78,6 @@ _LINE = re.compile(
     r"|\[?\s*\{?\s*\Z)"
 )
 """A line that begins, or may begin, with an unmarked call."""
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
 _SPACE = "(?:｜DSML｜|steptml:|longcat_)?"
@@ -102,31 +103,28 @@ _ENDS = re.compile(
 )
 
 
-def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_json(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
     Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
     makes it a call where no mark of calls precedes it."""
     start, end = found.end(), closing_end(text, found.end())
-    more = ""
-    if end is None and (inner := _ARGUMENTS.search(text, start)):
-        at = closing_end(text, inner.end()) or len(text)
-        if _FORGOTTEN.match(text, at):  # models forget the last bracket
-            end, more = at, "}"
-    said = to_json(text[start:end]) + more
-    call = parse_partial(said, True)
-    names = [call[key] for key in ("name", "tool_name", "function", "tool") if key in call]
-    name, only = names[0] if names else None, "".join(call)
+    said = to_json(text[start:end])
+    # A name may go on behind its quote.
+    call = parse_begun(said if end else to_json(OPEN_END.sub("", text[start:])))
+    before = set(takewhile(lambda key: key not in _NAMES, call))
+    name, only = next((call[key] for key in call if key in _NAMES), None), "".join(call)
     if only in tools and isinstance(call.get(only), dict):
         return ([], None) if end is None else ([(only, dump(call[only]))], end)
-    if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
+    expected = before <= _BEFORE_NAME | tools.keys()
+    if name is None and end is None and expected:
         return [], None
     marked = found["mark"] not in (None, "```json")
-    if not isinstance(name, str) or (not marked and name not in tools):
+    if not (expected and isinstance(name, str) and (marked or name in tools)):
         raise ValueError(text)
-    return [(name, _arguments(said, complete=end is not None))], end
+    return [(name, arguments_of(said, complete=end is not None))], end
 
 
-def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """Parameters between tags, where a value that spells one of them does not end:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2,
@@ -172,17 +170,16 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return [(name, "{" + ", ".join(members) + "}" * (end is not None))], end
 
 
-def _read_named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_named(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """A name, then its arguments as JSON, see `_formats`."""
     start, end = found.end(), closing_end(text, found.end())
     said = to_json(text[start:end])
-    if end is None:
-        parse_partial(said, True)
-        said = OPEN_END.sub("", said)
+    parse_begun(said)
+    said = OPEN_END.sub("", said) if end is None else said
     return [(found["name"], said)], end
 
 
-def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """`call:NAME{x:<escape>…<escape>,y:1}<end_function_call>` (FunctionGemma; Gemma 4 has other
     marks), sent once it is complete."""
     ends = _QUOTED_ENDS.search(text, found.end())
@@ -198,7 +195,7 @@ def _read_quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return [(found["name"], members)], ends.end()
 
 
-def _read_python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+def _read_python(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), sent once complete. Without a
     mark, it fills a line."""
     start, end = found.end(), closing_end(text, found.end(), PLAIN_WORDS)
@@ -231,7 +228,7 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         ),
         (  # Llama 3.1, Kimi K3
             rf'{maybe}<(?:function=|call tool="(?=[^>]*><json))(?P<name>[^">\s{{]+)'
-            r"(?:[^>]*><json[^>]*)?>?\s*(?={)",
+            r"(?:[^>]*><json[^>{]*)?>?\s*(?={)",
             _read_named,
         ),
         (
@@ -266,9 +263,10 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
 
 
 class CallReader:
-    """Reads text and calls, which follow a mark, the beginning, or another call. `only`: a grammar
-    allows only calls, so incomplete ones are dropped. `single`: calls after the first are
-    dropped. `begun`: the mark at the end of the prompt."""
+    """Reads text, calls, which follow a mark, the beginning, or another call, and thoughts between
+    calls. Of a broken call, what was JSON so far stays a call, and the rest is text, wherever
+    pieces end. `only`: a grammar allows only calls, so incomplete ones are dropped. `single`: calls
+    after the first are dropped. `begun`: the mark at the end of the prompt."""
 
     def __init__(
         self, tools: Schemas, *, only: bool = False, single: bool = False, begun: str = ""
@@ -296,23 +294,24 @@ class CallReader:
         return found
 
     def finish(self) -> Sequence[Piece]:
+        self._held += CLOSES if self._held.startswith(OPENS) else ""
         found = self._read_pieces()
         calling = self._step == self._in_call
-        late = calling and self._reader in (_read_quoted, _read_python)  # sent once complete
-        if late or (self._emitted and self._reader is not _read_json):
+        if calling:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
-            unfinished = (_read_quoted, _read_tagged)  # values are read where an answer is cut
-            for end in ("</tool_call>", _CUT):
-                self._held = held + end
-                with suppress(ValueError):  # models forget to close calls
-                    if self._parse_call()[1] or (end == _CUT and self._reader in unfinished):
+            # Values, and names in JSON, are read where an answer is cut.
+            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT, _read_json: ","}
+            for end in ("</tool_call>", cuts.get(self._reader, "")):  # models forget to close calls
+                with suppress(ValueError):
+                    calls, at = self._parse_call(held + end)
+                    if at or (calls and end != "</tool_call>"):
+                        self._held = held + end
                         found += self._read_pieces()
                         break
-            else:
-                self._held = held
         cut = self._emitted or (calling and self._reader is _read_quoted)
         no_text = self._only or cut or self._step == self._after_call
-        return [*found, *Plain().push("" if no_text else self._held)]
+        rest, self._held, self._emitted, self._step = self._held, "", [], self._in_call
+        return [*found, *Plain().push("" if no_text else rest)]
 
     def _in_text(self) -> tuple[Sequence[Piece], bool]:
         held = self._held
@@ -333,9 +332,17 @@ class CallReader:
 
     def _in_call(self) -> tuple[Sequence[Piece], bool]:
         try:
-            calls, end = self._parse_call()
-        except ValueError:
-            return self._reject_call(), True
+            calls, end = self._parse_call(self._held)
+        except ValueError:  # what was a call before stays one, wherever pieces of text end
+            end = bisect(range(len(self._held)), False, key=self._breaks) - 1
+            calls = self._parse_call(self._held[:end])[0]
+            calls = [(name, said + missing_end(said)) for name, said in calls]
+            if not calls:
+                rest, self._step = self._held.lstrip(), self._in_text
+                mark = next((one for one in _MARKS if rest.startswith(one)), "")
+                text = self._held.removesuffix(rest) + mark
+                self._held = rest.removeprefix(mark)
+                return Plain().push(text), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
             plain, pieces = name.strip().removeprefix("functions."), list[Piece]()
@@ -352,16 +359,14 @@ class CallReader:
             self._held, self._emitted, self._step = self._held[end:], [], self._after_call
         return found, end is not None
 
-    def _reject_call(self) -> Sequence[Piece]:
-        held, begun, self._emitted, self._step = self._held, bool(self._emitted), [], self._in_text
-        rest = held.lstrip()
-        mark = next((one for one in _MARKS if rest.startswith(one)), "")
-        at = len(held) if begun else len(held) - len(rest) + len(mark)
-        self._held = held[at:]
-        return [] if begun else Plain().push(held[:at])
+    def _breaks(self, length: int) -> bool:
+        with suppress(ValueError):
+            self._parse_call(self._held[:length])
+            return False
+        return True
 
-    def _parse_call(self) -> Parsed:
-        held, begun = self._held, self._held.lstrip()
+    def _parse_call(self, held: str) -> _Parsed:
+        begun = held.lstrip()
         for header, read in self._formats:
             if found := header.match(held):
                 self._reader = read
@@ -376,24 +381,15 @@ class CallReader:
 
     def _after_call(self) -> tuple[Sequence[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
-        if any(mark.startswith(self._held) for mark in (*_MARKS, *_CLOSES)):
+        if any(mark.startswith(self._held) for mark in (*_MARKS, *_CLOSES, OPENS)):
             return [], False
+        if self._held.startswith(OPENS):
+            thought, closed, rest = self._held.removeprefix(OPENS).partition(CLOSES)
+            self._held = rest if closed else self._held
+            return [Thought(thought.strip("\n"))] if closed else [], bool(closed)
         for mark in () if self._held.startswith(_MARKS) else _CLOSES:
             if self._held.startswith(mark):
                 self._held = self._held[len(mark) :]
                 return [], True
         self._step = self._in_call
         return [], True
-
-
-def _arguments(call: str, *, complete: bool) -> str:
-    """Extract the arguments of a call: those in a string once complete, {} if there are none."""
-    match = _ARGUMENTS.search(call)
-    if match is None:
-        return "{}" if complete else ""
-    start, end = match.end(), value_end(call, match.end())
-    if call[start] not in '"n':  # "n" of null
-        return call[start:end] if complete else OPEN_END.sub("", call[start:end])
-    if end is None:
-        return ""
-    return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()

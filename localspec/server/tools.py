@@ -5,6 +5,7 @@ and a grammar lets the model choose between a call and an answer.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ from localspec.server.tool_readers import FUNCTIONARY, CallReader, Schemas
 
 _MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
+"""The beginning of an answer that follows `call_format` and is not a call."""
+_STRING = r"""((?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"?)"""
 _MOST_CALLS = 8
 """Limit of calls in one answer: small models may never stop."""
 
@@ -271,12 +275,13 @@ class CallOrResponse:
         if self._calling:
             return self._calls.push(text)
         self._raw += text
-        value = parse_partial(self._raw, "trailing-strings") if self._raw.strip() else {}
-        if isinstance(value, list) or (value and "response" not in value):
-            self._calling = True
-            return self._calls.push(self._raw)
-        new = str(value.get("response", ""))[self._returned :]
-        self._returned += len(new)
+        found = re.match(RESPONSE + _STRING, self._raw)
+        if found is None:
+            begun = "".join(self._raw.split())
+            self._calling = not '{"response":"'.startswith(begun)
+            return self._calls.push(self._raw) if self._calling else []
+        value = str(parse_partial(f'"{found[1]}', "trailing-strings"))
+        new, self._returned = value[self._returned :], len(value)
         return [Text(new)] if new else []
 
     def finish(self) -> Sequence[Piece]:

@@ -133,6 +133,17 @@ def test_log_probabilities_end_with_the_text(server: Running, stream: bool) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_the_end_token_has_a_probability(server: Running, stream: bool) -> None:
+    body = {"prompt": "Once upon a time", "grammar": 'root ::= " yes"', "n_probs": 1}
+    reply = server.post("/completion", {**body, "stream": stream})
+    told = reply.events if stream else [reply.json]
+    entries = [one for part in told for one in part.get("completion_probabilities", ())]
+    tokens = [one["token"] for one in entries]
+    assert (told[-1]["tokens_predicted"], tokens[-1]) == (len(entries), "")
+    assert "".join(tokens) == " yes"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_least_indentation(server: Running, stream: bool) -> None:
     """As llama.cpp, it cuts the line off where its text begins."""
     body = {"prompt": "Once", "grammar": r'root ::= "a\n  bc\n de\n   fg"', "stream": stream}

@@ -74,6 +74,7 @@ READERS: dict[str, Callable[[], Reader]] = {
     "thinking": partial(ThoughtReader, Plain(), open=False),
     "open": partial(ThoughtReader, Plain(), open=True),
     "granite": lambda: ThoughtReader(ResponseReader(Plain()), open=False),
+    "hunyuan": lambda: reasoning_reader("<answer>", any_format(), thinks=False),
     "tagged": lambda: reasoning_reader("<|close|>", any_format(), thinks=True),
     "caller": lambda: ThoughtReader(any_format(), open=True, calls=["<tool_call>"]),
     "called in thoughts": lambda: ThoughtReader(any_format(), open=True),

@@ -53,15 +53,16 @@ class CompletionReply(Reply):
             yield self._final(answer)
         elif part.progress is not None:
             yield {**self._part(answer), "prompt_progress": part.progress}
-        elif chunk is not None:
+        elif chunk is not None or part.logprobs:
             excess = len(answer.text) - self._end(answer)
-            text = chunk.text[: max(0, len(chunk.text) - excess)]
-            found = self._part(answer, text, chunk.token_ids)
+            said, tokens = (chunk.text, chunk.token_ids) if chunk else ("", ())
+            text = said[: max(0, len(said) - excess)]
+            found = self._part(answer, text, tokens)
             if part.logprobs:
                 found["completion_probabilities"] = self._probabilities(part.logprobs)
             if self._wanted.timings_per_token:
                 found["timings"] = timings(answer.stream.stats)
-            if text or (chunk.token_ids and not excess):
+            if text or not excess:
                 yield found
             most = self._wanted.t_max_predict_ms or 0.0
             late = 0 < most < answer.stream.stats.decode_seconds * 1e3
