@@ -1,11 +1,16 @@
 """Help texts: plain columns, options in titled groups, rare options in `--help-all`."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import getdoc
+from itertools import pairwise, takewhile
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from localspec.cli.other_names import advised, elsewhere
+from localspec.errors import UsageError
 
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 
@@ -30,10 +35,19 @@ class Command(TyperCommand):
         return ctx.invoke(self.callback, ctx.obj, ctx.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = {name: param for param in self.params for name in param.opts}
+        for before, word in pairwise(["", *takewhile("--".__ne__, args)]):
+            # The parser would read -np as -n with a value.
+            whole = re.match(r"-\w\w", word) and elsewhere(word, named)
+            if whole and word not in named and getattr(named.get(before), "is_flag", True):
+                raise UsageError(advised(f"No such option: {word}", word, named))
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:  # the parser's own lack it
             vars(error)["ctx"] = ctx
+            if "possibilities" in (about := vars(error)):
+                message = advised(about["message"], about["option_name"], named)
+                about.update(possibilities=[], message=message)
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -44,6 +58,22 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"suggest_commands": False})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            known = [*self.list_commands(ctx), *(o for p in self.get_params(ctx) for o in p.opts)]
+            refusal = error.message.rstrip(".")
+            error.message = advised(refusal, args[0], known, self.otherwise(args[0]))
+            raise
+
+    def otherwise(self, word: str) -> str:
+        """What is meant by a word that is like no command."""
+        return ""
+
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), _help_all(self.params)]
 

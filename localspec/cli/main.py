@@ -128,7 +128,5 @@ def _report_misuse(console: Console, error: typer.TyperException) -> None:
             quoted = "put a prompt, or a path with spaces, in quotes"
             also = quoted if "prompt" in names else "a context length with --ctx"
             sentence += f". Name a model with -m, and {also}"
-    elif getattr(error, "option_name", None) in ("-p", "--prompt"):
-        sentence = f"{sentence.partition(' (')[0]}. Write the prompt in quotes, without an option"
     end = "" if sentence.endswith("?") else "."
     console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")

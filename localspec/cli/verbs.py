@@ -4,12 +4,10 @@ Declaring all options takes longer than a small command, so the overview has its
 `tests/cli/test_help.py` compares them with the help texts.
 """
 
+import re
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
-
-import typer
 
 from localspec.cli import help as help_text
 
@@ -49,17 +47,8 @@ VERBS = {
 }
 """Module and function, or group of verbs, by name."""
 
-_OTHERS = {"delete": "rm", "remove": "rm", "download": "pull", "search": "models", "info": "show"}
-_OTHERS |= {"install": "pull", "version": "--version", "generate": "run", "ask": "run"}
-"""Names that other programs use for these verbs."""
-_HARMFUL = {"rm"}
-"""Verbs that delete; suggested last for a mistyped word."""
-
 
 class VerbGroup(help_text.Group):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given | {"suggest_commands": False})
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Run `chat` if no verb is given but options of it are, or on a terminal."""
         own = {name for param in self.get_params(ctx) for name in param.opts}
@@ -77,15 +66,9 @@ class VerbGroup(help_text.Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return build_command(cmd_name) if cmd_name in VERBS else None
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(ctx, args)
-        except typer.TyperException as error:
-            close = [_OTHERS[args[0]]] if args[0] in _OTHERS else get_close_matches(args[0], VERBS)
-            if close:
-                meant = " or ".join(repr(verb) for verb in sorted(close, key=_HARMFUL.__contains__))
-                error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
-            raise
+    def otherwise(self, word: str) -> str:
+        """What a prompt or a model lacks that was typed without a command."""
+        return "run" if " " in word else f"chat -m {word}" if re.search(r"[\d/.:]", word) else ""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         help_text.write_commands(GROUPS, formatter)
