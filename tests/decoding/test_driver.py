@@ -1,17 +1,16 @@
 """State of caches after every way to end a generation."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from localspec.decoding.acceptance import GreedyMatch, Verdict, Verification
-from localspec.decoding.interfaces import Draft, Drafter, PassRequest, PassResult, Plan, Step
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.interfaces import Draft, Drafter, PassRequest, PassResult, Plan
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from tests.decoding.exact import LIVELY, OTHER
 from tests.support.drafting import ToyDrafter
@@ -45,62 +44,52 @@ class Fault:
             self.over = True
             raise Interrupted
 
+    def watch(self, owner: object, name: str, before: str = "", after: str = "") -> None:
+        """Call this before and after a method."""
+        method = getattr(owner, name)
+
+        def watched(*arguments: Any) -> Any:
+            if before:
+                self(before)
+            result = method(*arguments)
+            if after:
+                self(after)
+            return result
+
+        setattr(owner, name, watched)
+
 
 class FailingTarget(ToyTarget):
+    """Fails in the middle of a pass."""
+
     def __init__(self, failing: Fault) -> None:
         super().__init__(LIVELY)
         self.failing = failing
+        failing.watch(self, "forward", "forward")
+        failing.watch(self, "commit", "commit", "late commit")
+        failing.watch(self, "rollback", "rollback")
 
     def forward(self, request: PassRequest) -> PassResult:
-        self.failing("forward")
         result = super().forward(request)
         self.cache += request.tree.tokens
         self.failing("late forward")
         del self.cache[len(request.context) :]
         return result
 
-    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        self.failing("commit")
-        super().commit(tree, path)
-        self.failing("late commit")
-
-    def rollback(self, context: Sequence[int]) -> None:
-        self.failing("rollback")
-        super().rollback(context)
-
-
-class FailingRule(GreedyMatch):
-    def __init__(self, failing: Fault) -> None:
-        self.failing = failing
-
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        self.failing("rule")
-        return super().accept(target, random)
-
 
 class FailingDrafter(ToyDrafter):
     """Drafts with a draft model; cleaning up may fail."""
 
     def __init__(self, model: DraftModel, failing: Fault, *, cleans: bool) -> None:
-        super().__init__(model, Plan("model", depth=3), ToyTarget(LIVELY).limits)
+        plan = Plan("model", depth=3, overlaps=True)
+        super().__init__(model, plan, ToyTarget(LIVELY).limits)
         self.failing = failing
         self.cleans = cleans
-
-    def plan(self, session: Session) -> Plan:
-        return Plan("model", depth=3, overlaps=True)
-
-    def draft(self, session: Session, plan: Plan) -> Draft:
-        draft = super().draft(session, plan)
-        self.failing("draft")
-        return draft
-
-    def verifying(
-        self, session: Session, plan: Plan, draft: Draft
-    ) -> AbstractContextManager[object]:
-        return self._beside()
+        failing.watch(self, "draft", after="draft")
+        failing.watch(self, "observe", "observe")
 
     @contextmanager
-    def _beside(self) -> Iterator[None]:
+    def verifying(self, session: Session, plan: Plan, draft: Draft) -> Iterator[None]:
         self.failing("enter")
         try:
             yield
@@ -113,9 +102,6 @@ class FailingDrafter(ToyDrafter):
         super().committed(context, hidden)
         if cleanup and not self.cleans:
             raise CleanupFailed
-
-    def observe(self, step: Step) -> None:
-        self.failing("observe")
 
 
 FAILS = (
@@ -134,7 +120,8 @@ def test_caches_hold_a_prefix_of_the_text_after_every_end(where: str, cleans: bo
     target = FailingTarget(failing)
     model = DraftModel(cache, LIVELY.size)
     drafter = FailingDrafter(model, failing, cleans=cleans)
-    rule = FailingRule(failing)
+    rule = GreedyMatch()
+    failing.watch(rule, "accept", "rule")
     steps = drive(session, speculate(session, drafter, rule), target)
 
     def generate() -> None:

@@ -89,17 +89,6 @@ def test_new_prompt_keeps_the_common_prefix() -> None:
     assert cache.tokens == []
 
 
-@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
-def test_cache_that_lost_more_than_requested_is_refilled(recurrent: bool) -> None:
-    cache = ToyCache(OTHER, recurrent=recurrent)
-    session = session_of(PROMPT, params=GREEDY)
-    run(session, ToyTarget(LIVELY), source_of(cache), Plan("model", depth=3))
-    assert cache.tokens == session.context[: len(cache.tokens)]
-    context = session.context
-    tree = proposed(source_of(cache), session_of(context, params=GREEDY), Plan("model", depth=1))
-    assert tree.tokens == [int(OTHER.logits([context])[0].argmax())]
-
-
 @pytest.mark.parametrize("capacity", [3, 5, 6, 9, 14])
 def test_full_cache_ends_drafting_but_not_the_text(capacity: int) -> None:
     """`ToyCache` takes no token beyond its capacity."""
@@ -203,30 +192,6 @@ tokens = st.integers(0, 2)
 rounds = st.lists(
     st.tuples(st.lists(tokens, max_size=8), st.lists(tokens, min_size=1, max_size=4)), max_size=6
 )
-
-
-@examples(150)
-@given(rounds=rounds)
-def test_cached_tokens_are_not_decoded_again(rounds: list[tuple[list[int], list[int]]]) -> None:
-    """A pass reads only missing tokens, each of them once. The last token is always dropped, as its
-    row is gone."""
-    cache = ToyCache(PAIRS)
-    model, context = DraftModel(cache, START + 1), [0, 1, 2]
-    model.begin(context)
-    for drafted, added in rounds:
-        kept, before = len(cache.tokens), len(cache.decoded)
-        row = model.extend(context[kept:])
-        assert row.tolist() == PAIRS.logits([context]).tolist()
-        for n, token in enumerate(drafted, 1):
-            row = model.extend([token])
-            assert row.tolist() == PAIRS.logits([[*context, *drafted[:n]]]).tolist()
-        read = cache.decoded[before:]
-        assert len(read) == len(set(read)) == len(context) - kept + len(drafted)
-        matching = [n for n in range(len(drafted) + 1) if drafted[:n] == added[:n]]
-        held = len(context) + matching[-1]
-        context += added
-        model.sync(context)
-        assert cache.tokens == context[: min(held, len(context) - 1)]
 
 
 # The cascade drafts with the draft model's distribution.

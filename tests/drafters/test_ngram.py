@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.sources import LookupSource
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.suffix_automaton import SuffixAutomaton
@@ -96,7 +95,6 @@ def test_predictions_have_features() -> None:
     """Features: 1, length of the match, its frequency, number of right predictions before."""
     source, session = NgramSource(NgramIndex()), session_of(TEXT)
     source.begin(TEXT)
-    assert isinstance(source, LookupSource)
     first, second, *further = islice(source.predict(source.position(session)), 5)
     assert (first.token, first.weight) == (2, 3.0)
     assert first.features == pytest.approx((1.0, log2(4), logit(1 / 2), 0.0))
@@ -110,22 +108,15 @@ def test_predictions_have_features() -> None:
     assert list(source.predict(source.position(session))) == []
 
 
-def test_predicted_output_is_drafted_from_the_first_token() -> None:
-    index = NgramIndex()
-    index.expect([1, 2, 3], [7, 8, 9])
+@pytest.mark.parametrize(("deviation", "depth"), [([], 6), ([0, 0, 6, 7], 2)])
+def test_predicted_output_is_drafted(deviation: list[int], depth: int) -> None:
+    """From the first token, and again after a deviation."""
+    index, expected = NgramIndex(), [4, 5, 6, 7, 8, 9]
+    index.expect([1, 2, 3], expected)
     source = NgramSource(index)
     source.begin([1, 2, 3])
-    tree = drafted(source, session_of([1, 2, 3]), Plan("ngram", 3, 1))
-    assert tree.tokens == [7, 8, 9]
-
-
-def test_predicted_output_is_found_again_after_a_deviation() -> None:
-    index = NgramIndex()
-    index.expect([1, 2, 3], [4, 5, 6, 7, 8, 9])
-    index.begin([1, 2, 3])
-    source = NgramSource(index)
-    tree = drafted(source, session_of([1, 2, 3, 0, 0, 6, 7]), Plan("ngram", 2, 1))
-    assert tree.tokens == [8, 9]
+    tree = drafted(source, session_of([1, 2, 3, *deviation]), Plan("ngram", depth, 1))
+    assert tree.tokens == expected[-depth:]
 
 
 def test_predicted_output_is_dropped_after_its_answer() -> None:

@@ -183,8 +183,7 @@ class CancelledCache(ToyCache):
 
 def test_cancelled_reading_is_dropped(readers: list[ParallelReader]) -> None:
     for seed in range(8):
-        model, draft = some_models(seed)
-        cache = CancelledCache(draft)
+        cache = CancelledCache(some_models(seed)[1])
         reader = make_one_of(CompleteReader, readers)(DraftModel(cache, 4))
         reader.start([0, 1], [2])
         reader.stop()
@@ -194,4 +193,3 @@ def test_cancelled_reading_is_dropped(readers: list[ParallelReader]) -> None:
         reader.start(cache.tokens, [0])
         reader.stop()
         assert not reader.holds([*cache.tokens, 0])
-        assert model.size == draft.size

@@ -53,17 +53,6 @@ def probs(row: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_row_on_shared_tokens() -> None:
-    """Shared tokens keep their proportions, and others count for their first target token."""
-    mapping = map_of(TARGET, DRAFT)
-    found = probs(mapping.on_shared(logits(0.3, 0, 0, 0.1, 0.5, 0.1, 0)))
-    assert found == pytest.approx([0.2, 0, 0, 0.6, 0, 0, 0.2], abs=1e-6)
-    found = probs(mapping.on_shared(logits(0.3, 0.4, 0.2, 0.1, 0, 0, 0)))
-    assert found == pytest.approx([0.7, 0, 0, 0.3, 0, 0, 0], abs=1e-6)
-    for row in (logits(0, 0, 0, 0, 1, 0, 0), logits(1, 0, 0, 0, 0, 0, 0)):
-        assert np.isfinite(mapping.on_shared(row)).all(), "a grammar needs finite rows"
-
-
 def test_rest_of_a_token_is_predicted() -> None:
     row = logits(0.1, 0.4, 0.2, 0.2, 0.1, 0, 0)
     found = map_of(TARGET, DRAFT).inside(row, b"un")
@@ -282,13 +271,6 @@ def test_missing_control_token_is_text(matched: VocabularyMap, target: Model, dr
         assert len(plain) > 1
     else:
         assert matched.written[system] == control(b"<|system|>")
-
-
-def test_shared_tokens_spell_the_same(matched: VocabularyMap) -> None:
-    for token, other in enumerate(matched.same.tolist()):
-        if other >= 0:
-            assert matched.target.spelled[token] == matched.draft.spelled[other]
-    assert 0.0 < matched.shared <= 1.0
 
 
 def test_vocabulary_without_letters(target: Model, tmp_path: Path, draft_path: Path) -> None:

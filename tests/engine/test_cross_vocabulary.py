@@ -2,24 +2,21 @@
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import localspec
-from localspec import Engine, ModelOptions, SamplingParams
+from localspec import Engine, SamplingParams
 from localspec.decoding.stats import GenerationStats
-from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
 from tests.engine.test_exact_distribution import WAYS as EXACT_WAYS
 from tests.support import ggufs, retokenised
 from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
-from tests.support.greedy import greedy
+from tests.support.greedy import Reference
 from tests.support.sessions import drafting_pair
 
 pytestmark = pytest.mark.nightly
@@ -50,23 +47,20 @@ USED = ("model", "model tree", "cascade", "auto")
 
 
 @pytest.fixture(scope="module")
-def answers(engine: Engine, prompts: list[str]) -> dict[str, list[int]]:
-    """Plain decoding of some prompts."""
-    tokenize = partial(engine.model.vocabulary.tokenize, special=True, add_bos=True)
-    with closing(Context(engine.model, ModelOptions(context=512, threads=1))) as context:
-        return {text: greedy(context, tokenize(text), COUNT) for text in prompts[::8]}
+def reference(engine: Engine, prompts: list[str]) -> Reference:
+    return Reference(engine, prompts[::8])
 
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_greedy_output_equals_plain_decoding(
-    kernels: None, drafts: dict[str, Path], answers: dict[str, list[int]], name: str, way: str
+    kernels: None, drafts: dict[str, Path], reference: Reference, name: str, way: str
 ) -> None:
     accepted: Counter[str] = Counter()
     with opened(drafts[name], way) as engine:
-        for text, wanted in answers.items():
+        for text, wanted in zip(reference.texts, reference.tokens, strict=True):
             for by in USED:
-                stream = ask(engine, text, WAYS[by], COUNT)
+                stream = ask(engine, text, WAYS[by])
                 assert tokens_of(stream) == wanted, by
                 for source, figures in stream.stats.by_drafter.items():
                     accepted[f"{by} {source}"] += figures.accepted

@@ -1,6 +1,6 @@
 """Options as keywords of `localspec.load`."""
 
-from inspect import unwrap
+from inspect import signature, unwrap
 from typing import get_type_hints
 
 import pytest
@@ -22,20 +22,16 @@ from tests.engine.test_engine import untyped
 
 
 @pytest.mark.parametrize(
-    ("keywords", "record"), [(ModelKeywords, ModelOptions), (DraftingKeywords, Drafting)]
+    ("keywords", "record"),
+    [(ModelKeywords, ModelOptions), (DraftingKeywords, Drafting), (AnswerKeywords, AnswerOptions)],
 )
 def test_keywords_are_the_fields_of_the_options(keywords: type, record: type) -> None:
     assert get_type_hints(keywords) == get_type_hints(record)
-    assert not set(get_type_hints(keywords)) & set(OWN)
-
-
-def test_answer_keywords_are_the_fields_of_answer_options() -> None:
-    assert get_type_hints(AnswerKeywords) == get_type_hints(AnswerOptions)
 
 
 def test_own_keywords_are_the_parameters_of_load() -> None:
-    code = unwrap(localspec.load).__code__
-    assert code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] == OWN
+    assert tuple(signature(unwrap(localspec.load)).parameters) == (*OWN, "keywords")
+    assert not {*get_type_hints(ModelKeywords), *get_type_hints(DraftingKeywords)} & {*OWN}
 
 
 def test_a_model_opens_with_keywords() -> None:

@@ -208,19 +208,20 @@ def glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mtp.glm(tmp_path_factory.mktemp("glm") / "target.gguf")
 
 
-class HeadFile:
-    """Writes heads of a kind; `target` is their target, None for the embedded one."""
+HeadFiles = dict[str, tuple[Callable[..., Path], Path | None]]
 
-    def __init__(self, kind: str, tiny: Path, glm: Path) -> None:
-        tiny_block = partial(block_heads.block, depth=1, target=tiny, layers=(0, 1))
-        made: dict[str, tuple[Callable[..., Path], Path | None]] = {
-            "eagle": (partial(heads.eagle, output=True), None),
-            "medusa": (heads.medusa, None),
-            "block": (tiny_block, tiny),
-            "markov": (partial(tiny_block, markov=True), tiny),
-            "mtp": (partial(mtp.glm, trunk=False), glm),
-        }
-        self.make, self.target = made[kind]
+
+@pytest.fixture
+def head_files(tiny_pair: ModelFiles, glm: Path) -> HeadFiles:
+    """What writes heads of each kind, and their target; None for the embedded one."""
+    tiny_block = partial(block_heads.block, depth=1, target=tiny_pair.target, layers=(0, 1))
+    return {
+        "eagle": (heads.eagle, None),
+        "medusa": (heads.medusa, None),
+        "block": (tiny_block, tiny_pair.target),
+        "markov": (partial(tiny_block, markov=True), tiny_pair.target),
+        "mtp": (partial(mtp.glm, trunk=False), glm),
+    }
 
 
 def check_refused(
@@ -236,26 +237,24 @@ def check_refused(
     ("kind", "number"), [(kind, n) for kind, some in FAULTS.items() for n in range(len(some))]
 )
 def test_invalid_head_is_refused(
-    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, glm: Path, kind: str, number: int
+    tmp_path: Path, unfreed: Unfreed, head_files: HeadFiles, kind: str, number: int
 ) -> None:
     changed, error, message = FAULTS[kind][number]
-    made = HeadFile(kind, tiny_pair.target, glm)
-    if kind == "eagle":
-        changed = {"output": False} | changed
-    check_refused(made.target, made.make(tmp_path / "head.gguf", **changed), error, message)
+    make, target = head_files[kind]
+    check_refused(target, make(tmp_path / "head.gguf", **changed), error, message)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["eagle", "medusa", "block", "markov", "mtp"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_truncated_head_is_refused(
-    tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, glm: Path, kind: str, share: float
+    tmp_path: Path, unfreed: Unfreed, head_files: HeadFiles, kind: str, share: float
 ) -> None:
-    made = HeadFile(kind, tiny_pair.target, glm)
-    path = made.make(tmp_path / "head.gguf")
+    make, target = head_files[kind]
+    path = make(tmp_path / "head.gguf")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    check_refused(made.target, path, ModelInvalid, "[Dd]ownload it again")
+    check_refused(target, path, ModelInvalid, "[Dd]ownload it again")
 
 
 @pytest.mark.nightly

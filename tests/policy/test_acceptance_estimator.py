@@ -1,7 +1,5 @@
 """Estimated chances of acceptance: learning, priors and bounds."""
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -52,12 +50,6 @@ def test_known_function_is_learned(seed: int) -> None:
     assert calibration_error(estimator, held_back, seed + 300, truth) <= 0.03
     predicted = np.array([estimator.predict(row) for row in held_back.tolist()])
     assert np.abs(predicted - truth).mean() < 0.03
-
-
-def test_new_estimator_predicts_its_prior() -> None:
-    estimator = AcceptanceEstimator((0.3, 1.0))
-    assert estimator.predict((1.0, 0.5)) == pytest.approx(1.0 / (1.0 + math.exp(-0.8)))
-    assert estimator.seen == 0
 
 
 def test_later_evidence_still_counts() -> None:

@@ -100,16 +100,6 @@ def test_short_load_changes_no_ratio(slowness: float) -> None:
         assert curve.seconds(n, 100) == pytest.approx(before[n], rel=0.15)
 
 
-def test_lasting_change_of_one_size_is_learned() -> None:
-    machine, curve = Machine(TILES, 5), curve_of(TILES)
-    machine.run(curve, 400)
-    machine.true[4] = 2.6
-    machine.run(curve, 1000)
-    assert ratio(curve, 4) == pytest.approx(machine.ratio(4), rel=0.08)
-    for n in (2, 5, 8):
-        assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.08)
-
-
 def test_uncalibrated_size_is_learned() -> None:
     curve = curve_of({1: 1.0, 8: 8.0})
     machine = Machine({1: 1.0, 4: 1.7, 8: 8.0}, 3)

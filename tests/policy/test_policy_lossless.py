@@ -27,7 +27,6 @@ from tests.support.toys import (
     GREEDY,
     START,
     ForbiddenPairs,
-    ToyCache,
     ToyModel,
     never,
     random_case,
@@ -250,33 +249,3 @@ def test_greedy_text_is_the_targets_without_a_draft_model(shape: str) -> None:
     answers = check_greedy(lambda _: Pair(None, shape=shape))
     accepted = sum(step.accepted for steps in answers for step in steps)
     assert accepted > 100 or shape == "ruinous"
-
-
-def test_draft_model_reads_the_prompt_first() -> None:
-    pair = Pair(DRAFT, shape="flat")
-    drafter = pair.build(greedy=False)
-    drafter.begin(REPEATS)
-    assert isinstance(pair.cache, ToyCache)
-    assert pair.cache.tokens == list(REPEATS[:-1])
-    assert drafter.native_seconds == 1.0
-
-
-def test_draft_model_reads_each_token_once() -> None:
-    model, _ = some_models(3)
-    prompt = [0, START]
-    pair = Pair(model, shape="flat", most_leaves=1)
-    text, steps = generated(model, pair, prompt)
-    assert text == plain_greedy(model, prompt)
-    assert sum(step.accepted for step in steps) > COUNT // 2
-    assert pair.cache is not None
-    for length in range(1, len(pair.cache.tokens) + 1):
-        assert pair.cache.decoded.count(tuple(text[:length])) == 1
-
-
-def test_steps_have_reasons_and_expected_seconds() -> None:
-    model, draft = some_models(1)
-    _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
-    drafted = [step for step in steps if step.drafted]
-    assert drafted
-    assert all((step.draft.expected_seconds or 0.0) > 0.0 for step in drafted)
-    assert all(step.plan.reason for step in steps)

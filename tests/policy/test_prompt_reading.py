@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import localspec
 from localspec import Drafting, Engine
-from localspec.decoding.interfaces import Limits
 from localspec.drafters.composition import sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
@@ -22,7 +21,6 @@ from tests.support.asking import PLAIN, ask
 from tests.support.sessions import SIZES, drafting_pair
 from tests.support.toys import GREEDY, SuccessorModel, ToyCache, session_of
 
-LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 WORDS = 50
 READING = (0.05, 0.1, 0.15, 0.2)
 """Costs of passes over 1 to 4 tokens of a draft model with a twentieth of the target's cost."""

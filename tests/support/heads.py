@@ -43,7 +43,6 @@ def eagle(
     follows: Mapping[int, int] | None = None,
     width: int | None = None,
     d2t: Sequence[int] | None = None,
-    output: bool = False,
     seed: int | None = None,
     **changed: Any,
 ) -> Path:
@@ -106,8 +105,6 @@ def eagle(
     if d2t is not None:
         found["d2t"] = np.array(d2t, np.int64)
         found["output.weight"] = embeddings[[i % size for i in d2t]]
-    elif output:
-        found["output.weight"] = embeddings
     return write_gguf(path, "eagle3", within("eagle3", keys) | vocabulary_of(target), found)
 
 
