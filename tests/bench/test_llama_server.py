@@ -10,12 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from localspec.bench.llama_server import (
-    SERVER_CONFIGURATIONS,
-    LlamaServer,
-    ServerConfiguration,
-    server_configurations,
-)
+from localspec.bench import llama_server
 from localspec.bench.samples import BenchPrompt, Question, Sample
 from localspec.errors import NativeError, UsageError
 from tests.bench.samples import executable, peer_setup
@@ -99,7 +94,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-Servers = Callable[..., LlamaServer]
+Servers = Callable[..., llama_server.LlamaServer]
 
 
 @pytest.fixture
@@ -109,18 +104,18 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
 
         def made(
             *flags: str, needs_draft: bool = False, gpu_layers: int = -1, **options: Any
-        ) -> LlamaServer:
+        ) -> llama_server.LlamaServer:
             said = {"tokenize": lambda text: [1, len(text)], "gpu_layers": gpu_layers}
             setup = peer_setup(model, draft=model, **said)
-            way = ServerConfiguration("test", flags, needs_draft=needs_draft)
-            arm = LlamaServer(binary, way, setup, **options)
+            way = llama_server.ServerConfiguration("test", flags, needs_draft=needs_draft)
+            arm = llama_server.LlamaServer(binary, way, setup, **options)
             stack.callback(arm.close)
             return arm
 
         yield made
 
 
-def answer(arm: LlamaServer) -> Sample:
+def answer(arm: llama_server.LlamaServer) -> Sample:
     return arm.generate(Question(PROMPT, 0.8, 7, 9))
 
 
@@ -229,11 +224,11 @@ def test_program_that_cannot_run(servers: Servers, binary: Path) -> None:
 
 
 def test_configurations(binary: Path, model: Path) -> None:
-    names = [configuration.name for configuration in SERVER_CONFIGURATIONS]
+    names = [configuration.name for configuration in llama_server.SERVER_CONFIGURATIONS]
     assert len(set(names)) == len(names)
     assert {"plain", "draft 1", "draft 3 (default)", "draft 16", "draft 7 p-min 0.4"} < {*names}
     assert {"ngram-mod", "ngram-cache", "draft 3 + ngram-mod"} < {*names}
-    chosen = server_configurations(["ngram-mod", "draft 7 p-min 0.4"])
+    chosen = llama_server.server_configurations(["ngram-mod", "draft 7 p-min 0.4"])
     assert chosen[1].flags == (
         "--spec-type",
         "draft-simple",
@@ -243,4 +238,4 @@ def test_configurations(binary: Path, model: Path) -> None:
         "0.4",
     )
     with pytest.raises(UsageError, match=r"no configuration 'best' here. Choose from plain, draft"):
-        server_configurations(["best"])
+        llama_server.server_configurations(["best"])

@@ -189,9 +189,6 @@ def test_missing_program_or_module(arms: Arms, tmp_path: Path) -> None:
     assert psutil.Process().children() == others
 
 
-# llama-cpp-python's own decoding.
-
-
 NEAR_TIE = 0.1
 """Logits; passes over batches move the gap between two tokens by 0.06 here."""
 

@@ -135,9 +135,6 @@ def test_ratios_to_llama_server() -> None:
     assert comparison(summarise(only), 0.0).rows == []
 
 
-# The report in its three forms.
-
-
 def test_report_round_trip() -> None:
     report = a_report()
     text = report.to_json()

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from localspec.decoding.acceptance import (
-    AcceptanceRule,
-    GreedyMatch,
-    SpeculativeSampling,
-    Verdict,
-    Verification,
-)
+from localspec.decoding import acceptance
 from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
@@ -18,46 +12,36 @@ from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Cascade
+from tests.support import toys
 from tests.support.drafting import EagerNgram, ToyDrafter, as_source, cascade_of, proposed
-from tests.support.toys import (
-    START,
-    EnumeratingSource,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    enumerate_outcomes,
-    never,
-    session_of,
-    with_start,
-)
 
 Text = tuple[int, ...]
 
 EXACT = 1e-9
 """Distributions closer than this are equal."""
-MODEL = with_start([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-DRAFT = with_start([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+MODEL = toys.with_start([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = toys.with_start([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 """Everywhere two tokens are left of the target's p after a rejection."""
-REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
+REPEATS = (0, 1, 2, 0, 1, 2, 0, toys.START)
 """A prompt for which the n-gram drafts."""
 
 
 def generate(
     random: RandomSource,
-    model: ToyModel,
+    model: toys.ToyModel,
     drafter: Drafter,
-    rule: AcceptanceRule,
+    rule: acceptance.AcceptanceRule,
     *,
-    prompt: Sequence[int] = (START,),
+    prompt: Sequence[int] = (toys.START,),
     count: int = 4,
-    target: ToyTarget | None = None,
+    target: toys.ToyTarget | None = None,
     **options: Any,
 ) -> Text:
     """The text of up to `count` tokens by the real loop. `options`: of `session_of`."""
-    session = session_of(prompt, size=model.size, random=random, count=count, **options)
-    if isinstance(random, EnumeratingSource):
+    session = toys.session_of(prompt, size=model.size, random=random, count=count, **options)
+    if isinstance(random, toys.EnumeratingSource):
         random.coupled = rule.coupled
-    target = target or ToyTarget(model)
+    target = target or toys.ToyTarget(model)
     drafter.begin(prompt)
     for _ in drive(session, speculate(session, drafter, rule), target):
         assert target.cache == session.context[:-1]
@@ -66,50 +50,52 @@ def generate(
 
 def verify(
     random: RandomSource,
-    model: ToyModel,
+    model: toys.ToyModel,
     source: Source,
     plan: Plan,
-    rule: AcceptanceRule,
+    rule: acceptance.AcceptanceRule,
     *,
-    context: Sequence[int] = (START, 0),
+    context: Sequence[int] = (toys.START, 0),
     **options: Any,
-) -> tuple[Verdict, TokenTree]:
+) -> tuple[acceptance.Verdict, TokenTree]:
     """The verdict of a rule on one draft, and the draft. `options`: of `session_of`."""
-    session = session_of(context, size=model.size, random=random, **options)
+    session = toys.session_of(context, size=model.size, random=random, **options)
     source.begin(session.context)
     tree = proposed(source, session, plan)
-    rows = ToyTarget(model).forward(PassRequest(session.context, tree)).rows
-    return rule.accept(Verification(rows, tree, session), random), tree
+    rows = toys.ToyTarget(model).forward(PassRequest(session.context, tree)).rows
+    return rule.accept(acceptance.Verification(rows, tree, session), random), tree
 
 
 def drafted(
-    model: ToyModel,
+    model: toys.ToyModel,
     build: Callable[[], Source],
     plan: Plan,
-    rule: AcceptanceRule,
+    rule: acceptance.AcceptanceRule,
     **options: Any,
 ) -> dict[Text, float]:
     """Exact distribution with a drafter, new for each run. `options`: of `generate`."""
-    plan, limits = plan._replace(drafter=build().name), ToyTarget(model).limits
+    plan, limits = plan._replace(drafter=build().name), toys.ToyTarget(model).limits
 
-    def once(random: EnumeratingSource) -> Text:
+    def once(random: toys.EnumeratingSource) -> Text:
         drafter = ToyDrafter(build(), plan, limits, trees=rule.trees)
         return generate(random, model, drafter, rule, **options)
 
-    return enumerate_outcomes(once)
+    return toys.enumerate_outcomes(once)
 
 
-def undrafted(model: ToyModel, **options: Any) -> dict[Text, float]:
+def undrafted(model: toys.ToyModel, **options: Any) -> dict[Text, float]:
     """Exact distribution without drafts."""
-    rule = SpeculativeSampling()
-    return enumerate_outcomes(lambda random: generate(random, model, Drafter(), rule, **options))
+    rule = acceptance.SpeculativeSampling()
+    return toys.enumerate_outcomes(
+        lambda random: generate(random, model, Drafter(), rule, **options)
+    )
 
 
 def texts(
-    model: ToyModel,
-    prompt: Sequence[int] = (START,),
+    model: toys.ToyModel,
+    prompt: Sequence[int] = (toys.START,),
     count: int = 4,
-    ends: Callable[[int], bool] = never,
+    ends: Callable[[int], bool] = toys.never,
 ) -> dict[Text, float]:
     """The model's distribution of texts, computed without the code under test."""
     found: dict[Text, float] = {}
@@ -131,16 +117,16 @@ def gap(one: Mapping[Text, float], other: Mapping[Text, float]) -> float:
     return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other})
 
 
-def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModel:
-    return as_source(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
+def model_drafter(draft: toys.ToyModel, *, greedy: bool = False) -> DraftModel:
+    return as_source(DraftModel(toys.ToyCache(draft), draft.size), greedy=greedy)
 
 
-def cascade(draft: ToyModel) -> Cascade:
+def cascade(draft: toys.ToyModel) -> Cascade:
     """A draft model that also reads the n-gram's predictions."""
-    return cascade_of(DraftModel(ToyCache(draft), draft.size))
+    return cascade_of(DraftModel(toys.ToyCache(draft), draft.size))
 
 
-DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
+DRAFTERS: dict[str, Callable[[toys.ToyModel], Source]] = {
     "ngram": lambda draft: EagerNgram(),
     "model": model_drafter,
     "greedy model": lambda draft: model_drafter(draft, greedy=True),
@@ -151,23 +137,23 @@ DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
 """Drafters with a draft model."""
 
 
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+CYCLE = toys.ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
-LIVELY = with_start([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = with_start([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
+LIVELY = toys.with_start([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = toys.with_start([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 
 def run(
     session: Session,
-    target: ToyTarget,
+    target: toys.ToyTarget,
     source: Source,
     plan: Plan,
-    rule: AcceptanceRule | None = None,
-    cache: ToyCache | None = None,
+    rule: acceptance.AcceptanceRule | None = None,
+    cache: toys.ToyCache | None = None,
 ) -> list[Step]:
     """All steps of an answer. Caches are compared with the text after each."""
     source.begin(session.context)
-    steps, rule = [], rule or GreedyMatch()
+    steps, rule = [], rule or acceptance.GreedyMatch()
     drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
     for step in drive(session, speculate(session, drafter, rule), target):
         assert target.cache == session.context[:-1]

@@ -34,29 +34,18 @@ from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
 from tests.decoding.exact import CYCLE, DRAFTERS, LIVELY, OTHER, run, step_of
+from tests.support import toys
 from tests.support.drafting import ToyDrafter
-from tests.support.toys import (
-    AS_IS,
-    GREEDY,
-    START,
-    ToyCache,
-    ToyModel,
-    ToySource,
-    ToyTarget,
-    chosen_chain,
-    never,
-    session_of,
-)
 
 
-def cycling(count: int = 13, ends: Callable[[int], bool] = never) -> Session:
-    return session_of([0], size=CYCLE.size, params=GREEDY, count=count, ends=ends)
+def cycling(count: int = 13, ends: Callable[[int], bool] = toys.never) -> Session:
+    return toys.session_of([0], size=CYCLE.size, params=toys.GREEDY, count=count, ends=ends)
 
 
 @pytest.mark.parametrize("drafts", [True, False])
 def test_source_gets_every_committed_text(drafts: bool) -> None:
     """Also a source that no plan uses yet, which has to know the text once one does."""
-    session, target, source = cycling(), ToyTarget(CYCLE), chosen_chain([1])
+    session, target, source = cycling(), toys.ToyTarget(CYCLE), toys.chosen_chain([1])
     drafter = ToyDrafter(source, Plan("toy", depth=1 if drafts else 0), target.limits)
     requests = speculate(session, drafter, GreedyMatch())
     ends = [list(session.context) for _ in drive(session, requests, target)]
@@ -64,15 +53,15 @@ def test_source_gets_every_committed_text(drafts: bool) -> None:
 
 
 def test_finished_generation_requests_no_pass() -> None:
-    session, source = cycling(), chosen_chain([1])
+    session, source = cycling(), toys.chosen_chain([1])
     session.finish = "stop"
-    drafter = ToyDrafter(source, Plan("toy", depth=1), ToyTarget(CYCLE).limits)
+    drafter = ToyDrafter(source, Plan("toy", depth=1), toys.ToyTarget(CYCLE).limits)
     requests = speculate(session, drafter, GreedyMatch())
     assert list(requests) == []
     assert source.synced == [[0]]
 
 
-class HiddenSource(ToySource):
+class HiddenSource(toys.ToySource):
     """Requests hidden rows; `received` are the texts, and the tokens of the rows by layer."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
@@ -95,7 +84,7 @@ class HiddenSource(ToySource):
 def test_hidden_rows_are_those_of_the_text_and_the_accepted_path(layers: tuple[int, ...]) -> None:
     """The hidden row of a token in `ToyTarget` is the token. The last one has no row yet."""
     session, source = cycling(6), HiddenSource(layers)
-    run(session, ToyTarget(CYCLE), source, Plan("toy", depth=3))
+    run(session, toys.ToyTarget(CYCLE), source, Plan("toy", depth=3))
     text, ends = [0, 1, 2, 0, 1, 2, 0], {2: [0], 6: [1, 2, 0, 1], 7: [2]}
     assert source.received == [
         *((text[:end], dict.fromkeys(layers, tokens)) for end, tokens in ends.items()),
@@ -103,15 +92,12 @@ def test_hidden_rows_are_those_of_the_text_and_the_accepted_path(layers: tuple[i
     ]
 
 
-# Plans.
-
-
 def depths_and_widths(
     plan: Plan, count: int = 13, **limits: int
 ) -> tuple[list[Step], set[tuple[int, int]]]:
     """The steps of an answer, and the plans of those in its middle."""
-    source = chosen_chain([2, 0, 1] * 5)
-    steps = run(cycling(count), ToyTarget(CYCLE, **limits), source, plan)
+    source = toys.chosen_chain([2, 0, 1] * 5)
+    steps = run(cycling(count), toys.ToyTarget(CYCLE, **limits), source, plan)
     return steps, {(step.plan.depth, step.plan.width) for step in steps[1:-1]}
 
 
@@ -128,8 +114,8 @@ def test_plan_is_limited_by_the_size_of_a_pass() -> None:
 
 
 def test_plan_is_limited_by_the_cache() -> None:
-    model, session = DraftModel(ToyCache(CYCLE), CYCLE.size), cycling(19)
-    run(session, ToyTarget(CYCLE, capacity=20), model, Plan("model", depth=3, width=3))
+    model, session = DraftModel(toys.ToyCache(CYCLE), CYCLE.size), cycling(19)
+    run(session, toys.ToyTarget(CYCLE, capacity=20), model, Plan("model", depth=3, width=3))
     assert len(session.context) == 20
 
 
@@ -137,22 +123,19 @@ def test_plan_is_limited_by_the_cache() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
 def test_trees_have_at_most_the_leaves_of_the_target(
-    make: Callable[[ToyModel], Source], depth: int, max_leaves: int
+    make: Callable[[toys.ToyModel], Source], depth: int, max_leaves: int
 ) -> None:
     """`ToyTarget` counts them. A draft model's tree has a branch at every node of its main path."""
-    session = session_of([0, 1, 2, 0, 2, 0, START], count=20)
+    session = toys.session_of([0, 1, 2, 0, 2, 0, toys.START], count=20)
     source = make(OTHER)
-    target = ToyTarget(LIVELY, max_leaves=max_leaves)
+    target = toys.ToyTarget(LIVELY, max_leaves=max_leaves)
     steps = run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
     assert any(len(step.tree) for step in steps)
 
 
-# Statistics.
-
-
 def test_steps_list_sources_tests_and_accepted_tokens() -> None:
     session = cycling(9)
-    steps = run(session, ToyTarget(CYCLE), chosen_chain([2, 0, 2]), Plan("toy", depth=3))
+    steps = run(session, toys.ToyTarget(CYCLE), toys.chosen_chain([2, 0, 2]), Plan("toy", depth=3))
     assert steps[0].plan is PROMPT, "which drafts nothing"
     assert [step.tokens for step in steps] == [[1], [2, 0, 1], [2, 0, 1], [2, 0]]
     assert [step.sources for step in steps] == [
@@ -176,8 +159,8 @@ def test_steps_list_sources_tests_and_accepted_tokens() -> None:
 def test_tokens_after_an_end_token_are_not_counted(count: int) -> None:
     """The end token may be the last that fits."""
     session = cycling(count, ends=lambda token: token == 0)
-    source = chosen_chain([2, 0, 1, 2] if count == 13 else [2])
-    last = run(session, ToyTarget(CYCLE), source, Plan("toy", depth=4))[-1]
+    source = toys.chosen_chain([2, 0, 1, 2] if count == 13 else [2])
+    last = run(session, toys.ToyTarget(CYCLE), source, Plan("toy", depth=4))[-1]
     assert (last.tokens, session.finish) == ([2, 0], "stop")
     assert last.sources == ["toy", "toy" if count == 13 else TARGET]
     wanted = (4, 2, 2) if count == 13 else (1, 1, 1)
@@ -185,7 +168,7 @@ def test_tokens_after_an_end_token_are_not_counted(count: int) -> None:
 
 
 def test_empty_draft_gives_a_plain_step_with_a_reason() -> None:
-    steps = run(cycling(4), ToyTarget(CYCLE), chosen_chain([]), Plan("toy", depth=3))
+    steps = run(cycling(4), toys.ToyTarget(CYCLE), toys.chosen_chain([]), Plan("toy", depth=3))
     assert [step.tokens for step in steps] == [[1], [2], [0], [1]]
     assert [(step.plan.drafter, step.drafted) for step in steps[1:3]] == [("toy", 0)] * 2
     nothing = "drafter 'toy' had nothing to propose"
@@ -201,7 +184,7 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
         nonlocal now
         now += 2.0
 
-    class Slow(ToyTarget):
+    class Slow(toys.ToyTarget):
         def forward(self, request: PassRequest) -> PassResult:
             nonlocal now
             now += 4.0
@@ -216,7 +199,7 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
             now += 3.0
 
     target = Slow(CYCLE)
-    drafter = Learning(ToySource(draft), Plan("toy"), target.limits)
+    drafter = Learning(toys.ToySource(draft), Plan("toy"), target.limits)
     requests = speculate(session, drafter, GreedyMatch(), clock=lambda: now)
     steps = []
     for step in drive(session, requests, target):
@@ -231,9 +214,9 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("params", "rule"),
     [
-        (GREEDY, GreedyMatch()),
-        (AS_IS, SpeculativeSampling()),
-        (AS_IS, BlockVerification()),
+        (toys.GREEDY, GreedyMatch()),
+        (toys.AS_IS, SpeculativeSampling()),
+        (toys.AS_IS, BlockVerification()),
         (SamplingParams(), SampleMatch()),
     ],
     ids=["greedy", "token", "block", "defaults"],
@@ -243,8 +226,8 @@ def test_drafting_with_the_target_itself_accepts_every_token(
     name: str, params: SamplingParams, rule: AcceptanceRule, width: int
 ) -> None:
     """p and q are the same numbers, so every coin has probability 1."""
-    session = session_of([0, 2, START], count=22, params=params)
-    target, source = ToyTarget(LIVELY), DRAFTERS[name](LIVELY)
+    session = toys.session_of([0, 2, toys.START], count=22, params=params)
+    target, source = toys.ToyTarget(LIVELY), DRAFTERS[name](LIVELY)
     steps = run(session, target, source, Plan(source.name, depth=3, width=width), rule)
     assert [len(step.tokens) for step in steps] == [1, 4, 4, 4, 4, 4, 1]
     assert [step.accepted for step in steps] == [0, 3, 3, 3, 3, 3, 0]
@@ -313,9 +296,6 @@ def test_reasons_of_steps_without_drafts_are_counted() -> None:
     assert stats.drafted == 5
 
 
-# Padding.
-
-
 def padded() -> TokenTree:
     """As `branched`, with 5 below 2 and 6 below 3 as padding."""
     tree = branched()
@@ -354,8 +334,8 @@ def test_accepted_padding_counts_for_the_target() -> None:
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         tree.pad(2, tree.pad(1, tree.add(0, tree.add(2, ROOT, "toy"), "toy")))
 
-    session = session_of([0], size=3, params=GREEDY, count=13)
-    step = run(session, ToyTarget(CYCLE), ToySource(propose), Plan("toy", depth=2))[1]
+    session = toys.session_of([0], size=3, params=toys.GREEDY, count=13)
+    step = run(session, toys.ToyTarget(CYCLE), toys.ToySource(propose), Plan("toy", depth=2))[1]
     assert (step.tokens, step.path) == ([2, 0, 1, 2, 0], [0, 1, 2, 3])
     assert step.sources == ["toy", "toy", TARGET, TARGET, TARGET]
     assert step.tree.sources == ["toy", "toy", PADDING, PADDING]

@@ -72,9 +72,6 @@ RULES = (*TREE_RULES, BlockVerification())
 for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
 
 
-# Drafts of any shape.
-
-
 def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
     """Trees that branch below every node; the draft model's branch below the first only.
 
@@ -211,9 +208,6 @@ def test_draft_of_any_shape_is_lossless(
     assert gap(found, texts(model, prompt, shape.count)) < EXACT
 
 
-# Every drafter.
-
-
 @for_drafters
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("plan", [CHAIN, TREE], ids=["chain", "tree"])
@@ -327,9 +321,6 @@ def test_greedy_text_does_not_depend_on_the_drafter(
     assert found == undrafted(model, **options)
     assert len(found) == 1
     assert not plain or found == {greedy_text(model, prompt, 12): 1.0}
-
-
-# The comparison can fail.
 
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:

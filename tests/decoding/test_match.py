@@ -18,25 +18,15 @@ from localspec.decoding.tree import ROOT, TokenTree
 from tests.decoding.exact import DRAFTERS, LIVELY, REPEATS, Text, generate
 from tests.policy.builders import Pair, run
 from tests.policy.measuring import SHAPES
+from tests.support import toys
 from tests.support.drafting import ToyDrafter
-from tests.support.toys import (
-    AS_IS,
-    SIZE,
-    START,
-    ForbiddenPairs,
-    ToyModel,
-    ToySource,
-    ToyTarget,
-    examples,
-    models,
-)
 
 COUNT = 12
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "top-k": {"params": replace(AS_IS, temperature=0.7, top_k=2)},
-    "penalties": {"params": replace(AS_IS, temperature=1.3, top_p=0.8, repeat_penalty=1.3)},
-    "grammar": {"constraint": ForbiddenPairs({(0, 1), (1, 2)}, START)},
+    "top-k": {"params": replace(toys.AS_IS, temperature=0.7, top_k=2)},
+    "penalties": {"params": replace(toys.AS_IS, temperature=1.3, top_p=0.8, repeat_penalty=1.3)},
+    "grammar": {"constraint": toys.ForbiddenPairs({(0, 1), (1, 2)}, toys.START)},
 }
 
 UNDRAFTED = Plan(None)
@@ -45,7 +35,7 @@ seeds = st.integers(0, 2**64)
 
 
 def text_of(
-    model: ToyModel,
+    model: toys.ToyModel,
     seed: int,
     source: Source | None = None,
     plan: Plan = UNDRAFTED,
@@ -56,7 +46,7 @@ def text_of(
     **options: Any,
 ) -> Text:
     """The text of a seed; without a source, by plain decoding. `options`: of `generate`."""
-    rule, target = rule or SampleMatch(), ToyTarget(model)
+    rule, target = rule or SampleMatch(), toys.ToyTarget(model)
     drafter = Drafter()
     if source is not None:
         plan = plan._replace(drafter=source.name)
@@ -79,26 +69,28 @@ def test_plain_decoding_draws_each_token_at_its_position() -> None:
     for _ in range(COUNT):
         text.append(random.draw(LIVELY.distribution(text), len(text)))
     assert tuple(text[len(REPEATS) :]) == text_of(LIVELY, 11)
-    assert len(set(text[len(REPEATS) :])) == SIZE
+    assert len(set(text[len(REPEATS) :])) == toys.SIZE
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", DRAFTERS)
-@examples(15)
+@toys.examples(15)
 @given(data=st.data(), depth=st.integers(1, 6), width=st.integers(1, 3), seed=seeds)
 def test_every_drafter_equals_plain_decoding(
     setting: str, name: str, data: st.DataObject, depth: int, width: int, seed: int
 ) -> None:
     # With `least`, a grammar always leaves a possible token.
-    model, draft = (data.draw(models(least=int(setting == "grammar"))) for _ in range(2))
+    model, draft = (data.draw(toys.models(least=int(setting == "grammar"))) for _ in range(2))
     plan = Plan(name, depth=depth, width=width)
     found = text_of(model, seed, DRAFTERS[name](draft), plan, **SETTINGS[setting])
     assert found == text_of(model, seed, **SETTINGS[setting])
 
 
-@examples(60)
-@given(data=st.data(), model=models(), seed=seeds)
-def test_any_tree_equals_plain_decoding(data: st.DataObject, model: ToyModel, seed: int) -> None:
+@toys.examples(60)
+@given(data=st.data(), model=toys.models(), seed=seeds)
+def test_any_tree_equals_plain_decoding(
+    data: st.DataObject, model: toys.ToyModel, seed: int
+) -> None:
     """Trees of arbitrary tokens, a different one in each step."""
 
     def grow(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -106,26 +98,26 @@ def test_any_tree_equals_plain_decoding(data: st.DataObject, model: ToyModel, se
             node = data.draw(st.integers(ROOT, len(tree) - 1))
             taken = {tree.tokens[child] for child in tree.children(node)}
             depth = 0 if node == ROOT else tree.depths[node]
-            left = [token for token in range(SIZE) if token not in taken]
+            left = [token for token in range(toys.SIZE) if token not in taken]
             if left and depth < session.room - 1:
                 tree.add(data.draw(st.sampled_from(left)), node, "toy")
 
-    assert text_of(model, seed, ToySource(grow), Plan("toy", 5)) == text_of(model, seed)
+    assert text_of(model, seed, toys.ToySource(grow), Plan("toy", 5)) == text_of(model, seed)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@examples(8)
+@toys.examples(8)
 @given(
-    model=models(),
-    draft=models(),
+    model=toys.models(),
+    draft=toys.models(),
     sampled=st.booleans(),
     price=st.sampled_from([0.01, 0.1, 0.5]),
     seed=seeds,
 )
 def test_auto_equals_plain_decoding(
     shape: str,
-    model: ToyModel,
-    draft: ToyModel,
+    model: toys.ToyModel,
+    draft: toys.ToyModel,
     sampled: bool,
     price: float,
     seed: int,

@@ -93,12 +93,6 @@ def test_proposals_are_drawn_without_replacement() -> None:
     assert frequencies(found, chances) > SUSPECT
 
 
-def test_draw_is_the_minimum_of_the_race() -> None:
-    random = SeededRandom(4)
-    for n in range(1000):
-        assert P.ids[random.race(P, n).argmin()] == random.draw(P, n)
-
-
 def test_coupled_draws_mostly_agree() -> None:
     """With probability between s/(2 − s) and s for an overlap of s; independent draws: Σ p·q."""
     random, count = SeededRandom(5), 20_000

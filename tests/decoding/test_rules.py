@@ -144,9 +144,6 @@ def test_unknown_rule_is_refused() -> None:
     assert all(name in str(caught.value) for name in LOSSLESS + LOSSY)
 
 
-# Lossy rules.
-
-
 def is_typical(probs: list[float], token: int, epsilon: float) -> tuple[float, float]:
     entropy = sum(-p * math.log(p) for p in probs if p > 0)
     return probs[token], min(epsilon, DELTA * math.exp(-entropy))

@@ -33,9 +33,6 @@ def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -
     return NONE if window is None else window.after(path)
 
 
-# The reference.
-
-
 def slow_logits(row: Row, text: Sequence[int], params: SamplingParams) -> dict[int, float]:
     """Bias, then penalties (llama_sampler_penalties_apply)."""
     logits = dict(enumerate(row.tolist()))
@@ -163,9 +160,6 @@ def test_best_and_top_tokens(params: SamplingParams, seed: int, k: int, constrai
         assert top == order[:k]
 
 
-# Grammars.
-
-
 def test_grammar_that_allows_only_the_worst_token() -> None:
     row = np.arange(32000, dtype=np.float32)
     for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
@@ -201,9 +195,6 @@ def test_nan_raises(params: SamplingParams, size: int) -> None:
         Sampler(params, size).distribution(rows[0])
     with pytest.raises(NativeError, match="computes NaN"):
         Verification(rows, TokenTree(), session_of([1], params=params)).argmax(ROOT)
-
-
-# The k largest.
 
 
 def ties(rng: np.random.Generator, n: int) -> Row:
@@ -251,9 +242,6 @@ def test_confidence_is_the_softmax_of_the_best_token() -> None:
     row = np.log(np.array([0.25, 0.6, 0.15], np.float32)) + np.float32(7)
     assert confidence(row) == pytest.approx(0.6)
     assert confidence(np.array([-np.inf, 3.0], np.float32)) == 1.0
-
-
-# Invalid settings.
 
 
 @pytest.mark.parametrize(

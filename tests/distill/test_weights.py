@@ -134,8 +134,6 @@ def test_measured_acceptance_counts_for_its_target_only(home: Path, tmp_path: Pa
     assert found[other].acceptance < 0.8  # type: ignore[union-attr]
 
 
-# Shapes.
-
 # About Llama 3.2 1 B in Q4_0.
 BILLION = ShapeTarget(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
 FLAT = [1.0 + 0.03 * n for n in range(9)]

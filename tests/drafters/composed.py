@@ -13,18 +13,9 @@ from localspec.policy.profile import PairProfile
 from tests.decoding.exact import MODEL, Text, generate, texts
 from tests.decoding.exact import gap as gap_between
 from tests.policy.measuring import SHAPES, clockless, profile_of
-from tests.support.toys import (
-    GREEDY,
-    START,
-    EnumeratingSource,
-    SuccessorModel,
-    ToyModel,
-    ToyTarget,
-    enumerate_outcomes,
-    session_of,
-)
+from tests.support import toys
 
-TEXT = (0, 1, START)
+TEXT = (0, 1, toys.START)
 
 
 def flat(parts: Parts) -> PairProfile:
@@ -36,18 +27,18 @@ def steps_of(
     drafting: Drafting,
     parts: Parts,
     profile: PairProfile,
-    model: ToyModel,
+    model: toys.ToyModel,
     prompt: Sequence[int],
     count: int,
-    params: SamplingParams = GREEDY,
+    params: SamplingParams = toys.GREEDY,
 ) -> list[Step]:
     """The steps of an answer."""
     rule = GreedyMatch() if params.greedy else SpeculativeSampling()
-    target = ToyTarget(model, capacity=1000)
+    target = toys.ToyTarget(model, capacity=1000)
     drafter = compose(
         drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
     )
-    session = session_of(prompt, size=model.size, params=params, count=count)
+    session = toys.session_of(prompt, size=model.size, params=params, count=count)
     drafter.begin(session.context)
     requests = speculate(session, clockless(drafter, profile), rule)
     steps = list(drive(session, requests, target))
@@ -59,7 +50,7 @@ def counting(
     drafting: Drafting, parts: Parts, shape: str = "flat"
 ) -> tuple[list[Step], PairProfile]:
     """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
-    model = SuccessorModel({token: (token + 1, 0.9) for token in range(219)}, 220)
+    model = toys.SuccessorModel({token: (token + 1, 0.9) for token in range(219)}, 220)
     profile = profile_of(SHAPES[shape], None)
     steps = steps_of(drafting, parts, profile, model, [0], 200)
     assert [token for step in steps for token in step.tokens] == list(range(1, 201))
@@ -78,9 +69,9 @@ def gap_and_drafts(
     that a source drafted."""
     drafted = 0
 
-    def once(random: EnumeratingSource) -> Text:
+    def once(random: toys.EnumeratingSource) -> Text:
         nonlocal drafted
-        parts, target = make(), ToyTarget(MODEL)
+        parts, target = make(), toys.ToyTarget(MODEL)
         profile = profiled(parts)
         drafter = compose(
             drafting, parts, profile, target.limits, greedy=False, trees=True, cannot=None
@@ -92,4 +83,4 @@ def gap_and_drafts(
         drafted += sum(tree.sources.count(name) for tree in target.trees)
         return text
 
-    return gap_between(enumerate_outcomes(once), texts(MODEL, TEXT, count)), drafted
+    return gap_between(toys.enumerate_outcomes(once), texts(MODEL, TEXT, count)), drafted

@@ -46,9 +46,6 @@ def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModel:
     return as_source(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
-# Decoding.
-
-
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize(
     ("params", "rule"),
@@ -100,9 +97,6 @@ def test_full_cache_ends_drafting_but_not_the_text(capacity: int) -> None:
         assert cache.decoded == [], "a prompt that does not fit is not read at all"
 
 
-# Drafts.
-
-
 def test_draft_continues_that_of_another_source() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1], size=3, params=GREEDY)
@@ -112,8 +106,6 @@ def test_draft_continues_that_of_another_source() -> None:
     assert tree.sources == ["ngram", "ngram", "model", "model"]
     assert cache.native_seconds == 2, "the other's tokens are read in one pass with the context"
 
-
-# Where drafts stop.
 
 STEADY = with_start([0.6, 0.3, 0.1])
 
@@ -193,8 +185,6 @@ rounds = st.lists(
     st.tuples(st.lists(tokens, max_size=8), st.lists(tokens, min_size=1, max_size=4)), max_size=6
 )
 
-
-# The cascade drafts with the draft model's distribution.
 
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 

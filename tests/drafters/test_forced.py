@@ -66,8 +66,6 @@ def test_forced_drafts_do_not_change_answers(engine: Engine, temperature: float)
     assert accepted >= 4
 
 
-# Answers to schemas, with and without drafts.
-
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 

@@ -75,9 +75,6 @@ def ids(vocabulary: Sequence[bytes], *texts: bytes) -> list[int]:
     return [vocabulary.index(text) for text in texts]
 
 
-# Reading.
-
-
 def test_every_token_is_read_once_if_only_ids_differ() -> None:
     target = [b"a", b" b", b"c", b"ab", b" "]
     draft = target[::-1]
@@ -196,9 +193,6 @@ def test_draft_model_always_reads_the_same_text(
         read = inner.spelled()
         assert spelled.startswith(read) or read.startswith(spelled)
         assert by_text or len(read) <= len(spelled), "only drafts through text read ahead"
-
-
-# Rows.
 
 
 def expected(cache: MappedCache, rows: Rows) -> bytes:

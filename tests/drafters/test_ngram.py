@@ -86,8 +86,6 @@ def test_index_does_not_depend_on_the_pieces_of_the_text(text: list[int], cuts: 
     assert one == other
 
 
-# Predictions for `auto`.
-
 TEXT = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1]
 
 

@@ -26,16 +26,7 @@ from tests.policy.test_policy_lossless import (
     random_prompt,
     some_models,
 )
-from tests.support.toys import (
-    GREEDY,
-    START,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    examples,
-    models,
-    session_of,
-)
+from tests.support import toys
 
 
 class CompleteReader(ParallelReader):
@@ -85,10 +76,14 @@ for_kinds = pytest.mark.parametrize("kind", [CompleteReader, SingleRowReader])
 @for_rules
 @for_drafts
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-@examples(2)
-@given(draft=models())
+@toys.examples(2)
+@given(draft=toys.models())
 def test_sampled_text_is_the_targets(
-    kind: type[ParallelReader], rule: AcceptanceRule, sampled: bool, shape: str, draft: ToyModel
+    kind: type[ParallelReader],
+    rule: AcceptanceRule,
+    sampled: bool,
+    shape: str,
+    draft: toys.ToyModel,
 ) -> None:
     made: list[ParallelReader] = []
     pair = Pair(draft, shape=shape, sampled=sampled, ahead=make_one_of(kind, made))
@@ -111,7 +106,7 @@ def test_greedy_text_is_the_targets(
 
 def test_reading_ahead_hides_the_time_of_the_draft_model(readers: list[ParallelReader]) -> None:
     """A draft model that is always right reads everything during verification."""
-    model, prompt = some_models(2)[0], [0, START]
+    model, prompt = some_models(2)[0], [0, toys.START]
     later = []
     for ahead in (None, make_one_of(CompleteReader, readers)):
         pair = Pair(model, shape="flat", most_leaves=1, max_draft=2, ahead=ahead)
@@ -128,8 +123,8 @@ def test_reading_ahead_hides_the_time_of_the_draft_model(readers: list[ParallelR
     assert readers[-1].native_seconds < pair.cache.native_seconds
 
 
-class InterruptedTarget(ToyTarget):
-    def __init__(self, model: ToyModel, at: int, error: BaseException) -> None:
+class InterruptedTarget(toys.ToyTarget):
+    def __init__(self, model: toys.ToyModel, at: int, error: BaseException) -> None:
         super().__init__(model, max_leaves=8)
         self._at = at
         self._error = error
@@ -155,7 +150,7 @@ def test_caches_are_consistent_after_an_error_of_the_target(
         drafter = pair.build(greedy=True)
         target, session = (
             InterruptedTarget(model, at, error),
-            session_of(prompt, params=GREEDY, count=24),
+            toys.session_of(prompt, params=toys.GREEDY, count=24),
         )
         drafter.begin(prompt)
         with pytest.raises(type(error)):
@@ -168,7 +163,7 @@ def test_caches_are_consistent_after_an_error_of_the_target(
         assert session.context == plain_greedy(model, prompt)
 
 
-class CancelledCache(ToyCache):
+class CancelledCache(toys.ToyCache):
     """A cache whose passes in other threads are cancelled from the fourth on."""
 
     left = 3

@@ -129,8 +129,6 @@ def test_overlap_where_possible(overlap: str, parallel: bool, overlaps: bool) ->
     assert drafter.plan(session()).overlaps is overlaps
 
 
-# Every registered source works by its name, with its registered defaults.
-
 PROMPT = [0, 1, 2, 0, 1]
 DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
 """Sources that draw tokens from a distribution."""

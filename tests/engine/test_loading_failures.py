@@ -145,8 +145,6 @@ def test_interrupt_while_a_model_is_read(unfreed: Unfreed, monkeypatch: pytest.M
     unfreed.made += 1  # it may have ended at once
 
 
-# Invalid heads are refused with the next step.
-
 MARKOV = {"markov": True}
 D2T = {"d2t": (5, 9000)}
 NEXTN = "blk.2.nextn.{}.weight"

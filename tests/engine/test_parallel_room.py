@@ -31,9 +31,6 @@ parallel = module_pair(context=2048, parallel=4, parallel_chunk=64)
 small = module_pair(context=256, batch=128, parallel=4)
 
 
-# The cache.
-
-
 def test_common_prefix_of_kept_texts_is_reused(parallel: Engine) -> None:
     parallel.clear()
     drafting = Drafting(drafter="model", depth=3)
@@ -145,9 +142,6 @@ def test_answers_without_reuse_are_not_kept(parallel: Engine) -> None:
         assert (kept.known(stream.context) > 0) == reuse
 
 
-# Slots.
-
-
 def test_further_answers_wait_for_a_slot(small: Engine) -> None:
     found = together(
         [partial(generate, small, "Once upon a time", PLAIN, count=8) for _ in range(10)]
@@ -214,9 +208,6 @@ def test_close_ends_all_answers() -> None:
     assert set(found[:3]) <= {"cancelled", "stop", "length"}
     with pytest.raises(UsageError, match="closed"):
         engine.stream("Once")
-
-
-# Prompts.
 
 
 def test_short_requests_overtake_prompts(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,9 +93,6 @@ def test_changed_caches_equal_fresh(seed: int, caches: list[Context], reference:
         assert distance(row, fresh(reference, [*text, 77])) < NOISE
 
 
-# Rows of several tokens, refusals and full caches.
-
-
 def test_several_outputs_equal_single_ones(context: Context, tokens: list[int]) -> None:
     parts = [tokens[:-3], *([token] for token in tokens[-3:])]
     reference = [context.extend(part)[-1].copy() for part in parts]
@@ -117,9 +114,6 @@ def test_full_cache_raises_without_changes(
         _ = context.branch([4], tree) if branches else context.extend([1, 2, 3, 4, 5])
     assert context.tokens == full
     assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
-
-
-# One cache for several answers: each sees its own text only.
 
 
 def test_common_prefixes_share_cells(shared: SharedContext, reference: Context) -> None:

@@ -98,9 +98,6 @@ def test_what_other_dialects_leave_literal(
     assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
 
 
-# GBNF.
-
-
 def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
     user = vocabulary.special_tokens["<|user|>"].id
     texts = "root ::= <|user|> a\na ::= [a]", f'root ::= <[{user}]> "a"'

@@ -181,9 +181,6 @@ def test_other_text_keeps_the_common_prefix(random: HeadFixture) -> None:
     assert cache.tokens == []
 
 
-# A token at a time.
-
-
 @of_serial
 def test_token_is_read_with_the_state_of_the_one_before(lens: HeadFixture) -> None:
     """A lens gives the target's row for the token before."""
@@ -231,9 +228,6 @@ def test_model_without_mtp_states_is_refused(target_path: Path) -> None:
         pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"),
     ):
         context.request_hidden((NEXTN,))
-
-
-# Blocks.
 
 
 @of_blocks

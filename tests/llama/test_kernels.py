@@ -352,9 +352,6 @@ def test_teams_with_and_without_kernels_compute_at_once(kernels: None, target_pa
     assert (done.code, done.out, done.err) == (0, "True\n", "")
 
 
-# Graphs of short passes are kept, one for each size.
-
-
 def reuses(context: Context, sizes: list[int]) -> int:
     """In how many passes over these numbers of tokens llama.cpp used a graph again."""
     before, held = int(llama_cpp.llama_perf_context(context.handle).n_reused), len(context.tokens)

@@ -23,16 +23,7 @@ from localspec.decoding.sampling import Constraint
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.policy.measuring import SHAPES
-from tests.support.toys import (
-    GREEDY,
-    START,
-    ForbiddenPairs,
-    ToyModel,
-    never,
-    random_case,
-    session_of,
-    with_start,
-)
+from tests.support import toys
 
 FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
 
@@ -53,9 +44,6 @@ for_rules = pytest.mark.parametrize(
 for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
 
 
-# Sampled: chains.
-
-
 @pytest.mark.parametrize("kind", PAIRS)
 @for_rules
 @for_drafts
@@ -63,7 +51,7 @@ def test_sampled_text_is_the_targets(
     kind: str, rule: AcceptanceRule, sampled: bool, request: pytest.FixtureRequest
 ) -> None:
     for number in range(2):
-        model, draft, prompt = random_case(f"{request.node.name} {number}")
+        model, draft, prompt = toys.random_case(f"{request.node.name} {number}")
         pair = Pair(draft, sampled=sampled, **PAIRS[kind])
         if "max_draft" in PAIRS[kind]:
             pair.capacity = len(prompt) + 4 + pair.max_draft % 2
@@ -95,7 +83,7 @@ def test_longer_sampled_text_is_the_targets(rule: AcceptanceRule, sampled: bool)
 @for_rules
 def test_sampled_text_is_the_targets_without_a_draft_model(rule: AcceptanceRule) -> None:
     for number in range(6):
-        model, _, prompt = random_case(f"{number}")
+        model, _, prompt = toys.random_case(f"{number}")
         found = distribution_of(model, Pair(None, shape="flat"), rule, prompt=prompt, count=5)
         assert gap(found, texts(model, prompt, 5)) < EXACT
 
@@ -106,9 +94,9 @@ def test_sampled_text_is_the_targets_without_a_draft_model(rule: AcceptanceRule)
 @pytest.mark.parametrize(
     "options",
     [
-        {"constraint": ForbiddenPairs({(0, 1)}, START)},
-        {"constraint": ForbiddenPairs(FORBIDDEN, START)},
-        {"constraint": ForbiddenPairs({(0, 1), (0, 2)}, START)},
+        {"constraint": toys.ForbiddenPairs({(0, 1)}, toys.START)},
+        {"constraint": toys.ForbiddenPairs(FORBIDDEN, toys.START)},
+        {"constraint": toys.ForbiddenPairs({(0, 1), (0, 2)}, toys.START)},
         {"ends": lambda token: token == 2},
     ],
     ids=["loose grammar", "grammar", "strict grammar", "an end"],
@@ -125,24 +113,22 @@ def test_sampled_text_obeys_ends_and_grammars(
     assert not any(set(pairwise(text)) & forbidden for text in found)
 
 
-# Greedy: trees.
-
 COUNT = 24
 MODELS = 15
 
 
-def some_models(seed: int) -> tuple[ToyModel, ToyModel]:
+def some_models(seed: int) -> tuple[toys.ToyModel, toys.ToyModel]:
     """A target, and a similar draft model."""
     rng = np.random.default_rng(seed)
     table = rng.dirichlet(np.full(3, 0.5), size=(3, 3))
     blurred = 0.6 * table + 0.4 * rng.dirichlet(np.full(3, 0.5), size=(3, 3))
-    return with_start(table), with_start(blurred)
+    return toys.with_start(table), toys.with_start(blurred)
 
 
 def plain_greedy(
-    model: ToyModel,
+    model: toys.ToyModel,
     prompt: Sequence[int],
-    ends: Callable[[int], bool] = never,
+    ends: Callable[[int], bool] = toys.never,
     forbidden: Collection[tuple[int, int]] = (),
 ) -> list[int]:
     """Greedy decoding without the code under test."""
@@ -159,18 +145,20 @@ def plain_greedy(
 
 
 def generated(
-    model: ToyModel,
+    model: toys.ToyModel,
     pair: Pair,
     prompt: Sequence[int],
     *,
-    ends: Callable[[int], bool] = never,
+    ends: Callable[[int], bool] = toys.never,
     constraint: Constraint | None = None,
     rule: AcceptanceRule | None = None,
 ) -> tuple[list[int], list[Step]]:
     """The loop's text and steps; caches are compared with the text after each."""
     policy = pair.build(greedy=True)
     target = pair.target(model)
-    session = session_of(prompt, params=GREEDY, count=COUNT, ends=ends, constraint=constraint)
+    session = toys.session_of(
+        prompt, params=toys.GREEDY, count=COUNT, ends=ends, constraint=constraint
+    )
     policy.begin(prompt)
     steps = []
     for step in drive(session, speculate(session, policy, rule or GreedyMatch()), target):
@@ -181,7 +169,7 @@ def generated(
     return session.context, steps
 
 
-def check_greedy(make: Callable[[ToyModel], Pair], **options: Any) -> list[list[Step]]:
+def check_greedy(make: Callable[[toys.ToyModel], Pair], **options: Any) -> list[list[Step]]:
     """The steps of answers with several models, which equal plain decoding."""
     answers = []
     for seed in range(MODELS):
@@ -194,7 +182,7 @@ def check_greedy(make: Callable[[ToyModel], Pair], **options: Any) -> list[list[
 
 def random_prompt(seed: int) -> list[int]:
     rng = np.random.default_rng([seed, 1])
-    return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
+    return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), toys.START]
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -229,7 +217,9 @@ def test_greedy_text_obeys_ends_and_grammars(shape: str, end: int | None) -> Non
             text, _ = generated(model, pair, prompt, ends=lambda t: t == end)
             assert text == plain_greedy(model, prompt, lambda t: t == end)
             continue
-        text, steps = generated(model, pair, prompt, constraint=ForbiddenPairs(FORBIDDEN, START))
+        text, steps = generated(
+            model, pair, prompt, constraint=toys.ForbiddenPairs(FORBIDDEN, toys.START)
+        )
         assert text == plain_greedy(model, prompt, forbidden=FORBIDDEN)
         for step in steps:
             for node, source in enumerate(step.tree.sources):

@@ -116,8 +116,6 @@ def test_curve_learns_from_a_single_answer_beside_prompts() -> None:
         assert (table.profile.target.plain(0) > 1.5 * before) == (not alone)
 
 
-# The tokens that several answers verify together are an optimal choice.
-
 UNBOUND = 1e9
 chances = st.floats(0.01, 1.0)
 
