@@ -99,7 +99,6 @@ Servers = Callable[..., llama_server.LlamaServer]
 
 @pytest.fixture
 def servers(binary: Path, model: Path) -> Iterator[Servers]:
-    """Makes arms, and closes them."""
     with ExitStack() as stack:
 
         def made(

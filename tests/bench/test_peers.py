@@ -119,7 +119,6 @@ Arms = Callable[..., IkLlama]
 
 @pytest.fixture
 def arms(python: Path) -> Iterator[Arms]:
-    """Makes arms, and closes them."""
     with ExitStack() as stack:
 
         def made(

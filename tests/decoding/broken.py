@@ -1,4 +1,4 @@
-"""BrokenRule acceptance rules, which comparisons with the target must detect."""
+"""Broken acceptance rules, which comparisons with the target must detect."""
 
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification
 from localspec.decoding.distribution import Distribution

@@ -84,7 +84,6 @@ def drafted(
 
 
 def undrafted(model: toys.ToyModel, **options: Any) -> dict[Text, float]:
-    """Exact distribution without drafts."""
     rule = acceptance.SpeculativeSampling()
     return toys.enumerate_outcomes(
         lambda random: generate(random, model, Drafter(), rule, **options)

@@ -45,7 +45,6 @@ class Fault:
             raise Interrupted
 
     def watch(self, owner: object, name: str, before: str = "", after: str = "") -> None:
-        """Call this before and after a method."""
         method = getattr(owner, name)
 
         def watched(*arguments: Any) -> Any:

@@ -111,8 +111,6 @@ def padded(draft: ToyModel, padding: Sequence[int]) -> ToySource:
 
 
 def overshooting(draft: ToyModel) -> ToySource:
-    """Drafts that are longer than the plan allows."""
-
     def overshoot(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, plan._replace(depth=3), tree)
 
@@ -256,7 +254,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def check_settings(name: str, found: dict[Text, float]) -> None:
-    """Check that texts obey a ban, a grammar, or an end."""
     seen = set().union(*found)
     neighbours = {pair for text in found for pair in itertools.pairwise(text)}
     if name == "bias and ban":
@@ -324,8 +321,6 @@ def test_greedy_text_does_not_depend_on_the_drafter(
 
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:
-    """Drops drawn tokens of low probability."""
-
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn = TokenTree()
         drawn_chain(draft).propose(session, plan, drawn)

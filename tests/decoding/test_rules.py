@@ -52,8 +52,6 @@ def mean_accepted(rule: AcceptanceRule, model: ToyModel, source: Source, plan: P
 
 
 def tree_of(*nodes: tuple[int, int]) -> ToySource:
-    """A source that proposes chosen tokens: (token, parent) each."""
-
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         for token, parent in nodes:
             tree.add(token, parent, "toy")

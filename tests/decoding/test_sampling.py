@@ -23,7 +23,6 @@ LLAMA_CPP = SamplingParams()
 
 
 def only(allowed: Iterable[int], size: int) -> ForbiddenPairs:
-    """A constraint that allows a set of tokens."""
     return ForbiddenPairs({(0, token) for token in {*range(size)}.difference(allowed)}, 0)
 
 
@@ -301,7 +300,6 @@ def counted(occurrences: Occurrences) -> dict[int, int]:
 
 
 def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
-    """Count tokens within the window."""
     whole = [*text, *path]
     return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
 

@@ -32,7 +32,6 @@ def steps_of(
     count: int,
     params: SamplingParams = toys.GREEDY,
 ) -> list[Step]:
-    """The steps of an answer."""
     rule = GreedyMatch() if params.greedy else SpeculativeSampling()
     target = toys.ToyTarget(model, capacity=1000)
     drafter = compose(

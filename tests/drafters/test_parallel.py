@@ -48,7 +48,6 @@ class SingleRowReader(ParallelReader):
 
 @pytest.fixture
 def readers() -> Iterator[list[ParallelReader]]:
-    """All readers of a test, which are closed after it."""
     made: list[ParallelReader] = []
     yield made
     for reader in made:

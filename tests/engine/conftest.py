@@ -17,8 +17,6 @@ TINY_OPTIONS = ModelOptions(context=512, threads=1, kv_type_k="f32", kv_type_v="
 
 
 class ModelFiles(NamedTuple):
-    """Files of a target and a draft model."""
-
     target: Path
     draft: Path
 

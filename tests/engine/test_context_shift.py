@@ -30,7 +30,6 @@ def endless(engine: Engine, **more: Any) -> SamplingParams:
 
 
 def shifted(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
-    """A greedy answer."""
     stream = ask(engine, Tokens(prompt), way, LENGTH, sampling=endless(engine), shift=shift)
     tokens = tokens_of(stream)
     assert stream.finish_reason == "length"

@@ -34,7 +34,6 @@ PAIRS: dict[str, Make] = {
 
 @pytest.fixture(scope="module")
 def drafts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> dict[str, Path]:
-    """The embedded draft model with other tokenizers."""
     folder = tmp_path_factory.mktemp("drafts")
     return {name: make(folder / f"{name}.gguf", draft_path) for name, make in PAIRS.items()}
 

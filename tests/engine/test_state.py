@@ -28,8 +28,6 @@ pytestmark = pytest.mark.usefixtures("kernels")
 
 
 class Plain(NamedTuple):
-    """A prompt, and its plain decoding in a separate context."""
-
     prompt: list[int]
     tokens: list[int]
 
@@ -67,7 +65,6 @@ def check_and_continue(engine: Engine, session: Session, drafting: Drafting, pla
 def start(
     engine: Engine, plain: Plain, drafting: Drafting, take: int
 ) -> tuple[Session, Generator[Step, None, None]]:
-    """A session after some steps, and its running generator."""
     engine.clear()
     session = a_session(engine, plain.prompt, COUNT, GREEDY)
     run = steps(engine, session, drafting)

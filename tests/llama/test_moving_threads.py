@@ -69,7 +69,6 @@ class Machine:
         return self._used / self._span if self._seen else 0.0
 
     def run(self, threads: int) -> float:
-        """A pass."""
         load = self.load(self.now)
         seconds = self.kind.seconds(threads, load) * math.exp(
             self._random.gauss(0.0, self.kind.noise)

@@ -32,7 +32,6 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def contexts(path: Path) -> Iterator[tuple[Context, Context]]:
-    """The context under test and one to compare with."""
     options = ModelOptions(context=512)
     with (
         Model(path, options) as model,

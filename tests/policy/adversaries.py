@@ -63,7 +63,6 @@ class Machine:
         return self.one * self.shape[0] * self.pace(self.passes)
 
     def curve(self, n: int) -> float:
-        """T(n) as calibrated."""
         last = len(self.shape)
         return self.one * (self.shape[n - 1] if n <= last else self.shape[-1] * n / last)
 
@@ -74,7 +73,6 @@ class Machine:
         return self.curve(n) * self.pace(self.passes) * self.slower(n, self.passes)
 
     def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
-        """Sizes, and their T(n)."""
         return sizes, [self.curve(n) for n in sizes]
 
     def draft_curve(self, n: int) -> float:

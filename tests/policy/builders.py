@@ -12,7 +12,6 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.parallel import ParallelReader
 from localspec.policy.policy import Policy
-from localspec.policy.profile import PairProfile
 from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
 from tests.policy.measuring import SHAPES, clockless, profile_of
@@ -32,7 +31,7 @@ class Pair:
         most_leaves: of a draft tree.
         crosses: makes a draft model with another vocabulary of the cache.
         ahead: makes a reader that works during verification; None for none.
-        cache, profile, source, reader: of the last `build`.
+        cache: of the last `build`.
         seen: every tree that the target verified.
     """
 
@@ -48,41 +47,33 @@ class Pair:
     crosses: Callable[[ToyCache], DraftModel] | None = None
     ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
-    profile: PairProfile = field(default_factory=PairProfile, init=False)
-    source: DraftModel | None = field(default=None, init=False)
-    reader: ParallelReader | None = field(default=None, init=False)
     seen: list[TokenTree] = field(default_factory=list, init=False)
 
     def build(self, *, greedy: bool) -> Policy:
         """A policy that knows only the costs of passes."""
-        model, self.cache, self.reader = None, None, None
+        self.cache, models = None, list[DraftModel]()
+        profile = profile_of(SHAPES[self.shape], None if self.draft is None else [self.price] * 16)
         if self.draft is not None:
             self.cache = ToyCache(
                 self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
             )
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
-            model = make(self.cache)
-            self.reader = model.reader = None if self.ahead is None else self.ahead(model)
-        prices = None if model is None else [self.price] * 16
-        self.profile = profile = profile_of(SHAPES[self.shape], prices)
-        lookups, models = [NgramSource(NgramIndex())], []
-        if model is not None:
-            self.source = as_source(model, greedy=not self.sampled)
-            models = [self.source]
-            profile.source(self.source).gain = Gain(3.0)  # so that it drafts at first
+            model = as_source(make(self.cache), greedy=not self.sampled)
+            model.reader = None if self.ahead is None else self.ahead(model)
+            profile.source(model).gain = Gain(3.0)  # so that it drafts at first
+            models.append(model)
         policy = Policy(
             profile,
-            lookups,
+            [NgramSource(NgramIndex())],
             models,
             Limits(self.capacity, self.max_draft, self.most_leaves),
             branches=greedy,
             drawn=self.sampled and not greedy,
-            overlaps=self.reader is not None,
+            overlaps=bool(models) and self.ahead is not None,
         )
         return clockless(policy, profile)
 
     def target(self, model: ToyModel) -> ToyTarget:
-        """A target with the policy's limits."""
         leaves, draft = self.most_leaves, self.max_draft
         return ToyTarget(model, capacity=self.capacity, max_leaves=leaves, max_draft=draft)
 
@@ -110,5 +101,4 @@ def run(
 def distribution_of(
     model: ToyModel, pair: Pair, rule: AcceptanceRule, **options: Any
 ) -> dict[Text, float]:
-    """Exact distribution of what the loop generates."""
     return enumerate_outcomes(lambda random: run(random, model, pair, rule, **options)[0])

@@ -28,8 +28,6 @@ SHAPES: Mapping[str, Sequence[float]] = {
 
 
 class FixedCurve(CostCurve):
-    """A fixed curve."""
-
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         """Nothing to learn."""
 
@@ -123,8 +121,6 @@ class Clock:
 
 
 class TimedTarget(ToyTarget):
-    """A target whose passes take time on a clock."""
-
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)
         self.clock, self.cost = clock, cost
@@ -136,8 +132,6 @@ class TimedTarget(ToyTarget):
 
 
 class TimedCache(ToyCache):
-    """A cache whose passes take time on a clock."""
-
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)
         self.clock, self.cost = clock, cost

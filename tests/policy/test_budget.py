@@ -114,8 +114,6 @@ chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
 
 
 class WatchedDraft(DraftModel):
-    """Stores the latest draft."""
-
     builder: DraftBuilder | None = None
 
     def start(self, draft: Any) -> DraftPasses:

@@ -56,7 +56,6 @@ class Machine:
         self._rng = np.random.default_rng(seed)
 
     def run(self, curve: CostCurve, steps: int, sizes: tuple[int, ...] = (1, 2, 4, 5, 8)) -> None:
-        """Live passes of mixed sizes."""
         for n in self._rng.choice(sizes, size=steps).tolist():
             late = abs(self._rng.normal(0.0, self._noise))
             curve.observe(n, 100, self.true[n] * self.slowness * (1.0 + late))

@@ -65,7 +65,6 @@ UNPROVEN = Budget.EXPOSED
 
 
 def most(machine: Machine, slowest: float = 1.0) -> float:
-    """The largest fund."""
     return max(Budget.SECONDS, Budget.PASSES * machine.one * slowest)
 
 

@@ -210,7 +210,6 @@ def scripted(
 
 
 def uses_model(step: Step) -> bool:
-    """Whether the draft model drafted."""
     return step.plan.reason == LEADING
 
 

@@ -118,8 +118,6 @@ def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
-    """Change a valid record."""
-
     def edit(text: str) -> str:
         record: dict[str, Any] = json.loads(text)
         change(record["profile"])

@@ -58,8 +58,6 @@ def part(*tokens: int, outputs: int = 1) -> PassPart:
 
 
 class FakeSlot:
-    """A slot that holds cells."""
-
     def __init__(self, cells: int) -> None:
         self.cells = cells
 
@@ -84,7 +82,6 @@ class Fixture:
 
     @contextmanager
     def paused_thread(self) -> Iterator[None]:
-        """Block the compute thread."""
         release = threading.Event()
         compute_thread.post(lambda: release.wait(PATIENCE))
         try:
@@ -152,7 +149,7 @@ def test_draft_passes_come_first_and_are_shared() -> None:
 
 
 class TenfoldGrants:
-    """TenfoldGrants ten times its first reach to each bid."""
+    """Grants ten times its first reach to each bid."""
 
     def __init__(self) -> None:
         self.decided: list[tuple[list[float], list[int]]] = []

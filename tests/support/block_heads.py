@@ -48,7 +48,6 @@ def block(
     without: str = "",
     **changed: Any,
 ) -> Path:
-    """Write a head."""
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     known = weights(target)
     embeddings = known["token_embd.weight"]

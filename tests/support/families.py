@@ -42,7 +42,6 @@ class Family:
         return (FOLDER / f"{self.name}.jinja").read_text(encoding="utf-8")[:-1]
 
     def model(self, path: Path, source: Path) -> Path:
-        """Write a model with this template."""
         special = [(text, TokenType.CONTROL) for text in self.control]
         special += [(text, TokenType.USER_DEFINED) for text in self.defined]
         return with_special_tokens(

@@ -35,7 +35,6 @@ Matrix = npt.NDArray[Any]
 
 
 def fields(path: Path, section: str) -> dict[str, Field]:
-    """Entries of a section of a file."""
     found: dict[str, Field] = {}
     for name, field in gguf_file(path).fields.items():
         if name.startswith(f"{section}."):
@@ -45,7 +44,6 @@ def fields(path: Path, section: str) -> dict[str, Field]:
 
 
 def within(section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of a section."""
     return {f"{section}.{name}": value for name, value in keys.items()}
 
 

@@ -46,7 +46,6 @@ def eagle(
     seed: int | None = None,
     **changed: Any,
 ) -> Path:
-    """Write an EAGLE-3 head."""
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     known = weights(target)
     embeddings = known["token_embd.weight"]

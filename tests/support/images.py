@@ -39,7 +39,6 @@ def projector(
     vision: bool = True,
     heads_type: GGUFValueType = GGUFValueType.UINT32,
 ) -> Path:
-    """Write a projector and return its path."""
     random = np.random.default_rng(0)
     vision_keys = {
         "embedding_length": dim,

@@ -105,8 +105,6 @@ MAKERS: Mapping[str, Callable[..., Path]] = {"glm4moe": glm, "qwen35": qwen}
 
 
 class _File(ggufs.ModelFile):
-    """The common parts of these models."""
-
     def __init__(
         self,
         path: Path,

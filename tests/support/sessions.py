@@ -118,7 +118,6 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def target_seconds(tokens: int) -> float:
-    """The fixed cost of a pass of the target."""
     return 0.02 + 1e-4 * tokens
 
 

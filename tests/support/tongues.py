@@ -25,13 +25,10 @@ VOCABULARIES: dict[str, Sequence[bytes]] = {
 WAYS = ("text", "shared")
 
 
-def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> VocabularyMap:
-    return VocabularyMap(ByteVocabulary(target), ByteVocabulary(spelled), sample=b"abab")
-
-
 def heterogeneous(
     cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
 ) -> HeterogeneousDraftModel:
     """A draft model with these spellings, for the target."""
-    inner = MappedCache(cache, translation(spelled), recurrent=recurrent)
+    mapping = VocabularyMap(ByteVocabulary(TARGET), ByteVocabulary(spelled), sample=b"abab")
+    inner = MappedCache(cache, mapping, recurrent=recurrent)
     return HeterogeneousDraftModel(inner, START + 1, way=way)

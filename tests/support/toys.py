@@ -179,7 +179,6 @@ class ToyTarget:
 
     @property
     def limits(self) -> Limits:
-        """Its limits."""
         return Limits(self.capacity, self.max_draft, self.max_leaves)
 
     def forward(self, request: PassRequest) -> PassResult:
@@ -383,7 +382,7 @@ class ForbiddenPairs:
 
 
 class EnumeratingSource:
-    """SuccessorModel a script of outcomes, and takes the first possible one after its end.
+    """Follows a script of outcomes, and takes the first possible one after its end.
 
     Decisions at different positions are independent, as with `SeededRandom`, so each position may
     be used once only.
