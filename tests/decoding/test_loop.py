@@ -10,13 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.decoding.acceptance import (
-    AcceptanceRule,
-    BlockVerification,
-    GreedyMatch,
-    SampleMatch,
-    SpeculativeSampling,
-)
+from localspec.decoding import acceptance
 from localspec.decoding.interfaces import (
     PROMPT,
     TARGET,
@@ -47,7 +41,7 @@ def test_source_gets_every_committed_text(drafts: bool) -> None:
     """Also a source that no plan uses yet, which has to know the text once one does."""
     session, target, source = cycling(), toys.ToyTarget(CYCLE), toys.chosen_chain([1])
     drafter = ToyDrafter(source, Plan("toy", depth=1 if drafts else 0), target.limits)
-    requests = speculate(session, drafter, GreedyMatch())
+    requests = speculate(session, drafter, acceptance.GreedyMatch())
     ends = [list(session.context) for _ in drive(session, requests, target)]
     assert source.synced == [*ends, session.context]
 
@@ -56,7 +50,7 @@ def test_finished_generation_requests_no_pass() -> None:
     session, source = cycling(), toys.chosen_chain([1])
     session.finish = "stop"
     drafter = ToyDrafter(source, Plan("toy", depth=1), toys.ToyTarget(CYCLE).limits)
-    requests = speculate(session, drafter, GreedyMatch())
+    requests = speculate(session, drafter, acceptance.GreedyMatch())
     assert list(requests) == []
     assert source.synced == [[0]]
 
@@ -129,7 +123,9 @@ def test_trees_have_at_most_the_leaves_of_the_target(
     session = toys.session_of([0, 1, 2, 0, 2, 0, toys.START], count=20)
     source = make(OTHER)
     target = toys.ToyTarget(LIVELY, max_leaves=max_leaves)
-    steps = run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
+    steps = run(
+        session, target, source, Plan(source.name, depth, 3), acceptance.SpeculativeSampling()
+    )
     assert any(len(step.tree) for step in steps)
 
 
@@ -200,7 +196,7 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
 
     target = Slow(CYCLE)
     drafter = Learning(toys.ToySource(draft), Plan("toy"), target.limits)
-    requests = speculate(session, drafter, GreedyMatch(), clock=lambda: now)
+    requests = speculate(session, drafter, acceptance.GreedyMatch(), clock=lambda: now)
     steps = []
     for step in drive(session, requests, target):
         steps.append(step)
@@ -214,16 +210,16 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("params", "rule"),
     [
-        (toys.GREEDY, GreedyMatch()),
-        (toys.AS_IS, SpeculativeSampling()),
-        (toys.AS_IS, BlockVerification()),
-        (SamplingParams(), SampleMatch()),
+        (toys.GREEDY, acceptance.GreedyMatch()),
+        (toys.AS_IS, acceptance.SpeculativeSampling()),
+        (toys.AS_IS, acceptance.BlockVerification()),
+        (SamplingParams(), acceptance.SampleMatch()),
     ],
     ids=["greedy", "token", "block", "defaults"],
 )
 @pytest.mark.parametrize("width", [1, 2])
 def test_drafting_with_the_target_itself_accepts_every_token(
-    name: str, params: SamplingParams, rule: AcceptanceRule, width: int
+    name: str, params: SamplingParams, rule: acceptance.AcceptanceRule, width: int
 ) -> None:
     """p and q are the same numbers, so every coin has probability 1."""
     session = toys.session_of([0, 2, toys.START], count=22, params=params)

@@ -29,11 +29,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.named import Cascade
-from tests.decoding.broken import (
-    AlwaysAcceptRule,
-    IndependentSiblingsRule,
-    UncorrectedResamplingRule,
-)
+from tests.decoding import broken
 from tests.decoding.exact import (
     DRAFT,
     DRAFTERS,
@@ -336,9 +332,9 @@ def drops_poor_tokens(draft: ToyModel) -> ToySource:
 @pytest.mark.parametrize(
     ("rule", "make", "plan"),
     [
-        (AlwaysAcceptRule(), model_drafter, CHAIN),
-        (UncorrectedResamplingRule(), model_drafter, TREE),
-        (IndependentSiblingsRule(), model_drafter, TREE),
+        (broken.AlwaysAcceptRule(), model_drafter, CHAIN),
+        (broken.UncorrectedResamplingRule(), model_drafter, TREE),
+        (broken.IndependentSiblingsRule(), model_drafter, TREE),
         (SpeculativeSampling(), drops_poor_tokens, CHAIN),
     ],
     ids=["accepts", "resamples", "siblings", "drops drawn tokens"],

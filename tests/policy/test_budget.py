@@ -67,18 +67,6 @@ def test_loss_is_charged_and_gain_credited() -> None:
     assert budget.seconds == pytest.approx(5 * PLAIN + 0.25)
 
 
-def test_stake_is_half_of_the_fund_or_a_few_passes() -> None:
-    """Staking all on one draft would empty the fund even with drafts that pay."""
-    budget = Budget()
-    assert budget.stake(PLAIN) == pytest.approx(MOST / 2)
-    budget.fund = 4 * PLAIN
-    assert budget.stake(PLAIN) == pytest.approx(3 * PLAIN)
-    budget.fund = PLAIN
-    assert budget.stake(PLAIN) == pytest.approx(PLAIN)
-    budget.fund = -PLAIN
-    assert budget.stake(PLAIN) <= 0.0
-
-
 def test_plain_pass_is_due_where_most_of_the_fund_is_unconfirmed() -> None:
     budget, statement = Budget(), AccountStatement()
     budget.fund = 2 * PLAIN

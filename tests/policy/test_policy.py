@@ -140,15 +140,6 @@ def test_throughput_raises_the_required_gain() -> None:
         assert draft_size(policy) == wanted, "the rate is never below plain decoding's"
 
 
-def test_new_answer_resets_the_bias() -> None:
-    profile, lookup = profile_of(SHAPES["flat"]), ListedSource(SURE)
-    policy_of(profile, lookup).plan(session())
-    estimator = profile.source(lookup).estimators["any"]
-    estimator.bias = 1.0
-    policy_of(profile, lookup)
-    assert estimator.bias == 0.0
-
-
 @pytest.mark.parametrize(("seconds", "pauses"), [(5e-4, True), (UNIT, False)])
 def test_planning_pauses_with_short_passes(seconds: float, pauses: bool) -> None:
     """With passes of half a millisecond, few steps are planned without result."""
