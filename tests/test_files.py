@@ -2,17 +2,14 @@
 
 import json
 import os
-import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from localspec.errors import UsageError
 from localspec.files import read_file, replacing, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
-from localspec.text import decoded, gigabytes, harmless, listed, printable
-from tests.cli.process import run_python
+from localspec.text import gigabytes, harmless, listed, printable
 
 
 @pytest.mark.parametrize("content", ["", "ü 🦊\r\n\n", b"\x00\xff\r\n"])
@@ -53,51 +50,6 @@ def test_exceptions_keep_the_old_file(tmp_path: Path, error: type[BaseException]
     assert list(tmp_path.iterdir()) == [path]
 
 
-FULL = """
-import resource, sys
-from pathlib import Path
-from localspec.files import write_atomically
-path = Path(sys.argv[1])
-write_atomically(path, "old")
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    write_atomically(path, "new " * 1000)
-except OSError as error:
-    print(error.strerror)
-"""
-
-
-@pytest.mark.nightly
-def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    assert run_python(FULL, path).out == "File too large\n"
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from localspec.files import read_file, replacing, write_atomically
-path = Path(sys.argv[1])
-write_atomically(path, "old")
-with replacing(path) as partial:
-    partial.write_text("new")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.nightly
-def test_crash_before_the_rename(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    assert run_python(KILLED, path).code == -signal.SIGKILL
-    assert path.read_text() == "old"
-    # What is left can be mistaken for nothing that anyone reads, and is in nobody's way.
-    assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".partial"}
-    write_atomically(path, "new")
-    assert path.read_text() == "new"
-
-
 def test_private_files(tmp_path: Path) -> None:
     """The temporary file is private, too."""
     path = tmp_path / "own" / "a.json"
@@ -124,21 +76,6 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_file(path, streams=True)
     with pytest.raises(OSError, match="more than 2 bytes"):
         read_file(tmp_path / "text", most=2)
-
-
-def test_shell_pipes_are_read_as_streams() -> None:
-    reads, writes = os.pipe()
-    os.write(writes, b"abc")
-    os.close(writes)
-    try:
-        with pytest.raises(OSError, match="pipe"):
-            read_file(Path(f"/dev/fd/{reads}"))
-        assert read_file(Path(f"/dev/fd/{reads}"), streams=True) == b"abc"
-    finally:
-        os.close(reads)
-
-
-# What a stored figure is known by.
 
 
 def test_identity_is_name_size_and_time(tmp_path: Path) -> None:
@@ -170,30 +107,11 @@ def test_fingerprint_ignores_order() -> None:
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
 
 
-# Text from files, and text that a terminal is shown.
-
-
 def test_characters_that_steer_a_terminal_are_replaced() -> None:
     assert harmless("\x1b[31mred\x07 \x9bé\x7f") == "\ufffd[31mred\ufffd \ufffdé\ufffd"
     for mark in "\u202a\u202e\u2066\u2069":
         assert harmless(f"a{mark}b\u200fc") == "a\ufffdb\u200fc", "but not what Arabic text needs"
     assert harmless("one\r\n\ttwo\n") == "one\n\ttwo\n", "lines and tabs stay"
-
-
-def test_byte_order_mark_is_removed() -> None:
-    assert decoded(b"\xef\xbb\xbfone", "notes.txt") == "one"
-
-
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        (b"caf\xe9", "notes.txt is not UTF-8: byte 3 cannot be decoded"),
-        (b"one\0two", "notes.txt is not text: it has a NUL at byte 3"),
-    ],
-)
-def test_invalid_bytes_are_located(data: bytes, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        decoded(data, "notes.txt")
 
 
 def test_printable_text() -> None:
