@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 from textual import events
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import OptionList
 
@@ -60,6 +62,11 @@ class Chat:
         await self.pilot.press(*keys)
         await self.until(self.at_rest, "all that keys changed laid out")
 
+    async def open(self, screen: type[Screen[Any]], *keys: str) -> None:
+        """Press keys; wait for the screen that they open."""
+        await self.press(*keys)
+        await self.until(lambda: isinstance(self.app.screen, screen), screen.__name__)
+
     async def click(self, widget: type[Widget] | None = None, *, offset: tuple[int, int]) -> None:
         await self.pilot.click(widget, offset=offset)
         await self.until(self.at_rest, "all that the click changed laid out")
@@ -93,19 +100,24 @@ class Chat:
         await self.until(lambda: self.app.prompt.text == before + text, f"typed {text!r}")
         await self.pilot.pause()
 
-    async def command(self, line: str) -> None:
-        await self.type(line)
-        # The list of completions would take Enter for itself.
-        if self.app.prompt.completing:
-            await self.press("escape")
-        await self.press("enter")
+    async def command(self, *lines: str, says: str = "", error: bool = True) -> None:
+        """Run commands; wait for the notice that begins with `says`."""
+        for line in lines:
+            await self.type(line)
+            # The list of completions would take Enter for itself.
+            if self.app.prompt.completing:
+                await self.press("escape")
+            await self.press("enter")
+        if says:
+            await self.until_notice(says, error=error)
 
-    async def send(self, text: str, *, answered: bool = True) -> None:
-        await self.type(text)
-        await self.press("enter")
-        await self.until(lambda: self.has(text), f"sent {text!r}")
-        if answered:
-            await self.until_answered()
+    async def send(self, *texts: str, answered: bool = True) -> None:
+        for text in texts:
+            await self.type(text)
+            await self.press("enter")
+            await self.until(partial(self.has, text), f"sent {text!r}")
+            if answered:
+                await self.until_answered()
 
     async def press_for(self, text: str, key: str) -> None:
         """Press a key; wait for the resulting message, and for the answer's end."""
@@ -113,7 +125,10 @@ class Chat:
         await self.until(lambda: self.has(text), f"said {text!r}")
         await self.until_answered()
 
-    async def until_answered(self) -> None:
+    async def until_answered(self, hold: Hold | None = None) -> None:
+        """Wait for the answer's end; an engine that waits at `hold` is let go on."""
+        if hold is not None:
+            hold.release()
         await self.until(lambda: self.app.chat_session.running is None, "the answer's end")
         await self.pilot.pause()
 
@@ -141,8 +156,6 @@ class Chat:
         number = next(n for n, text in enumerate(options) if text.startswith(answer))
         await self.press(*["down"] * number, "enter")
         await self.until(lambda: not isinstance(self.app.screen, QuestionScreen))
-
-    # What is there
 
     @property
     def path(self) -> list[Message]:

@@ -201,8 +201,6 @@ class ScriptedEngine:
             stats,
         )
 
-    # Within
-
     def _wait(self, said: Reply, step: int, going_on: Callable[[], object]) -> None:
         def check() -> None:
             going_on()

@@ -33,6 +33,7 @@ SLOW_CHAT = (
 
 Plain decoding (`PLAIN`) of the embedded target then takes some seconds for an answer.
 """
+CTRL_Q = "\x11"
 PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")
 LAST_WORDS = 5.0
 """Seconds for output after the program's end."""
@@ -123,6 +124,11 @@ class Terminal:
         """See termios."""
         return list(termios.tcgetattr(self.child.child_fd))
 
+    @property
+    def restored(self) -> bool:
+        """Whether the terminal is as it was before the program."""
+        return self.modes == self.before and not self.alternate and self.cursor_shown
+
     def type(self, text: str | bytes) -> None:
         self.child.send(text)
 
@@ -188,3 +194,13 @@ def chat(
             terminal.kill()
             terminal.ended()
         terminal.child.close(force=True)
+
+
+@contextmanager
+def complete_chat(*arguments: str, **options: Any) -> Iterator[Terminal]:
+    """A chat that is left with Ctrl+Q at the end, and then exits cleanly."""
+    with chat(*arguments, **options) as terminal:
+        yield terminal
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0, terminal.text
+        assert terminal.restored

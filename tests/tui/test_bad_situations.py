@@ -1,33 +1,22 @@
 """Failures of disk, model and terminal show a sentence, and the chat continues."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from localspec.history.history import History
 from tests.cli.process import patched
 from tests.support.ggufs import aborting_llama
-from tests.tui.terminals import Terminal, chat
+from tests.tui.terminals import chat, complete_chat
 
 pytestmark = pytest.mark.nightly
 
 EMBEDDED = "tale-13m-q8_0 + tale-3m-q8_0"
-CTRL_Q = "\x11"
 LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are in the history."
-
-
-@contextmanager
-def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
-    """A chat without panels that must exit cleanly."""
-    with chat(*arguments, home=home, **{"columns": 90, **options}) as terminal:
-        yield terminal
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0, terminal.text
-        assert not terminal.alternate
+opened = partial(complete_chat, columns=90)  # without panels
 
 
 def history(home: Path) -> Path:
@@ -39,9 +28,6 @@ def said(home: Path) -> list[str]:
     with closing(History(history(home), repair=False)) as kept:
         assert kept.trouble is None
         return list(kept.recent_prompts())
-
-
-# Models
 
 
 def test_there_is_no_such_file(tmp_path: Path) -> None:
@@ -72,9 +58,6 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         terminal.until(lambda: "●" not in terminal.text and terminal.text.count("tok/s") > shown)
 
 
-# The history
-
-
 def test_a_history_that_is_locked(tmp_path: Path) -> None:
     History(history(tmp_path)).close()
     with closing(sqlite3.connect(history(tmp_path), isolation_level=None)) as other:
@@ -89,9 +72,6 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
             other.execute("COMMIT")
             terminal.until_notice("The history is being kept again.")
     assert said(tmp_path) == ["hello"]
-
-
-# The rest
 
 
 def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:

@@ -188,9 +188,6 @@ def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -
         assert [c for c in drawn if c.isalnum()] == [c for c in wanted if c.isalnum()]
 
 
-# How often the screen may be redrawn
-
-
 def paused(costs: list[float]) -> list[float]:
     """The pauses after redraws, for redraw costs in seconds."""
     clock = Clock()

@@ -43,8 +43,7 @@ async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
         await shown.until_notice(
             "The answer has not begun. Its figures come with its first tokens."
         )
-        loading.release()
-        await shown.until_answered()
+        await shown.until_answered(loading)
         assert shown.texts == ["early", "At last."]
         assert "waiting" not in shown.text
 
@@ -129,8 +128,7 @@ async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
         await shown.press("enter")
         await shown.until_notice("An answer is still coming.")
         assert shown.app.prompt.text == "and then"
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         assert shown.app.prompt.text == "and then"
         await shown.press_for("and then", "enter")
         assert len(shown.script.asked) == 2
@@ -143,8 +141,7 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
     ):
         await shown.until(lambda: "alpha beta" in shown.text)
         await shown.until(lambda: "● " in shown.text, "live figures")
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         await shown.until(lambda: "zeta eta" in shown.text)
         assert "● " not in shown.text
         assert "7 tokens" in shown.text
@@ -206,8 +203,7 @@ async def test_regenerate_makes_a_branch_and_the_one_shown_is_shown_next_time() 
 
 async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> None:
     async with chat(Script("One.", "More.", "Another.")) as shown:
-        await shown.send("first")
-        await shown.send("second")
+        await shown.send("first", "second")
         await at_conversation(shown)
         await shown.press("up", "up", "up")
         assert shown.selected == "One."

@@ -1,5 +1,7 @@
 """Display of token sources: colours, shapes, rejected tokens, the legend; and /why."""
 
+from functools import partial
+
 import pytest
 from rich.style import Style
 from textual.widgets import Markdown
@@ -54,8 +56,7 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
         await shown.send("letters", answered=False)
         await shown.until(lambda: "bravo" in styles(shown) and styles(shown)["bravo"].underline)
         assert shown.app.chat_session.running is not None
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         await shown.until(lambda: styles(shown)["foxtrot"].bold)
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+b", "ctrl+f", "enter", "enter")
@@ -66,12 +67,9 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
 async def test_why_explains_the_last_answer() -> None:
     async with chat(Script(TEXT)) as shown:
         await shown.send("letters")
-        for open_it in ("/why", "f2"):
-            if open_it == "f2":
-                await shown.press("f2")
-            else:
-                await shown.command(open_it)
-            await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        for ask in (partial(shown.command, "/why"), partial(shown.press, "f2")):
+            await ask()
+            await shown.open(ReadingScreen)
             source = shown.app.screen.query_one(Markdown).source
             assert "**tale** wrote 14 tokens at" in source
             assert NEVER in source
@@ -86,15 +84,12 @@ async def test_why_during_an_answer_tells_what_is_known() -> None:
         await shown.send("first")
         await shown.send("letters", answered=False)
         await shown.until(lambda: reading.reached)
-        await shown.press("f2")
-        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        await shown.open(ReadingScreen, "f2")
         assert "There are no figures yet" in shown.app.screen.query_one(Markdown).source
         await shown.press("escape")
         reading.release()
         await shown.until(lambda: writing.reached and "echo" in shown.answer.content)
-        await shown.press("f2")
-        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        await shown.open(ReadingScreen, "f2")
         assert "**tale** wrote 5 tokens at" in shown.app.screen.query_one(Markdown).source
         await shown.press("escape")
-        writing.release()
-        await shown.until_answered()
+        await shown.until_answered(writing)

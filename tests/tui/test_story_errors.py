@@ -41,12 +41,10 @@ async def test_whatever_is_raised_the_chat_goes_on(error: BaseException) -> None
     script = Script(Reply("one two", error=error), Reply("", error=error, at_once=True), "Fine.")
     script.troubles["bad.gguf"] = error
     async with chat(script) as shown:
-        await shown.command("/model bad.gguf")
-        await shown.until_notice("Internal error, ")
+        await shown.command("/model bad.gguf", says="Internal error, ")
         await shown.send("count")
         assert (shown.answer.state, shown.answer.content) == (FAILED, "one two")
-        await shown.send("again")
-        await shown.send("and now")
+        await shown.send("again", "and now")
         assert shown.texts[-1] == "Fine."
 
 
@@ -116,8 +114,7 @@ async def overflow(shown: Chat, answer: str) -> None:
 async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
     script = Script("One.", Reply("", error=FULL, at_once=True), "Two.", "Three.")
     async with chat(script) as shown:
-        await shown.send("first")
-        await shown.send("second")
+        await shown.send("first", "second")
         await overflow(shown, "Go on without")
         await shown.until(lambda: shown.has("Two."))
         await shown.until_answered()
@@ -129,8 +126,7 @@ async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
 
 async def test_a_full_context_offers_to_begin_anew() -> None:
     async with chat(Script("One.", Reply("", error=FULL, at_once=True), "Two.")) as shown:
-        await shown.send("first")
-        await shown.send("second")
+        await shown.send("first", "second")
         await overflow(shown, "Begin a new")
         await shown.until(lambda: shown.has("Two."))
         await shown.until_answered()
@@ -182,8 +178,7 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
         await shown.press("ctrl+r")
         await shown.until(lambda: len(shown.errors()) == 2)
         assert shown.app.chat_session.running is None
-        await shown.press("ctrl+s")
-        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        await shown.open(SettingsScreen, "ctrl+s")
         shown.app.screen.query_one("#temperature", Input).value = "0.5"
         await shown.press("enter", "ctrl+r")
         await shown.until(lambda: shown.has("Answer 1."))

@@ -64,8 +64,7 @@ async def test_a_title_is_found_once(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         shown.app.open_conversation(stored[0].id, None)
         await shown.until(lambda: shown.has("In a den."))
-        await shown.command("/title No owls")
-        await shown.command("/search owls")
+        await shown.command("/title No owls", "/search owls")
         await shown.until(lambda: len(shown.listed()) == 2)
         assert shown.listed() == ["No owls", "What do owls eat\nWhat do owls eat"]
 
@@ -160,8 +159,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.type("meanwhile")
         await shown.press("enter")
         await shown.until_notice("An answer is still coming.")
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         assert shown.texts == []
         await shown.press_for("meanwhile", "enter")
         shown.app.open_conversation(begun, None)
@@ -172,8 +170,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
 async def test_a_title_from_the_model() -> None:
     script = Script("Hello.", '"A Polite Greeting."', Reply("no end of words", {1: Hold()}))
     async with chat(script, size=WIDE) as shown:
-        await shown.command("/title")
-        await shown.until_notice("There is nothing to name yet.")
+        await shown.command("/title", says="There is nothing to name yet.")
         await shown.send("hello")
         await shown.command("/title")
         await shown.until(lambda: shown.listed()[0].endswith("A Polite Greeting"))

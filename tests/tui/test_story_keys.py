@@ -54,8 +54,7 @@ async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
 async def test_the_command_palette_has_the_commands() -> None:
     async with chat() as shown:
         await shown.send("hello")
-        await shown.press("ctrl+p")
-        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
+        await shown.open(CommandPalette, "ctrl+p")
         shown.burst("new")
         options = shown.app.screen.query_one(OptionList)
         await shown.until(
@@ -76,8 +75,7 @@ async def test_the_keys_that_apply_where_the_focus_is() -> None:
             ("question_mark", "f1", "question_mark"), places.items(), strict=True
         ):
             widget.focus()
-            await shown.press(key)
-            await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen), place)
+            await shown.open(ReadingScreen, key)
             assert about in shown.text, place
             assert "Everywhere" in shown.text
             assert "/regenerate" in shown.text
@@ -103,8 +101,7 @@ async def test_keys_of_the_chat_do_nothing_below_a_dialog() -> None:
     async with chat(size=(80, 24)) as shown:
         await shown.send("hello")
         for opening in ("f1", "f2", "ctrl+o", "ctrl+s"):
-            await shown.press(opening)
-            await shown.until(lambda: isinstance(shown.app.screen, ModalScreen))
+            await shown.open(ModalScreen, opening)
             dialog = shown.app.screen
             await shown.press("ctrl+b", "ctrl+g", "ctrl+t", "ctrl+n", "ctrl+o", "ctrl+f", "ctrl+r")
             assert shown.app.screen is dialog
@@ -144,8 +141,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         assert shown.copied == ["ahead"]
         assert shown.app.chat_session.running is not None
         assert shown.app.prompt.text == "typed ahead"
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
 
 
 async def test_ctrl_c_clears_what_up_brings_back_and_ctrl_d_leaves() -> None:
@@ -199,8 +195,7 @@ async def test_every_screen_draws(
         shown.app.prompt.set_text("")
         await shown.command("/tokens rejected")
         await shown.send("again")
-        await shown.press("ctrl+s")
-        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        await shown.open(SettingsScreen, "ctrl+s")
         await shown.press("tab", "tab", "tab", "escape")
         await shown.press("ctrl+b", "ctrl+g", "escape")
         assert not shown.errors()

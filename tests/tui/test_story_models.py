@@ -94,8 +94,7 @@ def about(shown: Chat) -> str:
 
 
 async def pick(shown: Chat, key: str = "ctrl+o") -> None:
-    await shown.press(key)
-    await shown.until(lambda: isinstance(shown.app.screen, ModelPicker), "the picker")
+    await shown.open(ModelPicker, key)
     await shown.until(lambda: lists(shown)[0].option_count, "models")
 
 

@@ -51,8 +51,7 @@ async def test_panels_fold_and_unfold_beside_the_conversation(size: tuple[int, i
         await shown.press("ctrl+b")
         assert panels(shown) == (not before[0], not before[1])
         shown.app.prompt.focus()
-        await shown.command("/figures")
-        await shown.command("/sidebar")
+        await shown.command("/figures", "/sidebar")
         assert panels(shown) == before
         assert shown.app.transcript.size.width == width
 
@@ -79,8 +78,7 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
         await shown.resize(*size)
         assert len(shown.text.splitlines()) <= size[1]
         await shown.press("ctrl+g", "ctrl+g", "ctrl+b", "ctrl+b", "f1", "escape", "ctrl+t")
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         await shown.type("hello")
         await shown.resize(120, 40)
         await shown.until(lambda: "Paragraph 59" in shown.text)
@@ -89,8 +87,7 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
 
 async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
     async with chat(Script("One.", "Two.")) as shown:
-        await shown.send("first")
-        await shown.send("second")
+        await shown.send("first", "second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
         await shown.click(offset=(6, row))
         assert shown.selected == "One."
@@ -107,8 +104,7 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
         await shown.pilot._post_mouse_events([events.MouseScrollUp], transcript, button=0)
         await shown.until(lambda: not transcript.following, "scrolled up")
         top = above(shown)
-        hold.release()
-        await shown.until_answered()
+        await shown.until_answered(hold)
         await shown.settle()
         assert above(shown) == top  # nothing moved
         transcript.focus()

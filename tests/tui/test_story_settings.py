@@ -26,15 +26,12 @@ async def test_set_changes_the_answers_to_come() -> None:
         await shown.until_notice("temperature is 0.5 for the next answers.", error=False)
         await shown.command("/set seed=123456789")
         await shown.until_notice("seed is 123456789 for the next answers.", error=False)
-        await shown.command("/set seed=42")
-        await shown.command("/set max-tokens 1")
+        await shown.command("/set seed=42", "/set max-tokens 1")
         await shown.send("after")
         before, after = shown.script.asked
         assert before.sampling != after.sampling
         assert (after.sampling.temperature, after.sampling.seed, after.max_tokens) == (0.5, 42, 1)
-        await shown.command("/set temperature default")
-        await shown.command("/set seed none")
-        await shown.command("/set n default")
+        await shown.command("/set temperature default", "/set seed none", "/set n default")
         await shown.send("again")
         assert shown.script.asked[2].sampling == before.sampling
         assert shown.script.asked[2].max_tokens is None
@@ -93,17 +90,14 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence() -> None:
 )
 async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str, no: str) -> None:
     async with chat() as shown:
-        await shown.command(f"/{name}")
-        await shown.until_notice(no, error=False)
-        await shown.command(f"/{name} on")
-        await shown.until_notice(yes, error=False)
+        await shown.command(f"/{name}", says=no, error=False)
+        await shown.command(f"/{name} on", says=yes, error=False)
         assert getattr(shown.app.chat_session, does)
         assert shown.app.chat_session.learns != shown.app.chat_session.records, "only that"
     assert getattr(preferences.load()[0], name), "the next time as well"
     async with chat() as shown:
         assert getattr(shown.app.chat_session, does)
-        await shown.command(f"/{name} off")
-        await shown.until_notice(no, error=False)
+        await shown.command(f"/{name} off", says=no, error=False)
         assert not getattr(shown.app.chat_session, does)
     assert not getattr(preferences.load()[0], name)
 
@@ -111,8 +105,7 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
 async def test_the_settings_screen_checks_all_fields_and_keeps_them_if_asked_to() -> None:
     async with chat() as shown:
         await shown.command("/set top_p 0.1234567")
-        await shown.press("ctrl+s")
-        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        await shown.open(SettingsScreen, "ctrl+s")
         assert field(shown, "temperature").has_focus
         assert field(shown, "top_p").value == "0.1234567"
         field(shown, "temperature").value = "scorching"
@@ -216,8 +209,7 @@ async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
     two = one + "\nor that:\n\n```python\nprint()\n```\n"
     async with chat(Script("no code", one, two)) as shown:
         await shown.send("a")
-        await shown.command("/copy code")
-        await shown.until_notice("There is no code block in this message.")
+        await shown.command("/copy code", says="There is no code block in this message.")
         await shown.send("b")
         await shown.command("/copy code")
         await shown.until(lambda: len(shown.copied) == 1)
@@ -236,5 +228,4 @@ async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
         assert [text.strip() for text in shown.copied[:3]] == ["ls", one.strip(), "print()"]
         assert "print()" in shown.copied[3]
         assert "no code" in shown.copied[3]
-        await shown.command("/copy everything")
-        await shown.until_notice("/copy takes answer, code, or conversation.")
+        await shown.command("/copy everything", says="/copy takes answer, code, or conversation.")

@@ -118,8 +118,7 @@ def test_model_picker(
     monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx()]))
 
     async def story(shown: Chat) -> None:
-        await shown.press("ctrl+o")
-        await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
+        await shown.open(ModelPicker, "ctrl+o")
         await shown.until(lambda: "wren-1b fits owl-8b." in shown.text)
 
     assert looks_as_ever(snap_compare, size, story)
@@ -127,8 +126,7 @@ def test_model_picker(
 
 def test_keys(size: tuple[int, int], snap_compare: Compare) -> None:
     async def story(shown: Chat) -> None:
-        await shown.press("f1")
-        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        await shown.open(ReadingScreen, "f1")
 
     assert looks_as_ever(snap_compare, size, story)
 

@@ -14,12 +14,21 @@ from textual import constants
 
 from localspec.tui.key_parser import KeyParser
 from tests.cli.process import environment, finished, patched
-from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
+from tests.tui.terminals import (
+    CTRL_Q,
+    LOCALSPEC,
+    PLAIN,
+    SLOW_CHAT,
+    TIMEOUT,
+    Terminal,
+    chat,
+    complete_chat,
+)
 
 pytestmark = pytest.mark.nightly
 
 ASK = "Tell me a story about a fox.\r"
-CTRL_C, CTRL_Q, CTRL_Z = "\x03", "\x11", "\x1a"
+CTRL_C, CTRL_Z = "\x03", "\x1a"
 ANSWERING = "Once upon a time"
 
 
@@ -33,14 +42,10 @@ def answering(tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
 
 
-def restored(terminal: Terminal) -> bool:
-    return terminal.modes == terminal.before and not terminal.alternate and terminal.cursor_shown
-
-
 def test_a_message_is_answered(tmp_path: Path) -> None:
     # Short: the beginning of a long one would be out of sight.
     size = {"COLUMNS": "40", "LINES": "8"}  # as some shells export; the terminal knows better
-    with chat("--temp", "0", "-n", "40", home=tmp_path, **size) as terminal:
+    with complete_chat("--temp", "0", "-n", "40", home=tmp_path, **size) as terminal:
         terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         assert terminal.display[-1].strip()
         assert terminal.alternate
@@ -48,16 +53,11 @@ def test_a_message_is_answered(tmp_path: Path) -> None:
         terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
         assert ASK.strip() in terminal.words
         assert ANSWERING in terminal.words
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
-        assert restored(terminal)
 
 
 def test_without_a_verb_it_is_the_chat(tmp_path: Path) -> None:
-    with chat(command=LOCALSPEC, home=tmp_path) as terminal:
+    with complete_chat(command=LOCALSPEC, home=tmp_path) as terminal:
         terminal.until("Write a message")  # keys before are lost with the terminal's old mode
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
 
 
 def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) -> None:
@@ -67,14 +67,14 @@ def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) ->
     answering.until("Ctrl+C again leaves")
     answering.type(CTRL_C)
     assert answering.ended() == 130
-    assert restored(answering)
+    assert answering.restored
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signals) -> None:
     answering.kill(number)
     assert answering.ended() == 128 + number
-    assert restored(answering)
+    assert answering.restored
 
 
 def test_a_signal_leaves_before_there_is_a_screen(tmp_path: Path) -> None:
@@ -150,19 +150,17 @@ def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
     answering.until("■ stopped")
     answering.type(CTRL_Q)
     assert answering.ended() == 0
-    assert restored(answering)
+    assert answering.restored
 
 
 def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
-    with chat(home=tmp_path) as terminal:
+    with complete_chat(home=tmp_path) as terminal:
         terminal.until("Write a message")
         for part in ("\x1b[200~first \x1b[31mred\x1b[0m\r", "\x1b[1m\x11last\x1b[2", "01~ typed"):
             terminal.type(part)
         terminal.until("last typed")
         assert terminal.words.count("first red") == 1
         assert "You" not in terminal.words  # nothing was sent
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
 
 
 def test_keys_before_the_first_paint(tmp_path: Path) -> None:
@@ -174,14 +172,12 @@ def test_keys_before_the_first_paint(tmp_path: Path) -> None:
 
 def test_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     """As a terminal in Latin-1 sends them, and a pasted image."""
-    with chat(home=tmp_path) as terminal:
+    with complete_chat(home=tmp_path) as terminal:
         terminal.until("Write a message")
         for part in (b"caf\xe9 ", b"\x1b[200~\x89PNG\r\n\x1a\n\xff\x00end\x1b[201~"):
             terminal.type(part)
         terminal.until("end")
         assert "caf\ufffd" in terminal.words
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
 
 
 def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
@@ -219,11 +215,8 @@ def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
 @pytest.mark.parametrize("where", ["/dev/null", "&-", "/dev/full"])
 def test_errors_that_go_elsewhere(tmp_path: Path, where: str) -> None:
     elsewhere = ("sh", "-c", f'exec "$@" 2>{where}', "sh", *LOCALSPEC, "chat")
-    with chat(command=elsewhere, home=tmp_path) as terminal:
+    with complete_chat(command=elsewhere, home=tmp_path) as terminal:
         terminal.until("Write a message")
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
-        assert restored(terminal)
 
 
 def test_without_a_terminal(tmp_path: Path) -> None:
