@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session, constants
 
+from localspec import LocalspecError
 from localspec.hub import catalog, remote
 from tests.cli.conftest import _own_environment as _own_environment
 from tests.cli.conftest import cli as cli
@@ -76,6 +77,19 @@ def complete_files(cache: Path) -> list[Path]:
 
 def partial_files(cache: Path) -> list[Path]:
     return list(cache.glob("*/blobs/*.incomplete"))
+
+
+def refusal(
+    call: Callable[..., object],
+    name: object,
+    why: str,
+    kind: type[LocalspecError] = LocalspecError,
+    **options: object,
+) -> LocalspecError:
+    """The error of `call(name, **options)`, of that kind, and with that pattern in it."""
+    with pytest.raises(kind, match=why) as caught:
+        call(name, **options)
+    return caught.value
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from localspec.hub import removal
 from localspec.hub.download import PullProgress, pull
 from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
-from tests.hub.conftest import SIZE, complete_files, content, partial_files
+from tests.hub.conftest import SIZE, complete_files, content, partial_files, refusal
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo
 from tests.support.patches import fail_with
 
@@ -95,8 +95,8 @@ def test_file_selection(hub: Hub) -> None:
     removal.plan("user/repo:mmproj-F16.gguf").execute()
     assert pull("user/repo:q6_k").path.name == "b-Q6_K.gguf"
     assert pull("user/repo:b-Q6_K.gguf").path.name == "b-Q6_K.gguf"
-    with pytest.raises(ModelNotFound, match=r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."):
-        pull("user/repo:Q2_K")
+    why = r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."
+    refusal(pull, "user/repo:Q2_K", why, ModelNotFound)
 
 
 OUTSIDE = ("../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf")
@@ -120,11 +120,10 @@ FILE = {"m-Q4_K_M.gguf": b"evil"}
     ],
 )
 def test_paths_outside_the_cache_are_refused(
-    hub: Hub, tmp_path: Path, repo: Repo, error: type[Exception], why: str
+    hub: Hub, tmp_path: Path, repo: Repo, error: type[LocalspecError], why: str
 ) -> None:
     hub.repos["user/repo"] = repo
-    with pytest.raises(error, match=why):
-        pull("user/repo")
+    refusal(pull, "user/repo", why, error)
     assert hub.downloads() == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -143,18 +142,14 @@ def test_full_disk_is_reported_before_the_download(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(
-        LocalspecError, match=r"There is not enough disk space: 67\.4 MB .*HF_HUB_CACHE"
-    ):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"There is not enough disk space: 67\.4 MB .*HF_HUB_CACHE")
     assert hub.downloads() == []
     assert complete_files(cache) == []
 
 
 def test_file_too_large_for_http(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", SIZE - 1)
-    with pytest.raises(LocalspecError, match=r"hf download user/repo m-Q4_K_M\.gguf"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"hf download user/repo m-Q4_K_M\.gguf")
     assert hub.downloads() == []
 
 
@@ -164,16 +159,14 @@ def test_disk_that_fills_up_keeps_the_part(
     full = fail_with(OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr("localspec.hub.download.os.fsync", full)
-        with pytest.raises(LocalspecError, match="The disk is full"):
-            pull("user/repo")
+        refusal(pull, "user/repo", "The disk is full")
     assert complete_files(cache) == []
     assert pull("user/repo").downloaded == 0
 
 
 def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    with pytest.raises(LocalspecError, match=r"cannot be written: Not a directory"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"cannot be written: Not a directory")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +202,7 @@ def test_empty_and_old_client_variables() -> None:
 def test_offline_uses_the_cache_only(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ModelNotFound, match="user/repo is not here"):
-        pull("user/repo", offline=True)
+    refusal(pull, "user/repo", "user/repo is not here", ModelNotFound, offline=True)
     done = pull("user/repo")
     before = len(hub.requests)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -9,7 +9,7 @@ from huggingface_hub import constants
 
 from localspec import LocalspecError
 from localspec.hub.download import pull
-from tests.hub.conftest import SIZE, complete_files, content, partial_files
+from tests.hub.conftest import SIZE, complete_files, content, partial_files, refusal
 from tests.hub.server import Fault, Hub, Repo, sha256
 
 pytestmark = pytest.mark.nightly
@@ -17,8 +17,7 @@ pytestmark = pytest.mark.nightly
 
 def test_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) -> None:
     hub.faults = [Fault(corrupt=True)]
-    with pytest.raises(LocalspecError, match=r"m-Q4_K_M\.gguf arrived damaged.*pull it again"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"m-Q4_K_M\.gguf arrived damaged.*pull it again")
     assert complete_files(cache) == partial_files(cache) == []
     assert pull("user/repo").path.read_bytes() == model
 
@@ -52,8 +51,7 @@ def test_cut_connection_resumes(hub: Hub, model: bytes) -> None:
 
 def test_second_pull_resumes(hub: Hub, model: bytes, cache: Path) -> None:
     hub.faults = [Fault(cut=120_000), *[Fault(cut=0)] * 5]
-    with pytest.raises(LocalspecError, match=r"broke .*'localspec pull user/repo' continues"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"broke .*'localspec pull user/repo' continues")
     assert complete_files(cache) == []
     assert [path.stat().st_size for path in partial_files(cache)] == [120_000]
     assert hub.faults == []
@@ -71,8 +69,7 @@ def test_second_pull_resumes(hub: Hub, model: bytes, cache: Path) -> None:
 )
 def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, why: str) -> None:
     hub.faults = [fault] * 100
-    with pytest.raises(LocalspecError, match=why):
-        pull("user/repo")
+    refusal(pull, "user/repo", why)
     assert len(hub.faults) == 94  # the first attempt, and one after each wait
 
 
@@ -83,8 +80,7 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults
-    with pytest.raises(LocalspecError, match="in another size"):
-        pull("user/repo")
+    refusal(pull, "user/repo", "in another size")
     assert complete_files(cache) == []
     assert pull("user/repo").path.read_bytes() == model
 

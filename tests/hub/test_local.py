@@ -71,8 +71,7 @@ def test_older_snapshot_is_referenced_by_path(
     add_cached_model(cache, "a/b", "m-Q8_0.gguf", "2" * 40)
     new, old = find_models()
     assert (new.reference, new.path.parent.name) == ("a/b:Q8_0", "2" * 40)
-    assert old.reference == str(old.path)
-    assert old.path.parent.name == "1" * 40
+    assert (old.reference, old.path.parent.name) == (str(old.path), "1" * 40)
 
 
 def add_ollama_model(root: Path, name: str, digest: str | None = None) -> None:

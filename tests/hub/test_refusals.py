@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from huggingface_hub import constants
 
-from localspec import LocalspecError, ModelNotFound
+from localspec import ModelNotFound
 from localspec.hub.download import pull
+from tests.hub.conftest import refusal
 from tests.hub.server import TOKEN, Fault, Hub
 
 
@@ -35,23 +36,23 @@ def test_retry_after_is_respected(hub: Hub, model: bytes, monkeypatch: pytest.Mo
 def test_long_waits_are_refused(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.hub.remote.time.sleep", lambda _: pytest.fail("it waits"))
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "3600"})]
-    with pytest.raises(LocalspecError, match=r"\(429\)\. Try again in 3600 s, or set HF_TOKEN"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"\(429\)\. Try again in 3600 s, or set HF_TOKEN")
 
 
 @pytest.mark.parametrize(
-    ("status", "why"),
+    ("status", "body", "why"),
     [
-        (500, r"fails \(500\)\. Try again later; .*continues"),
-        (418, r"fails \(418: a \ufffd\[31mteapot\)\. Check HF_ENDPOINT"),
-        (403, r"refuses user/repo \(403.*\. Set HF_TOKEN to a token"),
+        (500, "", r"fails \(500\)\. Try again later; .*continues"),
+        (418, "a \x1b[31mteapot", r"fails \(418: a \ufffd\[31mteapot\)\. Check HF_ENDPOINT"),
+        (403, "", r"refuses user/repo \(403.*\. Set HF_TOKEN to a token"),
+        (403, '<?xml version="1.0"?><Error>', r"refuses user/repo \(403\)\."),  # a page of a server
     ],
 )
-def test_permanent_errors_are_reported(hub: Hub, model: bytes, status: int, why: str) -> None:
-    hub.faults = [Fault(status=status, body="a \x1b[31mteapot" if status == 418 else "")] * 10
-    with pytest.raises(LocalspecError, match=why) as refused:
-        pull("user/repo")
-    assert str(refused.value).isprintable()
+def test_permanent_errors_are_reported(
+    hub: Hub, model: bytes, status: int, body: str, why: str
+) -> None:
+    hub.faults = [Fault(status=status, body=body)] * 10
+    assert str(refusal(pull, "user/repo", why)).isprintable()
     assert len(hub.faults) == (4 if status == 500 else 9)
 
 
@@ -71,9 +72,7 @@ def test_missing_gated_and_refused_repositories(
     hub.repos["user/gated"] = replace(hub.repos["user/repo"], gated=True)
     if token is not None:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(LocalspecError, match=why) as refused:
-        pull(name)
-    assert isinstance(refused.value, ModelNotFound) == (name == "user/none")
+    assert isinstance(refusal(pull, name, why), ModelNotFound) == (name == "user/none")
 
 
 @pytest.mark.parametrize(
@@ -89,24 +88,15 @@ def test_missing_gated_and_refused_repositories(
 )
 def test_unreachable_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch, address: str, why: str) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", address)
-    with pytest.raises(LocalspecError, match=why):
-        pull("user/repo")
+    refusal(pull, "user/repo", why)
 
 
 def test_errors_name_the_host_that_failed(hub: Hub, model: bytes) -> None:
     """The one that downloads are redirected to may be blocked, and the hub itself not."""
     address, hub.cdn_url = hub.cdn_url.partition("://")[2], "http://127.0.0.1:9"
-    with pytest.raises(LocalspecError, match=r"^127\.0\.0\.1:9 cannot be reached"):
-        pull("user/repo")
+    refusal(pull, "user/repo", r"^127\.0\.0\.1:9 cannot be reached")
     hub.cdn_url, hub.faults = f"http://{address}", [Fault(status=410)]
-    with pytest.raises(LocalspecError, match=f"^{address} fails"):
-        pull("user/repo")
-
-
-def test_pages_of_servers_are_left_out(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(status=403, body='<?xml version="1.0"?><Error>')]
-    with pytest.raises(LocalspecError, match=r"refuses user/repo \(403\)\."):
-        pull("user/repo")
+    refusal(pull, "user/repo", f"^{address} fails")
 
 
 @pytest.mark.parametrize(
@@ -114,5 +104,4 @@ def test_pages_of_servers_are_left_out(hub: Hub, model: bytes) -> None:
 )
 def test_invalid_listing(hub: Hub, body: str) -> None:
     hub.api_faults = [Fault(status=200, body=body)]
-    with pytest.raises(LocalspecError, match="not a list of files"):
-        pull("user/repo")
+    refusal(pull, "user/repo", "not a list of files")

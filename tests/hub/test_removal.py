@@ -8,7 +8,7 @@ import pytest
 
 from localspec import LocalspecError, ModelNotFound, UsageError, paths
 from localspec.hub.removal import plan
-from tests.hub.conftest import OLDER, Cached
+from tests.hub.conftest import OLDER, Cached, refusal
 from tests.support.patches import fail_with
 
 
@@ -20,14 +20,12 @@ def test_remove_one_quantization(cached: Cached, cache: Path) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "sub/m-Q8_0.gguf", "README.md")
     blob = (snapshot / "sub/m-Q8_0.gguf").resolve()
     planned = plan("user/repo:q8_0")
-    assert planned.files == (snapshot / "sub/m-Q8_0.gguf",)
-    assert planned.freed == blob.stat().st_size
+    assert (planned.files, planned.freed) == ((snapshot / "sub/m-Q8_0.gguf",), blob.stat().st_size)
     assert blob.exists()
     planned.execute()
     assert not blob.exists()
     assert sorted(path.name for path in snapshot.iterdir()) == ["README.md", "m-Q4_K_M.gguf"]
-    with pytest.raises(ModelNotFound, match=r"The cache has no q8_0 of user/repo"):
-        plan("user/repo:q8_0")
+    refusal(plan, "user/repo:q8_0", r"The cache has no q8_0 of user/repo", ModelNotFound)
 
 
 def test_remove_a_repository_with_partial_files(cached: Cached, cache: Path) -> None:
@@ -110,23 +108,18 @@ def test_files_of_other_programs_are_refused(
     file = tmp_path / place / "m.gguf"
     file.parent.mkdir(parents=True)
     file.touch()
-    with pytest.raises(UsageError, match=why):
-        plan(str(file))
+    refusal(plan, str(file), why, UsageError)
     assert file.exists()
 
 
 def test_invalid_references(cache: Path, cached: Cached) -> None:
-    with pytest.raises(UsageError, match="built-in pair is a part of localspec"):
-        plan("demo")
-    with pytest.raises(UsageError, match="not in a cache"):
-        plan(str(paths.embedded(paths.EMBEDDED_TARGET)))
-    with pytest.raises(ModelNotFound, match="user/repo is not in"):
-        plan("user/repo")
+    refusal(plan, "demo", "built-in pair is a part of localspec", UsageError)
+    refusal(plan, str(paths.embedded(paths.EMBEDDED_TARGET)), "not in a cache", UsageError)
+    refusal(plan, "user/repo", "user/repo is not in", ModelNotFound)
     cached("user/other", "m.gguf")
-    with pytest.raises(ModelNotFound, match="user/repo is not in"):
-        plan("user/repo")
-    with pytest.raises(ModelNotFound, match="There is no file"):
-        plan(str(cache / "models--user--other/snapshots/x/none.gguf"))
+    refusal(plan, "user/repo", "user/repo is not in", ModelNotFound)
+    none = str(cache / "models--user--other/snapshots/x/none.gguf")
+    refusal(plan, none, "There is no file", ModelNotFound)
 
 
 @pytest.mark.parametrize("reference", ["user/repo:Q4_K_M", "user/repo"])
@@ -135,8 +128,7 @@ def test_links_out_of_the_cache_are_refused(cached: Cached, tmp_path: Path, refe
     precious.write_bytes(b"mine")
     snapshot = cached("user/repo", "m-Q8_0.gguf")
     (snapshot / "m-Q4_K_M.gguf").symlink_to(precious)
-    with pytest.raises(UsageError, match=r"is a link to .*precious\.gguf, which is not in the cac"):
-        plan(reference)
+    refusal(plan, reference, r"is a link to .*precious\.gguf, which is not in the cac", UsageError)
     plan("user/repo:Q8_0").execute()
     assert precious.read_bytes() == b"mine"
 
@@ -145,16 +137,14 @@ def test_linked_repository_is_refused(cached: Cached, cache: Path, tmp_path: Pat
     cached("user/repo", "m-Q8_0.gguf")
     (cache / "models--user--repo").rename(tmp_path / "big disk")
     (cache / "models--user--repo").symlink_to(tmp_path / "big disk")
-    with pytest.raises(UsageError, match="is a link to another place"):
-        plan("user/repo")
+    refusal(plan, "user/repo", "is a link to another place", UsageError)
     assert any((tmp_path / "big disk").iterdir())
 
 
 def test_damaged_cache_is_left_alone(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf")
     (snapshot / "m-Q8_0.gguf").resolve().unlink()
-    with pytest.raises(LocalspecError, match=r"is damaged.* Remove it yourself: .*user--repo"):
-        plan("user/repo")
+    refusal(plan, "user/repo", r"is damaged.* Remove it yourself: .*user--repo")
 
 
 def test_failed_removal_is_reported(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """From what people type, wherever it is, to the file that is meant."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import localspec
 from localspec import ModelNotFound, UsageError, paths
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.hub.resolution import find, resolve
-from tests.hub.conftest import COMMIT, OLDER, Cached
+from tests.hub.conftest import COMMIT, OLDER, Cached, refusal
+
+not_found = partial(refusal, resolve, kind=ModelNotFound)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +55,7 @@ def test_repositories(text: str, meant: Repository) -> None:
     ],
 )
 def test_invalid_names_are_refused(text: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse(text)
-    assert str(refused.value).isprintable()
+    assert str(refusal(parse, text, ".", UsageError)).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -90,17 +91,13 @@ def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_missing_paths(tmp_path: Path) -> None:
     for missing in (tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "dir/x.gguf", "C:\\x", "x.gguf"):
-        with pytest.raises(ModelNotFound, match=r"There is no file .*Check the path"):
-            resolve(missing)
-    with pytest.raises(ModelNotFound, match=r"is a folder\. It has no GGUF file: .* convert_hf"):
-        resolve(str(tmp_path))
+        not_found(missing, r"There is no file .*Check the path")
+    not_found(str(tmp_path), r"is a folder\. It has no GGUF file: .* convert_hf")
     (tmp_path / "b.gguf").touch()
-    with pytest.raises(ModelNotFound, match=r"is a folder\. Name a file in it: .*/b\.gguf\.$"):
-        resolve(str(tmp_path))
+    not_found(str(tmp_path), r"is a folder\. Name a file in it: .*/b\.gguf\.$")
     (tmp_path / "b.gguf").unlink()
     (tmp_path / "link.gguf").symlink_to("../blobs/gone")
-    with pytest.raises(ModelNotFound, match=r"is a link to ../blobs/gone, which is missing\. Down"):
-        resolve(tmp_path / "link.gguf")
+    not_found(tmp_path / "link.gguf", r"is a link to ../blobs/gone, which is missing\. Down")
 
 
 def test_file_precedes_a_repository(
@@ -154,30 +151,21 @@ def test_split_model_in_the_cache(cached: Cached) -> None:
     assert resolve("user/repo") == snapshot / parts[0]
     assert resolve(f"user/repo:{parts[2]}") == snapshot / parts[0]
     os.remove((snapshot / parts[1]).resolve())  # the link stays, and leads nowhere
-    with pytest.raises(
-        ModelNotFound, match=r"m-Q4_K_M-00002-of-00003.gguf of user/repo is missing"
-    ):
-        resolve("user/repo")
+    not_found("user/repo", r"m-Q4_K_M-00002-of-00003.gguf of user/repo is missing")
 
 
 def test_missing_model_suggests_pull(cache: Path, cached: Cached) -> None:
-    with pytest.raises(ModelNotFound) as nothing:
-        resolve("user/repo:Q8_0", offline=False)
-    assert str(nothing.value) == (
-        f"user/repo:Q8_0 is not here (in {cache}). Get it with 'localspec pull user/repo:Q8_0'."
-    )
+    told = f"user/repo:Q8_0 is not here (in {cache}). Get it with 'localspec pull user/repo:Q8_0'."
+    assert str(not_found("user/repo:Q8_0", ".", offline=False)) == told
     cached("user/repo", "m-Q4_K_M.gguf", "m-Q6_K.gguf")
-    with pytest.raises(ModelNotFound, match=r"; the cache has Q4_K_M and Q6_K of it. Get it with"):
-        resolve("user/repo:Q8_0")
+    not_found("user/repo:Q8_0", r"; the cache has Q4_K_M and Q6_K of it. Get it with")
 
 
 def test_offline_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     without = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
-    with pytest.raises(ModelNotFound, match=without):
-        resolve("user/repo", offline=True)
+    not_found("user/repo", without, offline=True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ModelNotFound, match=without):
-        resolve("user/repo")
+    not_found("user/repo", without)
 
 
 def test_invalid_ref_is_ignored(cache: Path, cached: Cached) -> None:
