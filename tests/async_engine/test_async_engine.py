@@ -116,8 +116,7 @@ async def test_answer_equals_the_engines(async_engine: AsyncEngine, plain: Answe
     assert (stream.text, stream.finish_reason) == ("", None)
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.text for chunk in chunks) == stream.text == plain(PROMPT, 60)
-    assert stream.finish_reason == "length"
-    assert stream.stats.generated_tokens == 60
+    assert (stream.finish_reason, stream.stats.generated_tokens) == ("length", 60)
     assert [chunk async for chunk in stream] == [], "the stream has ended"
 
 
@@ -209,8 +208,7 @@ async def test_task_is_cancelled_during_the_prompt(async_engine: AsyncEngine) ->
     with pytest.raises(asyncio.CancelledError):
         await reading
     await until(lambda: not inside.scheduler(async_engine.engine).tasks)
-    assert stream.finish_reason == "cancelled"
-    assert stream.text == ""
+    assert (stream.finish_reason, stream.text) == ("cancelled", "")
 
 
 async def test_waiting_task_is_cancelled(async_engine: AsyncEngine, plain: Answers) -> None:

@@ -38,8 +38,7 @@ def provenance_of(*steps: Step) -> Provenance:
 def test_spans_by_source() -> None:
     chain = TokenTree.chain([1, 2], "ngram")
     provenance = provenance_of(step([1, 2, 3], ["ngram", "ngram", TARGET], chain, [0, 1]))
-    assert provenance.spans == [(7, "ngram"), (6, TARGET)]
-    assert provenance.rejected == []
+    assert (provenance.spans, provenance.rejected) == ([(7, "ngram"), (6, TARGET)], [])
 
 
 def test_character_belongs_to_its_last_token() -> None:

@@ -43,8 +43,7 @@ def test_the_embedded_pair(cli: Cli) -> None:
     assert "CPU" in told["machine"]["backends"]
     assert told["machine"]["kernels"]["in_use"] == kernels.status().in_use
     assert told["machine"]["memory"] >= told["machine"]["available_memory"] > 0
-    assert told["target"]["name"] == "tale-13m-q8_0"
-    assert told["draft"]["name"] == "tale-3m-q8_0"
+    assert (told["target"]["name"], told["draft"]["name"]) == ("tale-13m-q8_0", "tale-3m-q8_0")
     verdicts = {check["rule"]: check["verdict"] for check in told["checks"]}
     for rule in ("token ids", "context", "memory", "target produces text"):
         assert verdicts[rule] == "ok"

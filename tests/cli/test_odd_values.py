@@ -158,22 +158,19 @@ def test_where_no_locale_is_utf_8() -> None:
     assert (result.out, result.err) == ("☃ é\n", "")
 
 
-@pytest.mark.nightly
-def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
-    here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
-    result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone, env=here)
-    assert (result.code, result.err) == (0, "")
+GONE = "localspec: The current folder is gone. Change to another one.\n"
 
 
 @pytest.mark.nightly
-def test_learning_a_folder_that_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [("run -q -d none -n 2 hi", 0, ""), ("learn -m demo .", 1, GONE)],
+)
+def test_a_folder_that_is_gone(tmp_path: Path, arguments: str, code: int, told: str) -> None:
     gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
     here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
-    result = finished("learn", "-m", "demo", ".", command=gone, env=here)
-    assert (result.code, result.sentence()) == (
-        *(1, "The current folder is gone. Change to another one."),
-    )
+    result = finished(*arguments.split(), command=gone, env=here)
+    assert (result.code, result.err) == (code, told)
 
 
 def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:

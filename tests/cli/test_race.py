@@ -117,8 +117,7 @@ def test_beside_kernels_plain_decoding_is_llama_cpps(kernels: None, engine: Engi
 def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> None:
     """A parting from llama.cpp at a near tie, and each token localspec's own."""
     found = cli(*SHORT, "-n", "60", "--json", "--raw", "Lily was", "--drafter", "model").json
-    assert found["plain"] == "llama.cpp"
-    assert found["proof"] == {"bit_for_bit": True, "wrong": None}
+    assert (found["plain"], found["proof"]) == ("llama.cpp", {"bit_for_bit": True, "wrong": None})
     for more in ("--temp=0.8", "--repeat-penalty=1.1", "--logit-bias=1=2", "--regex=[a-z ]+"):
         assert cli(*SHORT, "--json", more, STORY).json["proof"] is None
 

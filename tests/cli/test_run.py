@@ -94,8 +94,7 @@ def test_greedy_text_does_not_depend_on_drafting(cli: Cli, option: str) -> None:
 
 def test_json_has_the_text_and_every_figure(cli: Cli, target_path: Path, draft_path: Path) -> None:
     result = cli("run", "-n", "12", "--json", STORY)
-    assert result.code == 0
-    assert result.err == ""
+    assert (result.code, result.err) == (0, "")
     answer = result.json
     assert set(answer) == {"text", "finish_reason", "model", "draft", "files", "stats"}
     assert answer["text"].strip()
@@ -109,8 +108,7 @@ def test_json_has_the_text_and_every_figure(cli: Cli, target_path: Path, draft_p
 def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
     result = cli("run", "-n", "12", "--jsonl", "--seed", "3", "--drafter", "model", STORY)
     start, *chunks, end = result.events
-    assert start["event"] == "start"
-    assert start["seed"] == 3
+    assert (start["event"], start["seed"]) == ("start", 3)
     assert start["lossless"] is True
     assert start["draft"] == paths.embedded(paths.EMBEDDED_DRAFT).stem
     assert {chunk["event"] for chunk in chunks} == {"chunk"}
@@ -186,8 +184,7 @@ def test_a_lossy_rule_says_so_wherever_it_is_reported(cli: Cli) -> None:
 )
 def test_options_reach_the_engine_and_work(cli: Cli, options: tuple[str, ...]) -> None:
     result = cli("run", "-n", "6", "--json", *options, STORY)
-    assert result.code == 0
-    assert result.json["stats"]["generated_tokens"] == 6
+    assert (result.code, result.json["stats"]["generated_tokens"]) == (0, 6)
 
 
 def test_a_draft_model_nobody_asked_for_is_not_loaded_in_vain(cli: Cli) -> None:
@@ -212,8 +209,7 @@ def test_stop_strings_end_the_answer(cli: Cli) -> None:
     whole = cli(*options, STORY).json["text"]
     word = whole.split()[6]
     stopped = cli(*options, "--stop", "never said", "--stop", word, STORY).json
-    assert stopped["finish_reason"] == "stop"
-    assert stopped["text"] == whole[: whole.index(word)]
+    assert (stopped["finish_reason"], stopped["text"]) == ("stop", whole[: whole.index(word)])
     lines = cli(*options, "--regex", r"a\nb", "--stop", r"\n", STORY).json
     assert lines["text"] == "a"
 

@@ -148,9 +148,6 @@ def test_migration_from_version_1(tmp_path: Path) -> None:
     history.close()
 
 
-# Growing answers
-
-
 @pytest.mark.parametrize(
     "writer", [None, "", "nonsense", "1@0.0", "999999999@1.0", "99999999999999999999@1", "-1@2"]
 )
@@ -199,9 +196,6 @@ def test_opening_settles_unfinished_answers(history: History) -> None:
     answer.state = "complete"
     assert history.put(conversation, [answer])
     assert [hit.message for hit in history.search("half whole")] == [answer.id]
-
-
-# Threads, and other processes' view of the file
 
 
 def test_concurrent_threads(history: History) -> None:

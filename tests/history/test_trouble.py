@@ -24,8 +24,6 @@ from tests.history.histories import (
 )
 from tests.support.patches import fail_with, files_of_at_most
 
-# Missing
-
 
 def test_file_removed_while_open(tmp_path: Path) -> None:
     history = open_history(tmp_path / "history.db")
@@ -36,9 +34,6 @@ def test_file_removed_while_open(tmp_path: Path) -> None:
     assert "was removed or replaced" in notices(history)
     history.close()
     assert_holds(history.path, conversation)
-
-
-# Locked
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
@@ -138,9 +133,6 @@ def test_full_disk_keeps_messages_in_memory(tmp_path: Path) -> None:
         assert "check permissions, disk and 'ulimit -f'" in notices(open_history(history.path))
 
 
-# Read-only
-
-
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
     """A folder that other users can reach, unlike pytest's own."""
@@ -219,9 +211,6 @@ def test_invalid_paths(tmp_path: Path) -> None:
         write_conversation(history, "one", kept=False)
         assert history.list()[0].title == "one"
         history.close()
-
-
-# Another version's, or another program's
 
 
 @pytest.mark.parametrize("foreign", [False, True])

@@ -119,8 +119,6 @@ def test_open_datastore_sees_changes() -> None:
     assert next(before.longest([1, 2])).length == 2, "a running answer keeps its snapshot"
 
 
-# Failures.
-
 KILLED = """
 import os, sys
 from localspec.retrieval.learner import LearnedVocabulary, forget, learn

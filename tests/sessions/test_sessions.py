@@ -139,8 +139,7 @@ def test_session_of_other_options(saved: Saved, options: dict[str, Any], why: st
     path, messages, _ = saved
     with open_pair(**options) as engine:
         found = engine.open_session(path)
-        assert found.conversation == messages
-        assert found.tokens == 0
+        assert (found.conversation, found.tokens) == (messages, 0)
         (notice,) = found.notices
         assert notice.startswith(f"The session in {path} is read again: ")
         assert re.search(why, notice)

@@ -19,8 +19,7 @@ def test_translated_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     said += ["--batch-size", "32", "--no-slots", "--ctx-size", "512", "--parallel", "2"]
     said += ["--n-predict", "64", "--reasoning", "off", "--chat-template", "chatml"]
     found = shim.command(said)
-    assert found[found.index("-c") + 1] == "256"
-    assert found[found.index("--max-tokens") + 1] == "64"
+    assert (found[found.index("-c") + 1], found[found.index("--max-tokens") + 1]) == ("256", "64")
     assert found[found.index("--drafter") + 1] == "none"
     assert {"--no-think", "--no-slots"} <= {*found}
     assert "--no-ui" not in found

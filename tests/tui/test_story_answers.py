@@ -33,8 +33,7 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
         shown.burst("next")
         await shown.until(lambda: shown.script.asked)
         await shown.until_answered()
-        assert shown.script.asked[0].last == "quickly typed"
-        assert shown.app.prompt.text == "next"
+        assert (shown.script.asked[0].last, shown.app.prompt.text) == ("quickly typed", "next")
 
 
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
@@ -98,8 +97,7 @@ async def test_escape_stops_and_keeps_the_partial_answer() -> None:
         await shown.until(lambda: "one two" in shown.text, "the answer so far")
         await shown.press("escape")
         await shown.until_answered()
-        assert shown.answer.state == STOPPED
-        assert shown.answer.content == "one two three four five "
+        assert (shown.answer.state, shown.answer.content) == (STOPPED, "one two three four five ")
         assert "■ stopped" in shown.text
         conversation = shown.app.chat_session.conversation.id
         await shown.send("go on")
@@ -118,8 +116,7 @@ async def test_stop_while_the_prompt_is_read() -> None:
         await shown.until(lambda: "reading the prompt: 25%" in shown.text)
         await shown.press("escape")
         await shown.until_answered()
-        assert shown.answer.content == ""
-        assert shown.answer.state == STOPPED
+        assert (shown.answer.content, shown.answer.state) == ("", STOPPED)
 
 
 async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:

@@ -28,8 +28,7 @@ async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
     script = Script(Reply("one two three", error=NativeError("No room for the batch. Use -c.")))
     async with chat(script) as shown:
         await shown.send("count")
-        assert shown.answer.state == FAILED
-        assert shown.answer.content == "one two three"
+        assert (shown.answer.state, shown.answer.content) == (FAILED, "one two three")
         assert shown.errors() == ["No room for the batch. Use -c."]
         assert "✗ No room for the batch. Use -c." in shown.text
         await shown.press_for("Answer 2.", "ctrl+r")

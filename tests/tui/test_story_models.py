@@ -147,8 +147,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
         assert lists(shown)[1].has_focus
         await shown.press("down", "enter")
         await shown.until(lambda: shown.app.chat_session.opened.model == "wren")  # type: ignore[union-attr]
-        assert script.loaded[-1] == PairReference(WREN.reference, "none")
-        assert script.closed == 1
+        assert (script.loaded[-1], script.closed) == (PairReference(WREN.reference, "none"), 1)
         assert shown.texts == ["who are you", "From the owl."]
         assert "wren, no draft model" in shown.text
         await shown.send("and now")

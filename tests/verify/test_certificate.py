@@ -41,8 +41,7 @@ def test_certificate_is_written_and_compared(
     ]
     found = json.loads(path.read_text())
     assert [check["check"] for check in found["checks"]] == list(examination.CHECKS)
-    assert found["verdict"] == "passed"
-    assert found["settings"]["sizes"] == [2, 4]
+    assert (found["verdict"], found["settings"]["sizes"]) == ("passed", [2, 4])
     assert [path.name for path in out.iterdir()] == ["certificate.json"]
 
     same = cli("verify", "--check", str(path), *pair)
