@@ -62,14 +62,11 @@ def llama_init_from_model(model, params):
     assert (params.n_threads, params.n_threads_batch) == (2, 2)
     return params
 
-def llama_model_get_vocab(model):
-    return 2
-
-def llama_vocab_n_tokens(vocab):
-    return 50
-
-def llama_kv_cache_clear(context):
-    cache.clear()
+llama_model_get_vocab = lambda model: 2
+llama_vocab_n_tokens = lambda vocab: 50
+llama_kv_cache_clear = lambda context: cache.clear()
+llama_batch_free = lambda batch: None
+llama_token_is_eog = lambda model, token: token == 20
 
 def llama_decode(context, batch):
     tokens, position = batch
@@ -82,16 +79,10 @@ def llama_decode(context, batch):
     cache.update(enumerate(tokens, position))
     return 0
 
-def llama_batch_free(batch):
-    pass
-
 def llama_get_logits_ith(context, row):
     said = (cache[len(cache) - 1] + 1) % 50
     return ctypes.cast((ctypes.c_float * 50)(*[2.0 * (n == said) for n in range(50)]),
                        ctypes.POINTER(ctypes.c_float))
-
-def llama_token_is_eog(model, token):
-    return token == 20
 """
 
 

@@ -68,13 +68,6 @@ def test_profile_of_the_source_is_stored_under_its_name(phrases: list[list[int]]
     assert known["estimators"]["phrase"]["seen"] > 5
 
 
-def test_source_works_by_name(phrases: list[list[int]]) -> None:
-    phrases.append(list(range(50, 100)))
-    steps, _ = counting(Drafting(drafter="phrases", depth=7), Parts())
-    assert accepted(steps) > 35
-    assert max(step.drafted for step in steps) == 7
-
-
 @pytest.mark.parametrize("name", ["auto", "phrases"])
 def test_sampled_text_is_the_targets(phrases: list[list[int]], name: str) -> None:
     phrases.extend([[0, 0, 1, 2], [1, 2, 0], [2, 2, 2, 1]])

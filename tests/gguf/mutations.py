@@ -3,6 +3,13 @@
 import random
 import struct
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+from gguf import GGUFReader
+
+from tests.gguf.raw import STRING
 
 
 def _metadata_end(data: bytes) -> int:
@@ -42,10 +49,6 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of a number, by GGUF's types."""
-_STRING, _ARRAY = 8, 9
-_HEADER = 24
 ODD = (0, 1, 2, 3, 7, 63, 255, 4096, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1)
 """Edge cases of numbers."""
 NAMES = (b"gemma", b"qwen2", b"qwen3", b"mamba", b"bloom", b"olmo2", b"rwkv6", b"rwkv7", b"mpt\0\0")
@@ -71,40 +74,23 @@ class Places:
     names: list[tuple[int, int]]
 
 
-def places(data: bytes) -> Places:
+def places(path: Path) -> Places:
     """The places of a valid file."""
-    found = Places([], [], [], [], [])
-    at = _HEADER
+    reader = GGUFReader(path)
 
-    def text() -> tuple[int, int]:
-        nonlocal at
-        (length,) = struct.unpack_from("<Q", data, at)
-        at += 8 + length
-        return at - length, length
+    def place(part: npt.NDArray[Any]) -> tuple[int, int]:
+        return part.ctypes.data - reader.data.ctypes.data, part.nbytes
 
-    tensors, keys = struct.unpack_from("<QQ", data, 8)
-    for _ in range(keys):
-        text()
-        (kind,) = struct.unpack_from("<I", data, at)
-        found.kinds.append(at)
-        at += 4
-        count = 1
-        if kind == _ARRAY:
-            kind, count = struct.unpack_from("<IQ", data, at)
-            at += 12
-        if kind == _STRING:
-            strings = [text() for _ in range(count)]
-            found.texts.extend(strings[:1])
-        else:
-            size = _SIZES[kind]
-            found.numbers.extend((at + n * size, size) for n in range(min(count, 4)))
-            at += count * size
-    for _ in range(tensors):
-        found.names.append(text())
-        (dimensions,) = struct.unpack_from("<I", data, at)
-        found.tensors.append((at + 4, dimensions))
-        at += 4 + 8 * dimensions + 4 + 8
-    return found
+    fields = [field for name, field in reader.fields.items() if not name.startswith("GGUF.")]
+    values = [(field.types[-1], [place(field.parts[n]) for n in field.data]) for field in fields]
+    tensors = [tensor.field.parts for tensor in reader.tensors]
+    return Places(
+        numbers=[at for kind, found in values if kind != STRING for at in found[:4]],
+        texts=[found[0] for kind, found in values if kind == STRING and found],
+        kinds=[place(field.parts[2])[0] for field in fields],
+        tensors=[(place(parts[3])[0], len(parts[3])) for parts in tensors],
+        names=[place(parts[1]) for parts in tensors],
+    )
 
 
 def change_values(data: bytes, where: Places, rng: random.Random) -> bytes:

@@ -1,13 +1,13 @@
-"""How much memory opening and using models takes: run as a process of its own.
+"""How much memory opening and using a model takes: run as a process of its own.
 
-    python -m tests.pairing.resident '[["model.gguf", {"context": 2048}], …]'
+    python -m tests.pairing.resident model.gguf '{"context": 2048}'
 
 prints the bytes by which its resident memory grew.
 """
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -22,28 +22,26 @@ from localspec.loading.components import open_projector
 from tests.support.images import png
 
 
-def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
+def main(path: Path, said: dict[str, int | str | bool]) -> None:
     library.start()
     kernels.status()
     np.zeros(1)
     before = psutil.Process().memory_info().rss
-    shown = []
-    with ExitStack() as stack:
-        for path, said in wanted:
-            options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
-            model = stack.enter_context(Model(Path(path), options, adapters=options.adapters))
-            context = Context(model, options)
-            stack.callback(context.close)
-            # A whole chunk of a prompt, and the largest tree: what is set aside has been used then.
-            room = context.capacity - MAX_TREE - 1
-            context.extend(_tokens(min(options.batch + 8, room)), 1)
-            context.extend(_tokens(MAX_TREE), MAX_TREE)
-            eye = open_projector(model, options)
-            if eye is not None:
-                stack.callback(eye.close)
-                parts = [part for part in eye.parts("key", png(0)) if isinstance(part, PicturePart)]
-                shown += [part.rows() for part in parts]
+    options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
+    with (
+        Model(path, options, adapters=options.adapters) as model,
+        closing(Context(model, options)) as context,
+    ):
+        # A whole chunk of a prompt, and the largest tree: what is set aside has been used then.
+        room = context.capacity - MAX_TREE - 1
+        context.extend(_tokens(min(options.batch + 8, room)), 1)
+        context.extend(_tokens(MAX_TREE), MAX_TREE)
+        eye = open_projector(model, options)
+        parts = [] if eye is None else eye.parts("key", png(0))
+        _shown = [part.rows() for part in parts if isinstance(part, PicturePart)]
         print(psutil.Process().memory_info().rss - before)
+        if eye is not None:
+            eye.close()
 
 
 def _tokens(count: int) -> list[int]:
@@ -51,4 +49,4 @@ def _tokens(count: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

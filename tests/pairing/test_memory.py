@@ -65,16 +65,19 @@ def files(
     return found
 
 
-def measure_memory(*wanted: tuple[Path, dict[str, Any]]) -> int:
-    """Measure the bytes that a separate process takes to open and use models."""
-    told = json.dumps([[str(path), options] for path, options in wanted])
-    command = (sys.executable, "-m", "tests.pairing.resident", told)
-    return int(finished(command=command, cwd=Path(__file__).parents[2]).succeeded())
-
-
 def predict_memory(path: Path, options: dict[str, Any]) -> MemoryNeed:
     how = options | ({} if status().in_use else {"kernels": "off"})
     return place(read_gguf(path), ModelOptions(**how), 0).host
+
+
+def check_memory(path: Path, options: dict[str, Any]) -> None:
+    """Compare the prediction with what a separate process takes to open and use a model."""
+    command = (sys.executable, "-m", "tests.pairing.resident", str(path), json.dumps(options))
+    measured = int(finished(command=command, cwd=Path(__file__).parents[2]).succeeded())
+    need = predict_memory(path, options)
+    assert need.total == pytest.approx(measured, rel=TOLERANCE), (
+        f"predicted {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
+    )
 
 
 @pytest.mark.nightly
@@ -99,11 +102,7 @@ def predict_memory(path: Path, options: dict[str, Any]) -> MemoryNeed:
 def test_predicted_resident_memory_is_within_ten_percent(
     files: dict[str, Path], name: str, options: dict[str, Any]
 ) -> None:
-    need = predict_memory(files[name], options)
-    measured = measure_memory((files[name], options))
-    assert need.total == pytest.approx(measured, rel=TOLERANCE), (
-        f"predicted {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
-    )
+    check_memory(files[name], options)
 
 
 def logged_buffers(
@@ -262,12 +261,8 @@ def options(tmp_path: Path, target_path: Path) -> ModelOptions:
 def test_predicted_memory_with_adapter_and_projector(
     options: ModelOptions, target_path: Path
 ) -> None:
-    need = place(read_gguf(target_path), options, 0).host
     said = {"context": 512, "lora": str(options.adapters[0].path), "mmproj": str(options.mmproj)}
-    measured = measure_memory((target_path, said))
-    assert need.total == pytest.approx(measured, rel=TOLERANCE), (
-        f"predicted {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
-    )
+    check_memory(target_path, said)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
     """Pass `count` files to both commands; those that fail stay in the folder `failed`."""
     _import_all()
     outcome = Outcome("mutated GGUFs through show and run", unit="files")
-    models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
-    wheres = [places(data) for data in models]
+    paths = [maker(folder / f"sound-{n}.gguf") for n, maker in enumerate(MAKERS)]
+    models, wheres = [path.read_bytes() for path in paths], [places(path) for path in paths]
     kinds: Counter[str] = Counter()
     over: dict[str, list[str]] = {}
     path = folder / "mutated.gguf"
