@@ -389,6 +389,15 @@ def test_hidden_tab_closes_its_event_stream(open_page: Open) -> None:
     expect(page.locator("#status")).to_have_text("ready")
 
 
+def test_windows_side_by_side_leave_connections_for_answers(page: Page, server: Running) -> None:
+    for _ in range(6):  # all of a browser's connections
+        page = page.context.new_page()
+        page.goto(server.address)
+        expect(page.locator("#status")).to_have_text("ready")
+    ask(page)
+    expect(page.locator("article.assistant .foot")).to_contain_text("tok/s")
+
+
 def test_other_tabs_cannot_change_an_answer_in_progress(open_page: Open, server: Running) -> None:
     page = open_page(script=BY_PIECES)
     ask(page)
