@@ -6,9 +6,10 @@ Each check replaces a missing one before an assertion: `load_hparams`, `load_arc
 """
 
 from itertools import islice
+from typing import BinaryIO
 
 from localspec.gguf.architectures import ALIKE, KNOWN
-from localspec.gguf.file import Array, GGUFFile
+from localspec.gguf.file import Array, GGUFFile, TensorInfo
 from localspec.text import printable
 
 MAX_LAYERS, MAX_EXPERTS = 512, 1024
@@ -171,3 +172,29 @@ def _weights(file: GGUFFile) -> str | None:
         if tensor.type in _NOT_WEIGHTS and not _NUMBERS & set(tensor.name.split(".")):
             return f"its {printable(tensor.name, 40)} is of type {tensor.type}"
     return None
+
+
+def unwritten(file: GGUFFile) -> str | None:
+    """A sentence about weights that were never written, as a download leaves them that reserved
+    their place: a norm and a matrix beside it of zeros. Matrices alone may be meant, in layers
+    that were added. Reads 4 KB of each norm."""
+    for number, path in enumerate(file.parts):
+        own = (one for one in file.tensors if one.part == number and one.name.endswith(".weight"))
+        weights = sorted(own, key=lambda one: one.offset)
+        with path.open("rb", buffering=0) as opened:
+            for place, one in enumerate(weights):
+                if one.name.endswith("norm.weight") and _is_empty(opened, one):
+                    beside = weights[max(place - 1, 0) : place + 2]
+                    if any(len(two.shape) > 1 and _is_empty(opened, two) for two in beside):
+                        return f"It is damaged: it has only zeros at {printable(one.name, 40)}."
+    return None
+
+
+def _is_empty(file: BinaryIO, tensor: TensorInfo) -> bool:
+    file.seek(tensor.offset)
+    left, most = tensor.size, 4096
+    while left and (block := file.read(min(left, most))):
+        if block.strip(b"\0"):
+            return False
+        left, most = left - len(block), 1 << 20
+    return True

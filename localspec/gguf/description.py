@@ -7,7 +7,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import size_and_time
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
-from localspec.gguf.damage import damage
+from localspec.gguf.damage import damage, unwritten
 from localspec.gguf.file import GGUFFile, SkippedText
 from localspec.gguf.mtp import is_mtp_only
 from localspec.gguf.reader import read_gguf
@@ -113,11 +113,11 @@ def require_usable(path: Path, *, head: bool = False) -> None:
     """Raise ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or on which it
     would crash; unless it is for a trained `head`, also for one that cannot generate text."""
     file = read_gguf(path)
-    found = damage(file) if head else why_not(file)
+    found = (damage(file) if head else why_not(file)) or unwritten(file)
     if found is None:
         return
     step = "Choose a GGUF of a chat or completion model."
-    if damage(file) is not None:
+    if found.startswith("It is damaged"):
         step = "Download it again, or choose another model."
     elif _is_head(file):
         step = "Give it with --draft, and the model that it was trained with as --model."

@@ -170,6 +170,29 @@ def test_lists_of_tokens_may_be_integers(tmp_path: Path) -> None:
     assert damage(replace(sound, tensors=(*sound.tensors, *lists))) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "refused"),
+    [
+        ("blk.1.attn_norm.weight", "blk.1.attn_q.weight", True),
+        ("blk.1.attn_norm.weight", "blk.1.attn_norm.weight", False),
+        ("blk.1.attn_q.weight", "blk.1.attn_output.weight", False),  # in layers that were added
+    ],
+)
+def test_holes_of_a_download_are_refused(
+    first: str, last: str, refused: bool, tmp_path: Path
+) -> None:
+    path = tiny_llama(tmp_path / "a.gguf")
+    found = read_gguf(path).by_name
+    start, end = found[first].offset, found[last].offset + found[last].size
+    data = path.read_bytes()
+    path.write_bytes(data[:start] + bytes(end - start) + data[end:])
+    if not refused:
+        require_usable(path)
+        return
+    with pytest.raises(ModelInvalid, match=rf"only zeros at {first}\. Download it again, or"):
+        require_usable(path)
+
+
 def test_zero_rotations_are_refused(tmp_path: Path) -> None:
     """ggml would loop endlessly, so no process shows it."""
     path = write_changed(tmp_path / "a.gguf", Change(mtp.glm, {"rope.dimension_count": 0}, ""))
