@@ -138,10 +138,76 @@ template <Type T> INLINE __m256i weights(const uint8_t * p, int g, const Planes 
     return w;
 }
 
+INLINE __m256i broadcast(const int8_t * q) {
+    int32_t x;
+    memcpy(&x, q, 4);
+    return _mm256_set1_epi32(x);
+}
+
+// Adds the products of a part of a block, of 8 rows, whose weights were larger by `offset`.
+template <Type T>
+INLINE __m256 scaled(__m256 f, __m256i sum, int offset, const Activation & a, int part, const float * scale) {
+    const int total = has_halves<T> ? a.sum[part] : a.sum[0] + a.sum[1];
+    if (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(-offset * total));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), times(_mm256_load_ps(scale), _mm256_set1_ps(a.scale)), f);
+}
+
+template <Type T>
+INLINE __m256 with_minimums(__m256 f, const Activation & a, const float (*minimum)[ROWS], int rows) {
+    if constexpr (has_minimums<T>)
+#pragma GCC unroll 2
+        for (int part = 0; part < (has_halves<T> ? 2 : 1); part++) {
+            const float by = has_halves<T> ? a.scale * (float) a.sum[part] : a.scaled_sum;
+            f = _mm256_fmadd_ps(_mm256_load_ps(minimum[part] + rows), _mm256_set1_ps(by), f);
+        }
+    return f;
+}
+
 #ifdef __AVXVNNI__
-template <Type T> constexpr bool is_signed = false;
-template <Type T> constexpr int SUMS_OF_16_BITS = 1;
+
+// Tokens that share unpacked weights in registers.
+template <Type T> constexpr int SHARING = 4;
+
+// Adds one block of 32 columns to the sums of U tokens, group by group of columns.
+template <Type T, int U>
+INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
+                      const float (*minimum)[ROWS], float (*f)[ROWS]) {
+    constexpr int parts = has_halves<T> ? 2 : 1, groups = 8 / parts;
+    Planes planes[2];
+    for (int x = 0; x < 2; x++) read_planes<T>(p + 32 * x, planes[x]);
+#pragma GCC unroll 2
+    for (int part = 0; part < parts; part++) {
+        __m256i sum[U][2];
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++) sum[u][0] = sum[u][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+        for (int i = 0; i < groups; i++) {
+            const int g = part * groups + i;
+            const __m256i w[2] = {weights<T>(p, g, planes[0]), weights<T>(p + 32, g, planes[1])};
+#pragma GCC unroll 4
+            for (int u = 0; u < U; u++) {
+                const __m256i b = broadcast(q + BLOCK * u + 4 * g);
+#pragma GCC unroll 2
+                for (int x = 0; x < 2; x++) sum[u][x] = _mm256_dpbusd_avx_epi32(sum[u][x], w[x], b);
+            }
+        }
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++)
+#pragma GCC unroll 2
+            for (int x = 0; x < 2; x++) {
+                float * to = f[u] + 8 * x;
+                _mm256_store_ps(to, scaled<T>(_mm256_load_ps(to), sum[u][x], Layout<T>::offset, a[u], part, scale[part] + 8 * x));
+            }
+    }
+    if constexpr (has_minimums<T>)
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++)
+            for (int rows = 0; rows < ROWS; rows += 8)
+                _mm256_store_ps(f[u] + rows, with_minimums<T>(_mm256_load_ps(f[u] + rows), a[u], minimum, rows));
+}
+
 #else
+
 // Weights of a full byte go through their absolute value, the others unsigned. Of the latter several
 // products fit into 16 bits together: so many groups are added before they are widened.
 template <Type T> constexpr bool is_signed = T == ggml_abi::Q8_0 || T == ggml_abi::IQ4_NL || T == ggml_abi::IQ4_XS;
@@ -165,94 +231,60 @@ template <Type T>
 constexpr int SUMS_OF_16_BITS = is_signed<T>       ? 1
                                 : has_halves<T> && groups_that_fit(largest<T>) > 4 ? 4
                                                    : groups_that_fit(largest<T>);
-#endif
-template <Type T> constexpr int CORRECTION = is_signed<T> ? 0 : Layout<T>::offset;
 
-INLINE __m256i broadcast(const int8_t * q) {
-    int32_t x;
-    memcpy(&x, q, 4);
-    return _mm256_set1_epi32(x);
+// All tokens share the weights of 8 rows, which take half of the registers.
+template <Type T> constexpr int SHARING = MAX_TOKENS;
+
+// The products of a part of a block, of 8 rows.
+template <Type T> INLINE __m256i product(const __m256i * w, const int8_t * q) {
+    constexpr int groups = has_halves<T> ? 4 : 8, together = SUMS_OF_16_BITS<T>;
+    __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int first = 0; first < groups; first += together) {
+        __m256i narrow = _mm256_setzero_si256();
+#pragma GCC unroll 8
+        for (int g = first; g < first + together; g++) {
+            const __m256i b = broadcast(q + 4 * g);
+            __m256i z;
+            if constexpr (is_signed<T>) z = _mm256_maddubs_epi16(_mm256_abs_epi8(w[g]), _mm256_sign_epi8(b, w[g]));
+            else z = _mm256_maddubs_epi16(w[g], b);
+            narrow = _mm256_add_epi16(narrow, z);
+        }
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi16(1), narrow));
+    }
+    return sum;
 }
 
-// Tokens that share unpacked weights in registers.
-#ifdef __AVXVNNI__
-template <Type T> constexpr int SHARING = 4;
-#else
-template <Type T> constexpr int SHARING = SUMS_OF_16_BITS<T> == 8 ? 4 : 2;
-#endif
-
-// Adds one block of 32 columns to the sums of U tokens.
+// Adds one block of 32 columns to the sums of U tokens, token by token.
 template <Type T, int U>
 INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
                       const float (*minimum)[ROWS], float (*f)[ROWS]) {
-    constexpr int parts = has_halves<T> ? 2 : 1, groups = 8 / parts, together = SUMS_OF_16_BITS<T>;
-    [[maybe_unused]] const __m256i ones = _mm256_set1_epi16(1);
-    Planes planes[2];
-    for (int x = 0; x < 2; x++) read_planes<T>(p + 32 * x, planes[x]);
-#pragma GCC unroll 2
-    for (int part = 0; part < parts; part++) {
-        __m256i sum[U][2];
-#pragma GCC unroll 4
-        for (int u = 0; u < U; u++) sum[u][0] = sum[u][1] = _mm256_setzero_si256();
+    constexpr int parts = has_halves<T> ? 2 : 1, offset = is_signed<T> ? 0 : Layout<T>::offset;
+#pragma GCC unroll 1
+    for (int rows = 0; rows < ROWS; rows += 8) {
+        Planes planes;
+        read_planes<T>(p + 4 * rows, planes);
+        __m256i w[8];
 #pragma GCC unroll 8
-        for (int first = 0; first < groups; first += together) {
-            [[maybe_unused]] __m256i narrow[U][2];
-#pragma GCC unroll 8
-            for (int i = 0; i < together; i++) {
-                const int g = part * groups + first + i;
-                __m256i w[2] = {weights<T>(p, g, planes[0]), weights<T>(p + 32, g, planes[1])};
-                [[maybe_unused]] __m256i size[2];
-                if constexpr (is_signed<T>)
-                    for (int x = 0; x < 2; x++) {
-                        w[x] = _mm256_xor_si256(w[x], _mm256_set1_epi8((char) 0x80));
-                        size[x] = _mm256_abs_epi8(w[x]);
-                    }
-#pragma GCC unroll 4
-                for (int u = 0; u < U; u++) {
-                    const __m256i b = broadcast(q + BLOCK * u + 4 * g);
-#pragma GCC unroll 2
-                    for (int x = 0; x < 2; x++) {
-#ifdef __AVXVNNI__
-                        sum[u][x] = _mm256_dpbusd_avx_epi32(sum[u][x], w[x], b);
-#else
-                        __m256i z;
-                        if constexpr (is_signed<T>) z = _mm256_maddubs_epi16(size[x], _mm256_sign_epi8(b, w[x]));
-                        else z = _mm256_maddubs_epi16(w[x], b);
-                        narrow[u][x] = i ? _mm256_add_epi16(narrow[u][x], z) : z;
-#endif
-                    }
-                }
-            }
-#ifndef __AVXVNNI__
-#pragma GCC unroll 4
-            for (int u = 0; u < U; u++)
-#pragma GCC unroll 2
-                for (int x = 0; x < 2; x++) sum[u][x] = _mm256_add_epi32(sum[u][x], _mm256_madd_epi16(ones, narrow[u][x]));
-#endif
+        for (int g = 0; g < 8; g++) {
+            w[g] = weights<T>(p + 4 * rows, g, planes);
+            if constexpr (is_signed<T>) w[g] = _mm256_xor_si256(w[g], _mm256_set1_epi8((char) 0x80));
+            asm("" : "+x"(w[g]));   // or gcc unpacks it again for each token
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 1
         for (int u = 0; u < U; u++) {
-            const int total = has_halves<T> ? a[u].sum[part] : a[u].sum[0] + a[u].sum[1];
-            const __m256 d = _mm256_set1_ps(a[u].scale);
+            __m256 sum = _mm256_load_ps(f[u] + rows);
 #pragma GCC unroll 2
-            for (int x = 0; x < 2; x++) {
-                __m256i s = sum[u][x];
-                if constexpr (CORRECTION<T> != 0) s = _mm256_add_epi32(s, _mm256_set1_epi32(-CORRECTION<T> * total));
-                const __m256 by = times(_mm256_load_ps(scale[part] + 8 * x), d);
-                _mm256_store_ps(f[u] + 8 * x, _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), by, _mm256_load_ps(f[u] + 8 * x)));
-            }
+            for (int part = 0; part < parts; part++)
+                sum = scaled<T>(sum, product<T>(w + 8 / parts * part, q + BLOCK * u + BLOCK / parts * part), offset,
+                                a[u], part, scale[part] + rows);
+            _mm256_store_ps(f[u] + rows, with_minimums<T>(sum, a[u], minimum, rows));
+            asm volatile("" ::: "memory");  // or gcc loads the columns of all tokens first, and spills them
         }
     }
-    if constexpr (has_minimums<T>)
-#pragma GCC unroll 4
-        for (int u = 0; u < U; u++)
-            for (int part = 0; part < parts; part++) {
-                const float by = has_halves<T> ? a[u].scale * (float) a[u].sum[part] : a[u].scaled_sum;
-                for (int x = 0; x < ROWS; x += 8)
-                    _mm256_store_ps(f[u] + x, _mm256_fmadd_ps(_mm256_load_ps(minimum[part] + x), _mm256_set1_ps(by),
-                                                              _mm256_load_ps(f[u] + x)));
-            }
 }
+
+#endif
 
 INLINE float largest_of(__m256 x) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
