@@ -16,7 +16,6 @@ from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
 from localspec.self_draft.maker import facts_of
 from localspec.self_draft.recipe import SelfDraftRequest
-from tests.support import inside
 from tests.support.adapters import RANK, lora
 from tests.support.asking import GREEDY, PLAIN, WAYS, ask, tokens_of
 from tests.support.ggufs import tiny_llama
@@ -137,7 +136,7 @@ def test_adapters_have_their_own_profiles(tmp_path: Path, target_path: Path, ada
     for number, choice in enumerate(choices):
         options = ModelOptions(context=256, lora=choice)
         with localspec.load(options=options) as engine:
-            profiles.append(inside.profile_file(engine))
+            profiles.append(engine._store.path)
             if number == 1:
                 engine.generate(STORY, max_tokens=4, drafting=PLAIN)
                 engine.save_session(session)

@@ -72,7 +72,7 @@ def test_with_kernels_nothing_is_limited(kernels: None) -> None:
     with localspec.load(options=replace(OPTIONS, parallel=2)) as engine:
         assert engine.parallel > 1
         assert engine.notices == ()
-        limits = inside.limits(engine)
+        limits = inside.slot(engine).limits
         assert (limits.max_draft, limits.max_leaves) == (MAX_TREE, MAX_LEAVES)
         assert kv_types(OPTIONS, engine.model) == ("f16", "f16")
 

@@ -209,7 +209,7 @@ def test_auto_skips_heads_that_lose(engine: Engine, expected: Answers, clock: Cl
 
 
 def state_head(engine: Engine) -> FedHead:
-    head = inside.parts(engine).head
+    head = inside.slot(engine).parts.head
     assert isinstance(head, FedHead)
     return head
 

@@ -28,7 +28,7 @@ def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.Mon
     stream = ask(engine, CLEAR, count=900, sampling=endless)
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(inside.target(engine), "rollback", fail_with(KeyboardInterrupt()))
+        patch.setattr(inside.slot(engine).target, "rollback", fail_with(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not inside.scheduler(engine).tasks

@@ -62,9 +62,6 @@ class Machine:
         self._random = random.Random(self.seed)
         self._span = self._used = 0.0
 
-    def clock(self) -> float:
-        return self.now
-
     def others(self) -> float | None:
         return self._used / self._span if self._seen else 0.0
 
@@ -90,7 +87,7 @@ class Machine:
 def simulated(kind: Kind, load: Load, seed: int = 0) -> tuple[Machine, Threads]:
     machine, cores = Machine(kind, load, seed), kind.cores
     return machine, Threads(
-        [cores, max(1, cores // 2), 1], others=machine.others, clock=machine.clock
+        [cores, max(1, cores // 2), 1], others=machine.others, clock=lambda: machine.now
     )
 
 

@@ -155,14 +155,14 @@ STORY = "Once upon a time there was a fox who lived in a wood with his friends, 
 def engine() -> Iterator[Engine]:
     # Exact, as some of these answers have near-ties.
     with drafting_pair(context=512, threads=1, exact=True) as opened:
-        for source in sources(inside.parts(opened))[1]:
+        for source in sources(inside.slot(opened).parts)[1]:
             costs = opened.profile.source(source).costs = FixedCurve()
             costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each
         yield opened
 
 
 def known(engine: Engine) -> Sequence[int]:
-    model = inside.parts(engine).model
+    model = inside.slot(engine).parts.model
     assert model is not None
     return model.cache.tokens
 
@@ -220,7 +220,7 @@ def test_model_that_a_busy_moment_made_dear_is_measured_again() -> None:
     """Without passes of its own its price would stay wrong, in later sessions too."""
     with drafting_pair(context=512, threads=1, exact=True) as engine:
         engine.calibrate()
-        (model,) = sources(inside.parts(engine))[1]
+        (model,) = sources(inside.slot(engine).parts)[1]
         costs, target = engine.profile.source(model).costs, engine.profile.target
         engine.profile.doubts = 0  # of a calibration on a busy machine, which would be repeated
         costs.forget()

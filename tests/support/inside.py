@@ -2,17 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localspec import Engine
-from localspec.decoding.interfaces import Limits
 from localspec.decoding.sampling import Rows
-from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
-from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_slots import SharedSlots
@@ -22,18 +18,6 @@ from localspec.sessions.sessions import Sessions
 
 def slot(engine: Engine) -> Slot:
     return engine.slots.all[0]
-
-
-def target(engine: Engine) -> LlamaTarget:
-    return slot(engine).target
-
-
-def limits(engine: Engine) -> Limits:
-    return slot(engine).limits
-
-
-def parts(engine: Engine) -> Parts:
-    return slot(engine).parts
 
 
 def contexts(engine: Engine) -> list[Any]:
@@ -56,10 +40,6 @@ def slots(engine: Engine) -> SharedSlots:
 
 def threads(engine: Engine) -> Threads:
     return engine._threads
-
-
-def profile_file(engine: Engine) -> Path:
-    return engine._store.path
 
 
 def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:

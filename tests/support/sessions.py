@@ -58,18 +58,18 @@ def steps(
         make_drafts_cheap(engine)
     drafter = compose(
         drafting,
-        inside.parts(engine),
+        inside.slot(engine).parts,
         profile or engine.profile,
-        inside.limits(engine),
+        inside.slot(engine).limits,
         greedy=greedy,
         trees=rule.trees,
         coupled=rule.coupled,
         cannot=None,
     )
-    inside.target(engine).reuse(session.context)
+    inside.slot(engine).target.reuse(session.context)
     drafter.begin(session.context)
     requests = speculate(session, drafter, rule, clock=clock)
-    return drive(session, requests, inside.target(engine))
+    return drive(session, requests, inside.slot(engine).target)
 
 
 class FixedCosts(CostCurve):
@@ -133,6 +133,6 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
     profile.target = FixedCosts()
     profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
-    for source in sources(inside.parts(engine))[1]:
+    for source in sources(inside.slot(engine).parts)[1]:
         costs = profile.source(source).costs = FixedCurve()
         costs.learn(dict.fromkeys(SIZES, draft), 0)
