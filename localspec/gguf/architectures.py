@@ -18,7 +18,7 @@ KNOWN = frozenset(
     minimax-m2 minimax-m3 cogvlm rnd1 pangu-embedded mistral3 eagle3 dflash mistral4
     paddleocr mimo2 step35 spark2_5 llama-embed maincoder kimi-linear kimi-k3 glm5-next
     talkie mellum nanbeige qwen3tts pockettts
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """All known architectures; files of others cannot be opened."""
 
@@ -29,7 +29,7 @@ HYBRID = frozenset(
     """
     jamba falcon-h1 plamo2 granitehybrid lfm2 lfm2moe nemotron_h nemotron_h_moe qwen3next
     kimi-linear bailingmoe3 kimi-k3 glm5-next qwen35 qwen35moe qwen4exp deepseek4 minimax-01
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Architectures with recurrent layers and attention layers."""
 
@@ -45,6 +45,6 @@ SOUND = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
 ALIKE = frozenset(
     """
     llama qwen2 qwen2moe qwen3 qwen3moe internlm2 stablelm starcoder2 phi2 exaone
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Architectures whose layers are all alike (src/models), so that some may be left out."""

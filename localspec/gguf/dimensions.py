@@ -15,7 +15,7 @@ SNAPSHOTTED = frozenset(
     """
     kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
     bailingmoe3
-    """.split()  # noqa: SIM905
+    """.split()
 )
 MAX_LAYERS = 10_000
 _VOCABULARY_ITEM = 165

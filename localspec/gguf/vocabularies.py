@@ -17,7 +17,7 @@ _ENDS = frozenset(
     <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>
     <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos>
     <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[
-    """.split()  # noqa: SIM905
+    """.split()
 )
 _INFILL = frozenset(
     """
@@ -26,13 +26,13 @@ _INFILL = frozenset(
     <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>
     <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO>
     <reponame> <|file_sep|>
-    """.split()  # noqa: SIM905
+    """.split()
 )
 _SHOWN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 _TURN_ENDS = """
     <|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT]
     <｜end▁of▁sentence｜> <end_of_utterance>
-    """.split()  # noqa: SIM905
+    """.split()
 _BOS: Mapping[str, int] = {"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1}
 _EOS: Mapping[str, int] = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
 """llama.cpp's default ids by tokenizer model, for files without them."""

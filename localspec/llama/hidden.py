@@ -17,7 +17,7 @@ LAYER_INPUTS = frozenset(
     """
     gemma4 gpt-oss lfm2 lfm2moe llama mimo2 minimax-m2 nemotron_h nemotron_h_moe qwen3 qwen35
     qwen35moe qwen3moe qwen3next
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Architectures whose graph exports layer inputs (`t_layer_inp` in src/models of the pinned
 llama.cpp). It aborts for others."""

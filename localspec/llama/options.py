@@ -42,7 +42,7 @@ ONE_NEXTN = frozenset(
     """
     bailingmoe3 cohere2moe deepseek2 deepseek32 glm-dsa glm4moe nemotron_h_moe qwen3next qwen35
     qwen35moe
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Architectures with one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
 src/models of the pinned version); it asserts on more."""

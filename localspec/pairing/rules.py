@@ -267,7 +267,7 @@ _GENERIC = frozenset(
     fast finetune gguf hf instruct instruction it large lite long main math medium merge mini model
     models nano new nightly preview pro pt quant reasoning release small super test the think
     thinking tiny tuned turbo uncensored unsloth version vision
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """Words in names that do not identify the family."""
 
