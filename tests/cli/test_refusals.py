@@ -103,6 +103,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("distill nowhere.txt --record-only", "nowhere.txt cannot be read"),
         ("distill --history --record-only", "There is no history yet."),
         ("eval mmlu", "--file"),
+        ("eval mmlu --file no.jsonl", "no.jsonl cannot be read: No such file or directory. Check"),
         ("eval drop", "There is no suite 'drop'. Choose one of"),
         ("eval drop --file a.txt", "humaneval, mmlu"),
         ("verify --quick --thorough", "--quick excludes --thorough"),

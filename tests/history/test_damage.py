@@ -95,8 +95,7 @@ def test_reading_does_not_repair(tmp_path: Path, how: str) -> None:
         with suppress(HistoryError):
             history.load(each.id)
     assert "damaged" in notices(history)
-    assert history.trouble is not None
-    assert history.trouble.kind == "corrupt"
+    assert (history.trouble and history.trouble.kind) == "corrupt"
     history.close()
     assert files_set_aside(tmp_path) == []
     assert path.read_bytes() == before
@@ -108,8 +107,7 @@ def test_repair_by_another_process_is_awaited(tmp_path: Path) -> None:
     with closing(sqlite3.connect(f"{path}.repair", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         history = open_history(path)
-        assert history.trouble is not None
-        assert history.trouble.kind == "locked"
+        assert (history.trouble and history.trouble.kind) == "locked"
         assert files_set_aside(tmp_path) == []
     write_conversation(history, "one")  # whoever that was is gone
     assert len(files_set_aside(tmp_path)) == 1

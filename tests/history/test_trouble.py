@@ -54,8 +54,7 @@ def test_locked_while_writing(tmp_path: Path) -> None:
     with locked(history.path):
         during = write_conversation(history, "during", "the walrus", kept=False)
         assert history.waiting
-        assert history.trouble is not None
-        assert history.trouble.kind == "locked"
+        assert (history.trouble and history.trouble.kind) == "locked"
         assert notices(history).count("Another program") == 1  # however often it was tried
         # What waits is shown as if it were kept, and WAL lets the rest be read.
         assert [each.title for each in history.list()] == ["during", "before"]
@@ -155,8 +154,7 @@ def test_read_only_file(open_to_all: Path, folder_too: bool, tidy: bool) -> None
     try:
         with without_root():
             history = open_history(path)
-            assert history.trouble is not None
-            assert history.trouble.kind == "read-only"
+            assert (history.trouble and history.trouble.kind) == "read-only"
             assert "kept in memory only, and in a file of their own at the end" in notices(history)
             assert history.load(before.id) == before
             during = write_conversation(history, "during", kept=False)
@@ -223,8 +221,7 @@ def test_foreign_and_newer_files_are_not_changed(tmp_path: Path, foreign: bool) 
         rows(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     before = path.read_bytes()
     history = open_history(path)
-    assert history.trouble is not None
-    assert history.trouble.kind == ("foreign" if foreign else "newer")
+    assert (history.trouble and history.trouble.kind) == ("foreign" if foreign else "newer")
     assert "is not changed" in notices(history)
     write_conversation(history, "one", kept=False)
     history.close()

@@ -66,8 +66,7 @@ def test_user_entries_are_added_and_replace(user_catalogue: Path) -> None:
     )
     known = catalog.load()
     mine, replaced = known.find("mine"), known.find("qwen3-8b")
-    assert mine is not None
-    assert mine.drafts == ["qwen3-0.6b", "user/draft:Q8_0"]
+    assert (mine and mine.drafts) == ["qwen3-0.6b", "user/draft:Q8_0"]
     assert replaced is not None
     assert (replaced.repo, replaced.size, replaced.heads) == ("user/repo", 7, [])
     assert known.find("qwen3-14b") is not None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import localspec
 from localspec import ModelNotFound, UsageError, paths
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.hub.resolution import find, resolve
@@ -178,10 +177,3 @@ def test_catalogue_name_resolves(cached: Cached) -> None:
     snapshot = cached("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf")
     assert resolve("Qwen3-0.6b") == snapshot / "Qwen3-0.6B-Q8_0.gguf"
     assert resolve("qwen3-0.6b:q4_k_m") == snapshot / "Qwen3-0.6B-Q4_K_M.gguf"
-
-
-def test_load_accepts_references(cached: Cached) -> None:
-    with pytest.raises(ModelNotFound, match="'localspec pull user/repo'"):
-        localspec.load("user/repo", offline=False)
-    with pytest.raises(ModelNotFound, match="'localspec pull user/draft'"):
-        localspec.load(draft="user/draft")

@@ -87,13 +87,6 @@ def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> 
         load_items("gsm8k", path, None)
 
 
-def test_missing_suites_and_files(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="humaneval, mmlu"):
-        load_items("drop", tmp_path, None)
-    with pytest.raises(UsageError, match=r"none\.jsonl cannot be read: .*Check the path"):
-        load_items("mmlu", tmp_path / "none.jsonl", None)
-
-
 def test_strings_may_have_line_separators(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps(SUM | {"question": "Two\u2028and three?"}, ensure_ascii=False))

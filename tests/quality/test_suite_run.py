@@ -109,5 +109,4 @@ def test_eval_command(cli: Cli, tmp_path: Path) -> None:
     done = cli("eval", "gsm8k", "--file", str(path), "--ctx", "512", "-t", "1", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["suite"] == "gsm8k"
-    assert found["ways"]["localspec"]["of"] == 1
+    assert (found["suite"], found["ways"]["localspec"]["of"]) == ("gsm8k", 1)

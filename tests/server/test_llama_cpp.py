@@ -55,8 +55,7 @@ def test_apply_template(server: Running, engine: Engine) -> None:
 def test_props_and_slots(server: Running) -> None:
     props = server.get("/props").json
     assert props["model_path"].endswith("tale-13m-q8_0.gguf")
-    assert props["total_slots"] == 1
-    assert props["default_generation_settings"]["n_ctx"] == 1024
+    assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 1024)
     assert props["default_generation_settings"]["params"]["temperature"] == 0.0
     assert "<|" in props["chat_template"]
     can = props["chat_template_caps"]
@@ -73,8 +72,7 @@ def test_completion_matches_the_engine(server: Running, engine: Engine) -> None:
     )
     body = {"prompt": "Once upon a time", "n_predict": 12, "n_probs": 2, "return_tokens": True}
     answer = server.post("/completion", body).json
-    assert answer["content"] == own.text
-    assert answer["stop_type"] == "limit"
+    assert (answer["content"], answer["stop_type"]) == (own.text, "limit")
     assert answer["tokens_predicted"] == answer["timings"]["predicted_n"] == 12
     assert answer["tokens_evaluated"] == own.stats.prompt_tokens
     assert b"".join(map(engine.token_bytes, answer["tokens"])).decode() == own.text
@@ -287,8 +285,7 @@ def test_generation_settings_are_returned(server: Running, engine: Engine) -> No
         if engine.model.vocabulary.ends(token)
     }
     assert settings["ignore_eos"] is True
-    assert settings["typical_p"] == 1.0
-    assert settings["mirostat"] == 0
+    assert (settings["typical_p"], settings["mirostat"]) == (1.0, 0)
     assert told["prompt"] == "<|endoftext|>Once upon"
 
 
@@ -368,8 +365,7 @@ def test_uncached_prompts_are_reproducible(small: Running) -> None:
         first = small.post("/completion", {**body, "cache_prompt": False}).json
         small.post("/completion", {**body, "seed": 8})
         again = small.post("/completion", {**body, "cache_prompt": False}).json
-        assert again["timings"]["cache_n"] == 0
-        assert again["content"] == first["content"]
+        assert (again["timings"]["cache_n"], again["content"]) == (0, first["content"])
         cached = small.post("/completion", {**body, "n_predict": 1}).json
         assert cached["timings"]["cache_n"] > 0
 

@@ -48,8 +48,7 @@ def test_answer_matches_the_engine(client: openai.OpenAI, engine: Engine) -> Non
     answer = chat(client)
     own = engine.chat(ASK, max_tokens=24, sampling=SamplingParams(temperature=0.0))
     (choice,) = answer.choices
-    assert choice.message.content == own.text
-    assert choice.finish_reason == "length"
+    assert (choice.message.content, choice.finish_reason) == (own.text, "length")
     assert answer.system_fingerprint is not None
     assert answer.usage.prompt_tokens == own.stats.prompt_tokens
     assert answer.usage.completion_tokens == 24
@@ -75,8 +74,7 @@ def test_a_stop_string_is_not_part_of_the_answer(client: openai.OpenAI) -> None:
     stop = text[20:26]
     for stops in (stop, [stop, "never"]):
         (choice,) = chat(client, max_tokens=40, stop=stops).choices
-        assert choice.message.content == text[: text.index(stop)]
-        assert choice.finish_reason == "stop"
+        assert (choice.message.content, choice.finish_reason) == (text[: text.index(stop)], "stop")
 
 
 def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
@@ -216,22 +214,17 @@ def test_unknown_fields_are_ignored(server: Running) -> None:
     assert server.post(CHAT, body).status == 200
 
 
-# Responses
-
 TOOL: Any = {"type": "function", "name": "weather", "parameters": CITY}
 
 
 def test_response_matches_chat(client: openai.OpenAI) -> None:
     answer = client.responses.create(model="any", input=ASK[0]["content"], max_output_tokens=16)
     same = client.chat.completions.create(model="any", messages=ASK, max_tokens=16)
-    assert answer.output_text == same.choices[0].message.content
-    assert answer.status == "incomplete"
+    assert (answer.output_text, answer.status) == (same.choices[0].message.content, "incomplete")
     values = {"max_output_tokens": 16, "temperature": 0.0, "text": {"format": {"type": "text"}}}
     assert values.items() <= answer.to_dict().items()
-    assert answer.incomplete_details is not None
-    assert answer.incomplete_details.reason == "max_output_tokens"
-    assert answer.usage is not None
-    assert answer.usage.output_tokens == 16
+    assert (answer.incomplete_details and answer.incomplete_details.reason) == "max_output_tokens"
+    assert (answer.usage and answer.usage.output_tokens) == 16
     assert type(answer).model_validate(answer.to_dict())  # the client itself leaves that out
 
 
