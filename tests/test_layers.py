@@ -134,24 +134,18 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (
-        270,
-        10,
-    ),  # prepares answers, as the engine did; vocabularies, marks that are text
-    "async_engine": (
-        189,
-        10,
-    ),  # refuses text as messages; takes token ids of any sequence; is told after a fork
+    # Prepares answers, as the engine did; vocabularies, marks that are text.
+    "answering": (270, 10),
+    # Refuses text as messages; takes token ids of any sequence; is told after a fork.
+    "async_engine": (189, 10),
     "async_stream": (140, 10),  # a stream that is left ends at once, or is read by another loop
     "bench": (2_300, 90),  # three peers, shapes
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs.
     "cli": (5_183, 160),
-    "decoding": (
-        2_292,
-        95,
-    ),  # protocol of caches; values and biases of any type; drafters call their sources
+    # Protocol of caches; values and biases of any type; drafters call their sources.
+    "decoding": (2_292, 95),
     "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_495, 70),  # the same; plans that options force; windows of small caches

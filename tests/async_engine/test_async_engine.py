@@ -160,15 +160,6 @@ async def test_answers_are_given_in_order(async_engine: AsyncEngine, plain: Answ
     assert texts == [plain(prompt, 20) for prompt in OTHERS]
 
 
-async def check_freed(
-    async_engine: AsyncEngine, stream: localspec.AsyncStream, before: int
-) -> None:
-    """Check that at most one step was made since, and the engine is free."""
-    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
-    assert stream.stats.target_passes <= before + 1
-    assert stream.finish_reason == "cancelled"
-
-
 @pytest.mark.parametrize("way", ["break", "exception", "return", "cancelled", "closed"])
 async def test_leaving_frees_the_engine(
     async_engine: AsyncEngine, plain: Answers, way: str
@@ -195,7 +186,10 @@ async def test_leaving_frees_the_engine(
     reading = asyncio.ensure_future(read())
     with suppress(ZeroDivisionError, asyncio.CancelledError):
         await reading
-    await check_freed(async_engine, stream, stream.stats.target_passes)
+    before = stream.stats.target_passes
+    await until(lambda: not inside.scheduler(async_engine.engine).tasks)
+    assert stream.stats.target_passes <= before + 1
+    assert stream.finish_reason == "cancelled"
     assert 0 < stream.stats.generated_tokens < 900
     assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 

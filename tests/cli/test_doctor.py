@@ -26,8 +26,6 @@ from tests.support.mtp import glm
 
 pytestmark = pytest.mark.nightly
 
-GIB = 1 << 30
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -198,7 +196,7 @@ def _gpu(free: int) -> Device:
 
 def test_what_fits_on_a_device(target_path: Path, draft_path: Path) -> None:
     target, draft, use = read_gguf(target_path), read_gguf(draft_path), ModelOptions(context=512)
-    (check,) = device_checks(target, draft, use, [_gpu(GIB), *devices()])
+    (check,) = device_checks(target, draft, use, [_gpu(1 << 30), *devices()])
     assert (check.verdict, check.next_step) == ("ok", None)
     assert "Everything fits" in check.evidence
     assert check.rule.isprintable()

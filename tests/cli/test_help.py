@@ -98,7 +98,7 @@ def test_no_verb_prints_help(cli: Cli, verbs: tuple[str, ...]) -> None:
 def test_options_without_a_verb_belong_to_chat(cli: Cli) -> None:
     refused = cli("--temp", "0")  # for here is no terminal
     assert refused == cli("chat", "--temp", "0")
-    assert refused.sentence().startswith("'localspec chat' needs a terminal.")
+    refused.refused("'localspec chat' needs a terminal. Use 'localspec run' to answer piped text.")
     assert "localspec chat --help" in cli("--no-such-option").sentence()
 
 

@@ -8,8 +8,6 @@ from localspec.cli.race_view import RaceScreen
 from localspec.race import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
 
-WIDTHS = (20, 40, 80, 120, 200)
-
 
 def view(laps: list[Lap]) -> RaceScreen:
     found = RaceScreen(Console(), "Count to five,\nplease.", live=False)
@@ -29,7 +27,7 @@ def long_race() -> list[Lap]:
     ]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
 @pytest.mark.parametrize("height", [1, 5, 10, 24, 40])
 @pytest.mark.parametrize("laps", [[], sample(), long_race()], ids=["none", "short", "long"])
 def test_view_fits_the_screen(width: int, height: int, laps: list[Lap]) -> None:

@@ -92,7 +92,7 @@ class Hub:
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    servers = [_server(hub, kind) for kind in (_HubHandler, _CdnHandler)]
+    servers = [_Server(hub, kind) for kind in (_HubHandler, _CdnHandler)]
     hub.url, hub.cdn_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
     threads = [threading.Thread(target=s.serve_forever, args=(0.02,), daemon=True) for s in servers]
     for thread in threads:
@@ -109,16 +109,13 @@ def running() -> Iterator[Hub]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    hub: Hub
+
+    def __init__(self, hub: Hub, kind: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), kind)
+        self.hub = hub
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect, as tests do so on purpose."""
-
-
-def _server(hub: Hub, kind: type[BaseHTTPRequestHandler]) -> _Server:
-    server = _Server(("127.0.0.1", 0), kind)
-    server.hub = hub
-    return server
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -169,7 +166,9 @@ class _HubHandler(_Handler):
             if fault.status:
                 return self.fail(fault)
             if fault.cut is not None:
-                return self.close_abruptly()
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return None
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token and token != TOKEN:
             return self.reply(401, X_Error_Message="Invalid credentials in Authorization header")
@@ -228,10 +227,6 @@ class _HubHandler(_Handler):
             "X-Linked-Size": str(len(content)),
         }
         self.reply(302, b"", **headers)
-
-    def close_abruptly(self) -> None:
-        self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class _CdnHandler(_Handler):

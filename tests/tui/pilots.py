@@ -143,10 +143,6 @@ class Chat:
     async def until_opened(self) -> None:
         """Wait for a model, and for the history."""
         await self.until(lambda: self.app.chat_session.opened, "a model")
-        await self.until_listed()
-
-    async def until_listed(self) -> None:
-        """Wait for the history to be open and listed."""
         await self.until(lambda: self.listed() != [], "the history")
 
     async def choose(self, answer: str) -> None:

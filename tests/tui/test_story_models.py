@@ -30,9 +30,6 @@ pytestmark = pytest.mark.nightly
 
 OWL, WREN, CRAB = a_model("owl", 8 << 30), a_model("wren", 1 << 30), a_model("crab", 512 << 20)
 RUIN = a_model("ruin", 2 << 30, problem="The file is truncated. Download it again.")
-MODELS = [OWL, WREN, CRAB, RUIN]
-LYNX = lynx("den/lynx-1b-gguf:Q4_K_M")
-"""One to download, and its draft model."""
 
 
 class Room:
@@ -40,7 +37,7 @@ class Room:
     downloading wait; `trouble`: what judging raises; `pulled`: what was downloaded."""
 
     def __init__(self) -> None:
-        self.models = list(MODELS)
+        self.models = [OWL, WREN, CRAB, RUIN]
         self.finding: Hold | None = None
         self.judging: Hold | None = None
         self.trouble: Exception | None = None
@@ -79,7 +76,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     made = Room()
     monkeypatch.setattr(rules, "judge", made.judge)
     monkeypatch.setattr(local, "local_models", made.find)
-    monkeypatch.setattr(catalog, "load", lambda: Catalog([LYNX]))
+    monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx("den/lynx-1b-gguf:Q4_K_M")]))
     monkeypatch.setattr(download, "pull", made.pull)
     return made
 
