@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.chat.titles import NEW, SLUG_LENGTH, TITLE_LENGTH, slug, title_from
@@ -39,7 +39,6 @@ def test_titles(text: str, title: str | None) -> None:
     assert title_from(text) == (text if title is None else title)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=300))
 def test_any_text_gives_a_printable_title(text: str) -> None:
     title = title_from(text)

@@ -69,7 +69,6 @@ def finished(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: A
 
 
 def run_python(code: str, *arguments: object, **options: Any) -> Result:
-    """Run a Python program to its end."""
     return finished(*map(str, arguments), command=(sys.executable, "-c", code), **options)
 
 

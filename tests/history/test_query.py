@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.chat.conversation import USER, Attachment, Conversation
@@ -91,7 +91,6 @@ def test_search_queries(history: History, query: str, numbers: set[int]) -> None
     assert hits(history, query) == numbers
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='"*+-^(){}:AND OR NEAR\0\\;%_\x02\x03aé编\udcff', max_size=30))
 def test_any_query_is_valid(history: History, query: str) -> None:
     history.search(query)

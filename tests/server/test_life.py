@@ -37,6 +37,8 @@ def test_port_in_use() -> None:
     ("arguments", "words"),
     [
         (("-m", "demo", "-m", "/nowhere.gguf"), "/nowhere.gguf"),
+        (("-m", "no-such.gguf"), "no-such.gguf"),
+        (("-d", "no-such.gguf"), "no-such.gguf"),
         (("--host", "no.such.host.invalid", "--insecure"), "There is no host"),
         (("--host", "192.0.2.1", "--insecure"), "no address 192.0.2.1"),
         (("--host", "0.0.0.0"), "--api-key"),
@@ -66,11 +68,6 @@ def test_invalid_options_are_reported_in_a_sentence(
     serve: Cli, arguments: tuple[str, ...], words: str
 ) -> None:
     serve(*arguments).refused(words, code=3 if words.endswith(".gguf") else 2)
-
-
-@pytest.mark.parametrize("option", ["-m", "-d"])
-def test_missing_model_is_reported_before_it_listens(option: str) -> None:
-    finished("serve", "--port", "0", option, "no-such.gguf").refused("no-such.gguf", code=3)
 
 
 def test_missing_server_extra() -> None:

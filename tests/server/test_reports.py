@@ -48,7 +48,6 @@ def message(reply: Reply) -> Any:
 
 
 def deltas(reply: Reply) -> list[Any]:
-    """The deltas of a streamed chat."""
     return [event["choices"][0]["delta"] for event in reply.events]
 
 

@@ -51,7 +51,6 @@ class Hold:
 
     @property
     def reached(self) -> bool:
-        """Whether the engine has reached this point."""
         return self._reached.is_set()
 
     def release(self) -> None:

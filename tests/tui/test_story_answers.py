@@ -171,7 +171,6 @@ async def test_reasoning_is_shown_apart_and_not_copied(said: str, thinks: bool |
 
 
 async def at_conversation(shown: Chat) -> None:
-    """The focus on the conversation."""
     shown.app.transcript.focus()
     await shown.settle()
 

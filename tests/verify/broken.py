@@ -82,7 +82,6 @@ class BitFlipTarget(RoundingTarget):
 
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
-    """Replace the engine's target."""
     patch.setattr(inside.slot(engine), "target", kind(inside.contexts(engine)[0]))
 
 
