@@ -19,12 +19,11 @@ from tests.support.toys import SuccessorModel, ToyTarget
 CYCLE = 40
 AROUND = SuccessorModel({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
 """Generates all tokens in a cycle, so that nothing repeats within it."""
-FREE = [1.0 + 0.001 * n for n in range(64)]
-"""T(n)/T(1) with almost free rows."""
 
 
 def free(parts: Parts) -> PairProfile:
-    return profile_of(FREE, None)
+    """A profile with almost free rows."""
+    return profile_of([1.0 + 0.001 * n for n in range(64)], None)
 
 
 def test_lookahead_drafts_before_anything_repeats() -> None:

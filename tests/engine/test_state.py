@@ -1,6 +1,6 @@
 """However a generation ends, the caches hold committed tokens and nothing else.
 
-Each test continues the generation, which must equal an plain one. State after exceptions:
+Each test continues the generation, which must equal a plain one. State after exceptions:
 `tests/decoding/test_driver.py`.
 """
 

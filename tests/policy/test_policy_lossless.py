@@ -37,7 +37,6 @@ PAIRS: dict[str, dict[str, Any]] = {
 }
 """`ToyTarget` and `ToyCache` take no more tokens, and no more branches, than they have room for."""
 
-for_shapes = pytest.mark.parametrize("shape", SHAPES)
 for_rules = pytest.mark.parametrize(
     "rule", [SpeculativeSampling(), BlockVerification()], ids=lambda rule: rule.name
 )
@@ -234,7 +233,7 @@ def test_chain_rule_gets_chains() -> None:
     check_greedy(lambda draft: Pair(draft, shape="flat", most_leaves=1), rule=BlockVerification())
 
 
-@for_shapes
+@pytest.mark.parametrize("shape", SHAPES)
 def test_greedy_text_is_the_targets_without_a_draft_model(shape: str) -> None:
     answers = check_greedy(lambda _: Pair(None, shape=shape))
     accepted = sum(step.accepted for steps in answers for step in steps)

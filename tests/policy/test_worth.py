@@ -23,10 +23,6 @@ def worth_of(
     return Worth(seconds, rate / UNIT, spare, firm=firm)
 
 
-def shaped(shape: str) -> list[float]:
-    return profile_of(SHAPES[shape]).verifying(0, MOST)
-
-
 def grown(worth: Worth, rng: np.random.Generator, count: int) -> DraftBuilder:
     """Random candidates; siblings share the probability of their parent."""
     builder = DraftBuilder(session_of([0]), (), worth, depth=MOST, leaves=16, drawn=False)
@@ -88,8 +84,9 @@ def test_selected_tree_is_the_best_affordable_one(rate: float) -> None:
 @pytest.mark.parametrize("granted", [0, 1, 3])
 def test_granted_number_of_candidates_is_verified(granted: int) -> None:
     """If several answers share a pass: the likeliest candidates with their parents."""
+    worth = worth_of(profile_of(SHAPES["flat"]).verifying(0, MOST))
     for seed in range(50):
-        builder = grown(worth_of(shaped("flat")), np.random.default_rng([seed, 13]), 6)
+        builder = grown(worth, np.random.default_rng([seed, 13]), 6)
         every = [one.reach for one in builder.candidates]
         assert builder.bid().reaches == sorted(every, reverse=True)
         found = kept(builder, builder.select(granted))

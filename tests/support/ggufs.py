@@ -7,7 +7,7 @@ would soon be one token over and over: attention averages the context, and a tok
 dominates its logits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class ModelFile:
         file_type: LlamaFileType = LlamaFileType.MOSTLY_F16,
     ) -> None:
         self.path, self.architecture, self.dim = path, architecture, sizes["embedding_length"]
-        self.n_vocab = embedded_tokens() if n_vocab is None else n_vocab
+        self.n_vocab = n_vocab or len(_embedded_vocabulary()[_TOKENS][0])
         self.rng, self._make = np.random.default_rng(seed), make_matrix
         self.tensors: dict[str, Matrix] = {}
         own = {**sizes, "context_length": context, "vocab_size": self.n_vocab}
@@ -336,12 +336,6 @@ def vocabulary(
     elif chat_template is not None:
         known[_CHAT_TEMPLATE] = (chat_template, GGUFValueType.STRING, None)
     return known
-
-
-def embedded_tokens() -> int:
-    """How many the embedded model has."""
-    tokens: Sequence[str] = _embedded_vocabulary()[_TOKENS][0]
-    return len(tokens)
 
 
 @cache

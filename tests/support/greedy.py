@@ -68,7 +68,8 @@ def plain_text(context: Context, prompt: Sequence[int], count: int) -> Text:
     text = Text([], [])
     while len(text.tokens) < count:
         text.tokens.append(int(row.argmax()))
-        text.gaps.append(_top_gap(row))
+        second, first = np.partition(row, -2)[-2:]
+        text.gaps.append(float(first - second))
         if context.model.vocabulary.ends(text.tokens[-1]):
             break
         row = context.extend(text.tokens[-1:])[-1]
@@ -109,11 +110,6 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
             target.commit(tree, path)
             known += tokens[start : start + 4]
     return max(shifts)
-
-
-def _top_gap(row: np.ndarray) -> float:
-    second, first = row.argpartition(-2)[-2:]
-    return abs(float(row[first] - row[second]))
 
 
 def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:
