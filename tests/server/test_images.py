@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -97,7 +98,10 @@ def test_openai_image_urls(vision: Running, reference: Engine) -> None:
     text, tokens = generate(reference, message("engine", png(1), TEXT))
     url = linked(png(1))
     ways = ("DATA:image/png;BASE64,", "data:;base64,", "data:image/png;charset=utf-8;base64,")
-    for written in (url, *(way + encoded(png(1)) for way in ways)):
+    lines, bare = base64.encodebytes(png(1)).decode(), encoded(png(1)).rstrip("=")
+    others = [f"{ways[1]}{said}" for said in (lines, bare, quote(bare), f" {lines}")]
+    others += [ways[1] + base64.urlsafe_b64encode(png(1)).decode()]
+    for written in (url, *(way + encoded(png(1)) for way in ways), *others):
         reply = post(vision, CHAT, openai(written))
         assert reply["choices"][0]["message"]["content"] == text
         assert reply["usage"]["prompt_tokens"] == tokens
@@ -172,6 +176,8 @@ def test_ollama_images_come_first_and_in_order(vision: Running, reference: Engin
     body = {"prompt": TEXT, "system": system["content"], "images": images, **more}
     reply = post(vision, "/api/generate", body)
     assert (reply["response"], reply["prompt_eval_count"]) == first
+    body["images"] = [base64.encodebytes(png(1)).decode(), linked(png(2))]
+    assert post(vision, "/api/generate", body)["response"] == first[0]
 
 
 def _anthropic(source: dict[str, str] | None) -> dict[str, Any]:

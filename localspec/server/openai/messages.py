@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -19,7 +20,8 @@ from localspec.server.wire import Object, Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
 IMAGES = ("image_url", "input_image", "image", "images")  # also Anthropic's, and ollama's
-_DATA = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+_OF_URLS = {ord("-"): "+", ord("_"): "/"}
+_DATA = re.compile(r"\s*data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
 class FunctionCall(Record):
@@ -91,7 +93,7 @@ class Message(Record):
         """The content, including ollama's images."""
         if not self.images:
             return self.content
-        urls = [f"data:image/*;base64,{one}" for one in self.images]
+        urls = [one if _DATA.match(one) else f"data:;base64,{one}" for one in self.images]
         text = ContentPart(type="text", text=text_of(self.content))
         return [*(ContentPart(type="images", image_url=url) for url in urls), text]
 
@@ -193,8 +195,10 @@ def _image(url: str) -> bytes:
     if found is None:
         why = "An image has no data: URL. The server fetches nothing: send the image itself, as "
         raise ApiError(400, f"{why}data:image/png;base64,…", param="messages")
+    # Clients wrap its lines, quote it, and leave out what pads it.
+    data = "".join(unquote(url[found.end() :]).split()).translate(_OF_URLS).rstrip("=")
     try:
-        return base64.b64decode(url[found.end() :], validate=True)
+        return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
     except binascii.Error:
         raise ApiError(400, "An image is not valid base64.", param="messages") from None
 
