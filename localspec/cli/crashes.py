@@ -13,25 +13,27 @@ from types import FrameType
 from localspec.watchdog import Watchdog
 
 _AGAIN = "The file of the model may be damaged: download it again, or choose another model."
+_CHANGED = "The file of the model may have changed while it was open: start localspec again."
 _REBUILD = (
     "llama-cpp-python was built for another processor: reinstall it with "
     "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python."
 )
 _KILLED = (
     "localspec was killed. If that was not you, the system had no memory left: take a smaller "
-    "model, or a shorter context with --ctx."
+    "model, or a shorter context with --ctx. If the model file has changed, start it again."
 )
 _LIMITS = "Check what started it, and the limits that ulimit -a prints."
 # The keys that stop and continue reach the shell as well, and those that end us end it in silence;
-# Ctrl+C, SIGTERM and SIGHUP we answer ourselves.
+# Ctrl+C, SIGTERM and SIGHUP we answer ourselves. Threads may crash together, and write together.
 _SCRIPT = f"""
 trap '' HUP INT TERM
 say() {{ [ -t 1 ] && printf '\\r\\n'; printf 'localspec: %s\\n' "$1"; }}
 read -r line
 case $line in
 over) ;;
-'Fatal Python error: Illegal'*) say 'llama.cpp crashed (Illegal instruction). {_REBUILD}' ;;
-'Fatal Python error: '*) say "llama.cpp crashed (${{line#*: }}). {_AGAIN}" ;;
+*'Python error: Illegal'*) say 'llama.cpp crashed (Illegal instruction). {_REBUILD}' ;;
+*'Python error: Bus'*) say 'llama.cpp crashed (Bus error). {_CHANGED}' ;;
+'Fatal Python error: '*) say "llama.cpp crashed (${{line##*: }}). {_AGAIN}" ;;
 'Ended: '*) say "localspec was ended by a signal (${{line#*: }}). {_LIMITS}" ;;
 *) say '{_KILLED}' ;;
 esac

@@ -44,10 +44,10 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:  # the parser's own lack it
-            vars(error)["ctx"] = ctx
-            if "possibilities" in (about := vars(error)):
-                message = advised(about["message"], about["option_name"], named)
-                about.update(possibilities=[], message=message)
+            (it := vars(error))["ctx"] = ctx
+            if "possibilities" in it:
+                it["possibilities"] = []
+                it["message"] = advised(it["message"], it["option_name"], named)
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:

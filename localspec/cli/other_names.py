@@ -48,8 +48,7 @@ prompt: -p --prompt -f --file
 --yes: -f --force
 """
 _OTHERS = {line.partition(":")[0]: line.split()[1:] for line in _TEXT.strip().splitlines() if line}
-_HARMFUL = {"rm"}
-"""Commands that delete; suggested last for a mistyped word."""
+_HARMFUL = {"rm"}  # commands that delete; suggested last for a mistyped word
 
 
 def advised(refusal: str, word: str, known: Collection[str], otherwise: str = "") -> str:

@@ -37,6 +37,13 @@ DAMAGED = "The file of the model may be damaged: download it again, or choose an
 HOWS = {
     "ctypes.string_at(0)": (signal.SIGSEGV, f"llama.cpp crashed (Segmentation fault). {DAMAGED}"),
     "os.abort()": (signal.SIGABRT, f"llama.cpp crashed (Aborted). {DAMAGED}"),
+    "os.kill(os.getpid(), signal.SIGBUS)": (signal.SIGBUS, "changed while it was open: start"),
+    # Another thread that crashes has begun its line.
+    "from localspec.cli import crashes; crashes._watch.pipe.write(b'Fatal Python error: '); "
+    "crashes._watch.pipe.flush(); ctypes.string_at(0)": (
+        signal.SIGSEGV,
+        f"llama.cpp crashed (Segmentation fault). {DAMAGED}",
+    ),
     "os.kill(os.getpid(), signal.SIGILL)": (signal.SIGILL, "built for another processor: reinst"),
     **{
         f"os.kill(os.getpid(), {number.value}); threading.Event().wait(60)": (
