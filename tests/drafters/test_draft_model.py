@@ -189,8 +189,8 @@ rounds = st.lists(
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade(cache: ToyCache, *, greedy: bool = False) -> Cascade:
-    return cascade_of(DraftModel(cache, cache.model.size), greedy=greedy)
+def cascade(cache: ToyCache) -> Cascade:
+    return cascade_of(DraftModel(cache, cache.model.size))
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])

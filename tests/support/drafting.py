@@ -46,7 +46,6 @@ def as_source(model: Model, *, greedy: bool = False) -> Model:
     return model
 
 
-def cascade_of(model: DraftModel, *, greedy: bool = False) -> Cascade:
+def cascade_of(model: DraftModel) -> Cascade:
     """A draft model with predictions of an eager n-gram."""
-    drafts = as_source(model, greedy=greedy)
-    return Cascade("cascade", drafts, primer=EagerNgram())
+    return Cascade("cascade", as_source(model), primer=EagerNgram())
