@@ -141,7 +141,7 @@ class Catalog:
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise ModelNotFound(
                 f"There is no file '{name}', and no model of that name in the catalogue.{hint} "
-                "Give a path or user/repo, or look at 'localspec models'."
+                "Give a path or user/repo, or look at 'localspec list' and 'localspec models'."
             )
         return entry
 

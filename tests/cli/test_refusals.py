@@ -161,6 +161,7 @@ def test_invalid_commands(cli: Cli, command: str, cause: str) -> None:
     ("command", "code", "cause"),
     [
         ("run -m none.gguf hi", 3, "There is no file none.gguf"),
+        ("rm nothing", 3, "or look at 'localspec list' and 'localspec models'."),
         ("run -hf qwen3-8b hi", 3, "Get it with 'localspec pull qwen3-8b --draft auto'."),
         (f"run -c 32 '{'word ' * 100}'", 6, "32"),
         ("run --lora none.gguf hi", 3, "There is no file none.gguf"),
