@@ -70,6 +70,7 @@ CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜too
 _UNMARKED = ("[", "<func", "<invoke", "<｜DSML", "<step", "<call")  # calls without a mark
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
+_LONG = 500  # characters without a name, as where the arguments come first
 _NAMES = ("name", "tool_name", "function", "tool")
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
 _BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
@@ -290,7 +291,8 @@ class CallReader:
         while continues and self._held:
             pieces, continues = self._step()
             found += pieces
-        self._due = len(self._held) * 17 // 16 if self._emitted else 0
+        long = self._step == self._in_call and len(self._held) > _LONG
+        self._due = len(self._held) * 17 // 16 if self._emitted or long else 0
         return found
 
     def finish(self) -> Sequence[Piece]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,10 @@ def test_long_arguments_are_not_parsed_with_every_token() -> None:
     told = [piece for part in said for piece in reader.push(part)]
     assert len(told) < 200
     assert merge([*told, *reader.finish()]) == call("f", said[27:-1])
+    parse, begun = CallReader._parse_call, '{"arguments": {"s": "%s' % ("x" * 4_000)
+    with mock.patch.object(CallReader, "_parse_call", autospec=True, side_effect=parse) as parsed:
+        assert read(any_format, [*begun, '"}, "name": "f"}'])[0] == CallBegins("f")
+    assert parsed.call_count < 1_000
 
 
 @given(st.text(), st.booleans())
