@@ -113,7 +113,7 @@ def require_usable(path: Path, *, head: bool = False) -> None:
     """Raise ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or on which it
     would crash; unless it is for a trained `head`, also for one that cannot generate text."""
     file = read_gguf(path)
-    found = (damage(file) if head else why_not(file)) or unwritten(file)
+    found = damage(file) if head else why_not(file) or unwritten(file)
     if found is None:
         return
     step = "Choose a GGUF of a chat or completion model."
