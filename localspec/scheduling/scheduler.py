@@ -240,6 +240,8 @@ class Scheduler:
                 with self._changing:
                     self.tasks.append(task)
                     self._take(task)
+                    if task.cancelled:  # meanwhile
+                        self._interrupt(task)
             elif not task.may_wait:
                 self.waiting.remove(task)
                 why = "No more answers can be generated at once. Wait for one, or cancel it."

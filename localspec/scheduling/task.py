@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.sampling import Rows
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 AHEAD = 2  # items that may wait for the reader before the task pauses
+_WAIT = 0.2  # seconds until Python handles such a signal
 LONG = 16  # tokens without a row that make a part of a pass a prompt chunk
 
 
@@ -109,7 +111,10 @@ class Task:
             if not self._ahead and self._items.empty():
                 self._wanted = True
                 self._wake_if_waiting()
-            item = self._items.get()
+            item: Any = None
+            while item is None:  # as a signal may come just before a wait, or to another thread
+                with suppress(Empty):
+                    item = self._items.get(timeout=_WAIT)
             if item is _END:
                 break
             if self._ahead:

@@ -1,11 +1,14 @@
 """Passes of the shared scheduler, over caches that record them."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import greenlet
 import numpy as np
 import pytest
 
@@ -15,6 +18,7 @@ from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
 from localspec.scheduling import shared_scheduler
+from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import AHEAD, Task, Wait
 from tests.support.together import together
@@ -323,3 +327,36 @@ def test_direct_passes_wait_for_readers_of_rows() -> None:
     assert read(waiting[0]) == []
     assert order == ["used", "used", "measured", "used", "used"]
     assert table.target.passes == [[1, 1], [7, 8], [2, 2]]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="POSIX")
+def test_reader_that_waits_handles_signals_of_other_threads() -> None:
+    task = Task((), lambda _: None)
+    kill, give_up = (
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)),
+        threading.Timer(10.0, task.end, (None,)),
+    )
+    kill.start()
+    give_up.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # here, but not in those
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(task.items())
+        assert not task.over
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        give_up.cancel()
+
+
+def test_task_that_is_cancelled_while_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted: list[Task] = []
+    scheduler, make = Scheduler(1, interrupt=interrupted.append), greenlet.greenlet
+
+    def cancelled(run: partial[object]) -> greenlet.greenlet:
+        scheduler.cancel(run.args[0])
+        return make(run)
+
+    monkeypatch.setattr(greenlet, "greenlet", cancelled)
+    task = scheduler.submit((), lambda _: None)
+    task.wait(PATIENCE)
+    assert interrupted == [task]
