@@ -111,10 +111,10 @@ class Task:
             if not self._ahead and self._items.empty():
                 self._wanted = True
                 self._wake_if_waiting()
-            item: Any = None
-            while item is None:  # as a signal may come just before a wait, or to another thread
+            while True:  # as a signal may come just before a wait, or to another thread
                 with suppress(Empty):
                     item = self._items.get(timeout=_WAIT)
+                    break
             if item is _END:
                 break
             if self._ahead:
