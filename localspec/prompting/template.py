@@ -157,11 +157,13 @@ def check_messages(messages: Sequence[Message]) -> None:
         raise UsageError("There are no messages. Give at least one with role 'user'.")
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise UsageError(f"Message {i} has no role. Write {{'role': 'user', 'content': …}}.")
+            raise UsageError(f"Message {i} has no role. Write [{{'role': 'user', 'content': …}}].")
         content = message.get("content")
         if not (content or isinstance(content, str) or message.get("tool_calls")):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
         convert(f"content of message {i}", content, str | Iterable | None)
+        for part in content if isinstance(content, list | tuple) else ():
+            convert(f"part of message {i}", part, Mapping)
 
 
 def _order_results(messages: Sequence[Message]) -> list[Message]:

@@ -167,6 +167,8 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
         (lambda engine: copy.copy(AsyncEngine(engine)), "AsyncEngine cannot be copied"),
         (lambda engine: copy.copy(AsyncEngine(engine).stream("x")), "AsyncStream cannot be copied"),
         (lambda engine: engine.chat("x"), "Message 0 has no role"),
+        (lambda engine: engine.chat({"role": "user"}), r"Write \[{'role'"),
+        (lambda engine: engine.chat([{"role": "user", "content": ["x"]}]), "part of message 0"),
         (lambda engine: engine.learn({"a": 5}), "a is 5. Give a sequence"),
         (lambda engine: engine.generate("x", regex="\ud800"), "expression has half a surrogate"),
         (lambda engine: engine.generate("x", grammar="\ud800"), "grammar has half a surrogate"),
