@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from localspec.async_stream import AsyncStream
 from localspec.engine import Engine
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.keywords import AnswerKeywords, advised
 from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt
@@ -93,8 +93,15 @@ class AsyncEngine(Unique):
             with self._state:
                 self._answers.add(answer)
             task = asyncio.current_task()
-            owner = None if task is None else weakref.ref(task)
-            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked), owner))
+            owner = None if task is None else (weakref.ref(task), threading.get_ident())
+
+            def begin() -> None:
+                answer.begun(self.engine.stream(prompt, **asked), owner)
+
+            try:
+                await self._in_turn(begin)
+            except EngineBusy:  # a generator that this task left ends its answer turns later
+                await self._in_turn(begin)
 
         return AsyncStream(opening)
 

@@ -58,6 +58,10 @@ class AsyncStream(Unique):
     def _runs(self) -> bool:
         return self._stream is not None and self._stream.runs
 
+    @property
+    def _opens(self) -> bool:
+        return self._stream is None and self._opening is None and not self._cancelled
+
     def begun(self, stream: Stream, owner: Hashable = None) -> None:
         """Attach the stream, and join the queue. Called in another thread. `owner`: as for
         `Scheduler.submit`."""
@@ -98,14 +102,15 @@ class AsyncStream(Unique):
         """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""
         try:
             if self._opening is not None and not self._cancelled:
-                opening, self._opening = self._opening, None
                 self._loop = asyncio.get_running_loop()
-                await opening(self)
-            chunk = None
-            if self._stream is not None:
-                while not self._stream.ready:
-                    await self._wait()
-                chunk = next(self._stream, None)
+                opening, self._opening = self._opening, None
+                try:
+                    await opening(self)
+                finally:
+                    self._ready.set()  # another reader may wait for this one to open it
+            while self._opens or (self._stream is not None and not self._stream.ready):
+                await self._wait()
+            chunk = None if self._stream is None else next(self._stream, None)
         except BaseException:
             self.leave()
             raise

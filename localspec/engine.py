@@ -212,16 +212,14 @@ class Engine(Unique, AnswerGenerator):
     def logits(self, tokens: Sequence[int]) -> Rows:
         """The target's logits after a text, float32 [vocabulary], a copy. A cached prefix is
         reused."""
-        text = self._checked(tokens)
-        if not text:
-            raise UsageError("There are no tokens. Give one or more.")
+        text = self._checked(tokens, least=1)
         request = PassRequest(text, TokenTree())
         return self._over(text, lambda slot: np.array(slot.target.forward(request).rows[-1]))
 
     @typed
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         """See `localspec.decoding.likelihood.first_wrong`; both have to fit the context."""
-        text, then = self._checked(prompt), self._checked(answer)
+        text, then = self._checked(prompt, least=1), self._checked(answer)
         self._checked([*text, *then])
         return self._over(text, lambda slot: first_wrong(slot.target, slot.limits, text, then))
 
@@ -376,10 +374,12 @@ class Engine(Unique, AnswerGenerator):
                 "Sessions work only with one answer at a time. Open the model with parallel=1."
             )
 
-    def _checked(self, tokens: Sequence[int]) -> list[int]:
+    def _checked(self, tokens: Sequence[int], least: int = 0) -> list[int]:
         """Tokens that the caller gives for a text."""
         self._check_open()
         found, most = self.model.vocabulary.check_ids(tokens), self.context_length
+        if len(found) < least:
+            raise UsageError("There are no tokens. Give one or more.")
         if len(found) > most:
             raise ContextOverflow(
                 f"The text has {len(found)} tokens and the context holds {most}. Shorten it, or "

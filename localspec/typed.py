@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
+from inspect import iscoroutinefunction as is_async
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,12 +21,13 @@ _WORDS: dict[Any, str] = {
     float: "a number",
     bool: "True or False",
     int: "a whole number",
-    Callable: "a function",
+    Callable: "a plain function",
     Iterable: "a sequence",
     Mapping: "a dictionary",
     NoneType: "None",
     os.PathLike: "a path",
 }
+_BYTES = (bytes, bytearray, memoryview)
 
 
 @lru_cache
@@ -59,8 +61,10 @@ def convert_fields(record: Any, *besides: str) -> None:
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """Return a value of a declared type: numbers of other libraries become Python's, and any
-    iterable passes as a sequence. Raises WrongType for another type."""
+    """Return a value of a declared type: numbers of other libraries become Python's, text becomes
+    plain `str`, and any iterable passes as a sequence. Raises WrongType for another type."""
+    if getattr(value, "shape", None) == ():  # a scalar of numpy or torch
+        value = value.item()
     union = get_origin(kind) in (Union, UnionType)
     bases = [get_origin(one) or one for one in (get_args(kind) if union else (kind,))]
     bases = [Iterable if base in (tuple, Sequence) else base for base in bases]
@@ -68,14 +72,16 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         return value
     if isinstance(value, int) and value.bit_length() > sys.float_info.max_exp:
         raise WrongType(f"{name.replace('_', '-')} has more than 300 digits. Give a smaller one.")
-    if isinstance(value, tuple(bases)) and not isinstance(value, bytes | bytearray):
+    if str in bases and isinstance(value, str):
+        return str.__str__(value)  # members of enumerations print their names
+    if isinstance(value, tuple(bases)) and not isinstance(value, _BYTES) and not is_async(value):
         return value
     if float in bases and isinstance(value, int):
         return value
-    for base, method in ((int, "__index__"), (float, "__float__")):
-        if base in bases and hasattr(value, method):
-            with suppress(TypeError):
-                return operator.index(value) if base is int else float(value)
+    for base, number in ((int, operator.index), (float, float)):
+        if base in bases and not isinstance(value, (str, *_BYTES)):
+            with suppress(TypeError, ValueError, ArithmeticError):
+                return number(value)
     words = (
         _WORDS.get(base, f"a{'n' * base.__name__.startswith(('A', 'E'))} {base.__name__}")
         for base in bases

@@ -10,6 +10,7 @@ from typing import Any
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import UsageError
+from localspec.typed import convert
 
 MAX_PIXELS = 64_000_000
 """Most pixels of an image, three bytes each."""
@@ -62,9 +63,13 @@ def mark_images(
     `{"type": "image", "image": bytes}`."""
     images: dict[str, bytes] = {}
 
-    def text(part: Mapping[str, Any]) -> str:
-        if part.get("type") != "image":
-            return str(part.get("text") or "")
+    def text(part: object) -> str:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if not isinstance(part, Mapping) or kind not in ("text", "image"):
+            shown = repr(part if kind is None else kind)[:80]
+            raise UsageError(f"A part of a message is {shown}. Give parts of type text or image.")
+        if kind == "text":
+            return str(convert("text of a message", part.get("text") or "", str))
         data = part.get("image")
         image = data if isinstance(data, bytes) else b""  # refused below
         require_image(image)
@@ -75,14 +80,10 @@ def mark_images(
     found = []
     for message in messages:
         content = message.get("content")
-        if isinstance(content, list) and content and all(map(_is_text_or_image, content)):
+        if content and not isinstance(content, str):
             message = {**message, "content": "\n".join(map(text, content))}
         found.append(dict(message))
     return found, images
-
-
-def _is_text_or_image(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in ("text", "image")
 
 
 def require_image(image: bytes) -> None:

@@ -162,8 +162,6 @@ def check_messages(messages: Sequence[Message]) -> None:
         if not (content or isinstance(content, str) or message.get("tool_calls")):
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
         convert(f"content of message {i}", content, str | Iterable | None)
-        for part in content if isinstance(content, list | tuple) else ():
-            convert(f"part of message {i}", part, Mapping)
 
 
 def _order_results(messages: Sequence[Message]) -> list[Message]:
@@ -179,7 +177,7 @@ def _order_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _mark_message(message: Message) -> dict[str, Any]:
-    role, content = message["role"], message.get("content")
+    role, content = str.__str__(message["role"]), message.get("content")
     if role in ANSWERS and type(content) is str:
         message = {**message, "content": _QUOTED.sub(_HIDDEN, content)}
     found: dict[str, Any] = {

@@ -84,8 +84,8 @@ class Scheduler:
         Args:
             tokens: of its prompt.
             wait: whether it may wait for a slot.
-            owner: its reader: the number of a thread, or a reference to an asyncio task; None for
-                several.
+            owner: its reader: the number of a thread, or a reference to an asyncio task with the
+                number of its thread; None for several.
             on_item: called in the scheduler's thread when there is something to read.
 
         Raises:
@@ -119,7 +119,12 @@ class Scheduler:
 
     def _owned(self, owner: Hashable) -> int:
         tasks = [*self.tasks, *self.waiting]
-        return sum(task.owner == owner and not task.cancelled for task in tasks)
+        # While a thread waits, its event loop reads nothing either.
+        return sum(
+            not task.cancelled
+            and (task.owner == owner or (isinstance(task.owner, tuple) and owner in task.owner))
+            for task in tasks
+        )
 
     def cancel(self, task: Task) -> None:
         """End a task while it waits, or in a separate pass. Safe in a finalizer."""

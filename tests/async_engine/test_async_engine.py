@@ -139,7 +139,7 @@ async def test_loop_runs_during_an_answer(async_engine: AsyncEngine) -> None:
 
 
 async def test_progress_that_is_no_function_is_refused(async_engine: AsyncEngine) -> None:
-    with pytest.raises(UsageError, match=r"progress is 'bar'. Give a function or None"):
+    with pytest.raises(UsageError, match=r"progress is 'bar'. Give a plain function or None"):
         await async_engine.generate(PROMPT, progress=untyped("bar"))
 
 
@@ -283,6 +283,41 @@ async def test_task_cannot_wait_for_itself(async_engine: AsyncEngine) -> None:
             await async_engine.generate("The cat")
         break
     assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
+
+
+async def test_task_may_ask_again_after_a_generator_that_it_left(async_engine: AsyncEngine) -> None:
+    async def texts() -> AsyncIterator[str]:
+        async for chunk in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
+            yield chunk.text
+
+    async for _ in texts():
+        break  # the event loop closes it later
+    assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
+
+
+async def test_loop_cannot_wait_for_an_answer_that_it_reads(async_engine: AsyncEngine) -> None:
+    async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
+        with pytest.raises(EngineBusy, match="This thread has another stream open"):
+            async_engine.engine.generate("The cat")
+        break
+    assert async_engine.engine.generate("The cat", max_tokens=3).stats.generated_tokens == 3
+
+
+async def test_two_tasks_read_one_answer(async_engine: AsyncEngine, plain: Answers) -> None:
+    stream = async_engine.stream(PROMPT, max_tokens=24, sampling=GREEDY)
+    first, second = await asyncio.gather(stream.next(), stream.next())
+    assert first is not None
+    assert second is not None
+    ends = await asyncio.gather(stream.completion(), stream.completion())
+    assert [(end.text, end.finish_reason) for end in ends] == [(plain(PROMPT, 24), "length")] * 2
+
+
+async def test_readers_learn_that_an_answer_cannot_begin(async_engine: AsyncEngine) -> None:
+    stream = async_engine.stream(PROMPT, max_tokens=0)
+    first, second = await asyncio.gather(stream.next(), stream.next(), return_exceptions=True)
+    assert isinstance(first, UsageError)
+    assert second is None
+    await stream.aclose()
 
 
 async def test_several_event_loops(async_engine: AsyncEngine, plain: Answers) -> None:

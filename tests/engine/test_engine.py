@@ -7,6 +7,8 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,10 @@ from localspec import (
     SamplingParams,
     UsageError,
 )
+from localspec.errors import WrongType
 from localspec.llama import compute_thread
+from localspec.prompting.marked_text import unmarked
+from localspec.prompting.template import ChatTemplate
 from tests.cli.process import run_python
 from tests.support import ggufs
 from tests.support.asking import PLAIN, WAYS, ask, assistant, generate, tokens_of, user
@@ -145,6 +150,36 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
     assert (engine.logits(array) == engine.logits(ids)).all()
     assert engine.token_bytes(array[1]) == engine.token_bytes(ids[1])
     assert generate(engine, iter(FOX), count=8) == generate(engine, FOX, count=8)
+    assert Drafting(sampled=untyped(np.bool_(0))) == Drafting(sampled=False)
+
+
+def test_text_of_enumerations_is_read_by_its_value(engine: Engine) -> None:
+    class Text(str, Enum):
+        ROLE = "user"
+        GRAMMAR = 'root ::= " xyz"'
+
+    role, grammar = Text.ROLE, Text.GRAMMAR
+    assert engine.generate("One", grammar=grammar).text == " xyz"
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    prompts = ChatTemplate(template, bos="", eos="", name="model")
+    assert unmarked(prompts.render([{"role": role, "content": "x"}])).startswith("user: x")
+
+
+@pytest.mark.parametrize("name", ["temperature", "seed"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.str_("1"),
+        np.complex64(1),
+        np.datetime64("2026-01-01"),
+        np.array("x"),
+        Decimal("sNaN"),
+        memoryview(b"1"),
+    ],
+)
+def test_what_is_no_number_is_refused(name: str, value: object) -> None:
+    with pytest.raises(WrongType, match=rf"{name} is .*\. Give a (whole )?number"):
+        SamplingParams(**untyped({name: value}))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +193,9 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
         (lambda engine: engine.likelihood([10**9]), "no token"),
         (lambda engine: engine.likelihood([1], -1), "alternatives is -1"),
         (lambda engine: engine.first_wrong([1], ["x"]), "whole numbers"),
+        (lambda engine: engine.first_wrong([], [1]), "no tokens"),
+        (lambda engine: engine.generate(np.array(5)), "prompt is 5. Give text"),
+        (lambda engine: engine.generate(memoryview(b"x")), "prompt is <memory"),
         (lambda engine: engine.learn({"a": [None]}), "text is None"),
         (lambda engine: engine.open_session(None), "path is None"),
         (lambda engine: engine.save_session("s", {1}), "not of JSON values"),
@@ -168,7 +206,13 @@ def test_ids_and_numbers_of_any_library_are_accepted(engine: Engine) -> None:
         (lambda engine: copy.copy(AsyncEngine(engine).stream("x")), "AsyncStream cannot be copied"),
         (lambda engine: engine.chat("x"), "Message 0 has no role"),
         (lambda engine: engine.chat({"role": "user"}), r"Write \[{'role'"),
-        (lambda engine: engine.chat([{"role": "user", "content": ["x"]}]), "part of message 0"),
+        *(
+            (
+                lambda engine, part=part: engine.chat([{"role": "user", "content": [part]}]),
+                f"A part of a message is {named}. Give parts of type text or image",
+            )
+            for part, named in (("x", "'x'"), ({"type": "image_url"}, "'image_url'"), ({}, "{}"))
+        ),
         (lambda engine: engine.learn({"a": 5}), "a is 5. Give a sequence"),
         (lambda engine: engine.generate("x", regex="\ud800"), "expression has half a surrogate"),
         (lambda engine: engine.generate("x", grammar="\ud800"), "grammar has half a surrogate"),
@@ -448,7 +492,7 @@ def test_loading_reports_progress() -> None:
         (FOX, {"sampling": {"seed": 1}}, "Give a SamplingParams or None"),
         (FOX, {"json_schema": dict}, "Give text or a dictionary or None"),
         (FOX, {"reuse": "no"}, "reuse is 'no'. Give True or False"),
-        (FOX, {"progress": 5}, "progress is 5. Give a function or None"),
+        (FOX, {"progress": 5}, "progress is 5. Give a plain function or None"),
     ],
 )
 def test_invalid_arguments_are_refused_at_the_call(
@@ -481,8 +525,8 @@ def test_invalid_arguments_are_refused_at_the_call(
         (lambda: localspec.load(untyped(b"x")), "model is b'x'. Give text or a path"),
         (lambda: localspec.load(drafting=untyped("none")), "drafting is 'none'. Give a Drafting"),
         (lambda: localspec.load(draft=untyped(5)), "draft is 5. Give text or a path or None"),
-        (lambda: localspec.load(progress=untyped(5)), "progress is 5. Give a function"),
-        (lambda: localspec.load_async(progress=untyped(5)), "progress is 5. Give a function"),
+        (lambda: localspec.load(progress=untyped(5)), "progress is 5. Give a plain function"),
+        (lambda: localspec.load_async(progress=untyped(5)), "progress is 5. Give a plain function"),
         (lambda: localspec.load(wait=untyped("no")), "wait is 'no'. Give True or False"),
         (lambda: localspec.AsyncEngine(untyped(5)), "engine is 5. Give an Engine"),
         (lambda: Drafting(rule=untyped(["x"])), "rule is .*Give text"),

@@ -329,7 +329,8 @@ def test_list_of_texts_becomes_one_text() -> None:
     assert [message["content"] for message in marked] == ["Look:\na cat.", []]
     assert images == {}
     strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
-    assert mark_images([user(strange)])[0][0]["content"] == strange
+    with pytest.raises(UsageError, match="part of a message is 'sound'. Give parts of type text"):
+        mark_images([user(strange)])
 
 
 def test_parts_of_a_message_become_lines() -> None:
