@@ -4,7 +4,7 @@ import asyncio
 import gc
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -290,7 +290,19 @@ async def test_task_may_ask_again_after_a_generator_that_it_left(async_engine: A
         async for chunk in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
             yield chunk.text
 
+    def hold_up() -> None:
+        """Keep this loop from closing the generator until the engine has tried to begin."""
+        after = async_engine.stream(PROMPT, max_tokens=0)
+        other = threading.Thread(target=lambda: asyncio.run(ignoring(after.next())))
+        other.start()
+        other.join()
+
+    async def ignoring(step: Awaitable[object]) -> None:
+        with suppress(UsageError):
+            await step
+
     async for _ in texts():
+        asyncio.get_running_loop().call_soon(hold_up)
         break  # the event loop closes it later
     assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
 

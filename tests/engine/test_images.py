@@ -329,7 +329,7 @@ def test_list_of_texts_becomes_one_text() -> None:
     assert [message["content"] for message in marked] == ["Look:\na cat.", []]
     assert images == {}
     strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
-    with pytest.raises(UsageError, match="part of a message is 'sound'. Give parts of type text"):
+    with pytest.raises(UsageError, match=r"part of a message is 'sound'\. Give parts of type text"):
         mark_images([user(strange)])
 
 
