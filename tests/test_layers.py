@@ -146,7 +146,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # files that change while they are open.
     "cli": (5_184, 160),
     # Protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_292, 95),
+    "decoding": (2_290, 95),
     "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_495, 70),  # the same; plans that options force; windows of small caches
@@ -173,7 +173,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # context is made; the load of other programs may be unknown.
     # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
     # closed parts of a whole are enforced.
-    "llama": (5_674, 244),
+    "llama": (5_650, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (964, 56),  # forecasts know experts and instruction sets
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
-    "prompting": (1_938, 60),  # parts of contents
+    "prompting": (1_941, 60),  # parts of contents; a short way without stop strings
     "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),

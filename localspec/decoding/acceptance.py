@@ -9,7 +9,7 @@ from typing import NamedTuple
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows
+from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows, argmax
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
 class Verification:
     """p at the root and at every node of a verified tree, computed on demand."""
 
-    __slots__ = ("_constraints", "_p", "raw", "rows", "session", "tree")
+    __slots__ = ("_constraints", "_p", "_raw", "rows", "session", "tree")
 
     def __init__(self, rows: Rows, tree: TokenTree, session: Session) -> None:
         self.rows = rows
@@ -40,8 +40,8 @@ class Verification:
         self._p: dict[int, Distribution] = {}
         constraint, sampler = session.constraint, session.sampler
         self._constraints = None if constraint is None else {ROOT: constraint}
-        self.raw = sampler.greedy and not sampler.adjusts and constraint is None
-        """Whether the best token of a row is the `argmax` of its unmodified logits."""
+        # Whether the best token of a row is the `argmax` of its unmodified logits.
+        self._raw = sampler.greedy and not sampler.adjusts and constraint is None
 
     def p(self, node: int) -> Distribution:
         """The target's distribution after `node`. Call it from the root downwards, and not beyond a
@@ -57,14 +57,12 @@ class Verification:
         return found
 
     def _known(self, node: int) -> Distribution:
-        if self.raw:
-            return Distribution.certain(self.argmax(node))
         row, recent = self.rows[node + 1], self._recent(node)
         return self.session.sampler.distribution(row, recent, self.constraint(node))
 
     def best(self, node: int) -> int:
         """The only token that greedy text can have after `node`."""
-        return self.p(node).ids.item(0)
+        return argmax(self.rows[node + 1]) if self._raw else self.p(node).ids.item(0)
 
     def constraint(self, node: int) -> Constraint | None:
         if (known := self._constraints) is None:
@@ -81,10 +79,6 @@ class Verification:
         further = constraint.fork()
         further.advance(token)
         return further
-
-    def argmax(self, node: int) -> int:
-        """The largest of the unmodified logits after `node`."""
-        return self.session.sampler.best(self.rows[node + 1])
 
     def position(self, node: int) -> int:
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])
@@ -136,7 +130,7 @@ def _match(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
     tokens, node, chosen = tree.tokens, ROOT, choose(ROOT)
     path: list[int] = []
     tested: list[int] = []
-    while True:
+    while len(path) < len(tokens):
         for child in tree.children(node):
             tested.append(child)
             if tokens[child] == chosen:
@@ -144,7 +138,8 @@ def _match(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
                 node, chosen = child, choose(child)
                 break
         else:
-            return Verdict(path, chosen, tested)
+            break
+    return Verdict(path, chosen, tested)
 
 
 class GreedyMatch(AcceptanceRule):
@@ -153,7 +148,7 @@ class GreedyMatch(AcceptanceRule):
     name = "greedy"
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        return _match(target.tree, target.argmax if target.raw else target.best)
+        return _match(target.tree, target.best)
 
 
 class SampleMatch(AcceptanceRule):

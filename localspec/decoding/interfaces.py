@@ -4,6 +4,7 @@ acceptance rule → `Commit` → `Step`."""
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -208,7 +209,7 @@ class Drafter:
 
     @property
     def native_seconds(self) -> float:
-        return sum([source.native_seconds for source in self._sources], 0.0)
+        return sum(map(attrgetter("native_seconds"), self._sources), 0.0)
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Catch up with the prompt of a new answer."""
@@ -229,7 +230,7 @@ class Drafter:
         return nullcontext()
 
     def verified(self, rows: Rows) -> None:
-        """Receive the rows of a pass, valid during the call."""
+        """Receive the rows of a pass over a draft, valid during the call."""
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """See `localspec.decoding.sources.Source.committed`."""

@@ -39,8 +39,8 @@ def speculate(
     """Speculative decoding (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2),
     over token trees (SpecInfer, Miao et al. 2023), until `session.finish` is set.
 
-    Each step yields a `PassRequest`, a `Commit` and the `Step`. However it ends, the drafter holds
-    a prefix of `session.context` and nothing else.
+    Each step yields a `PassRequest`, a `Commit` if it drafted, and the `Step`. However it ends, the
+    drafter holds a prefix of `session.context` and nothing else.
 
     Args:
         clock: in seconds; only for statistics.
@@ -64,7 +64,8 @@ def speculate(
             else:
                 result = yield request
             assert result is not None, "a pass is answered"
-            drafter.verified(result.rows)
+            if tree.tokens:
+                drafter.verified(result.rows)
 
             # Accept, and pick the target's own token after the accepted ones.
             verification = Verification(result.rows, tree, session)
@@ -83,7 +84,8 @@ def speculate(
 
             # The last committed token stays out of the caches: the next pass starts with it.
             kept = path[: len(tokens) - 1]
-            yield Commit(tree, kept)
+            if tree.tokens:
+                yield Commit(tree, kept)
             hidden = _hidden_along(kept, result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 

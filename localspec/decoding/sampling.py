@@ -92,7 +92,7 @@ class Sampler:
     ) -> int:
         """The token that greedy decoding picks, lowest id on ties."""
         row = self._adjusted(row, recent) if self.adjusts else row
-        best = _argmax(row)
+        best = argmax(row)
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
             return best
         return int(_possible(row, constraint.likeliest(row, 1))[0])
@@ -163,7 +163,7 @@ class Sampler:
 def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
     to the largest logit. Only the head is sorted."""
-    best = row[_argmax(row)]
+    best = row[argmax(row)]
     if best == -np.inf:
         best = np.float32(0.0)  # `_possible` raises the error
     weights = np.exp(row - best)
@@ -181,7 +181,7 @@ def _possible(row: Row, ids: Ids) -> Ids:
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
     if not len(ids):
-        _argmax(row)
+        argmax(row)
         raise NativeError(
             "No token is possible here: the grammar or the logit bias rules all of them out. "
             "Loosen the grammar, or remove the bias."
@@ -189,7 +189,7 @@ def _possible(row: Row, ids: Ids) -> Ids:
     return ids
 
 
-def _argmax(row: Row) -> int:
+def argmax(row: Row) -> int:
     """The token with the largest logit; a NativeError where logits are NaN."""
     best = int(row.argmax())
     if math.isnan(row.item(best)):

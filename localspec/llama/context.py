@@ -330,7 +330,8 @@ class Context(NativeCache):
             rows, seconds = self._passes(part)
             self.native_seconds += seconds
             return rows
-        native.hidden.prepare(outputs > 0)
+        if native.hidden.final:
+            native.hidden.provide_final(on=outputs > 0)
         rows = self._decode(native.filled.fill((part,)), outputs)
         if self._layers:
             self._states = native.hidden.rows(0, len(part.tokens), outputs)

@@ -98,10 +98,10 @@ class HiddenStates:
                 enable(self._context, layer, True)
             self._enabled.add(layer)
         self.final = most in wanted
+        self.provide_final(on=self.final)
 
-    def prepare(self, outputs: bool) -> None:
-        """Enable final states for the next pass if it has outputs. Call before each pass."""
-        on = self.final and outputs
+    def provide_final(self, *, on: bool) -> None:
+        """Provide final states in the next passes, for which all of their tokens are outputs."""
         if on != self._on:
             llama_cpp.llama_set_embeddings(self._context, on)
             self._on = on

@@ -70,8 +70,7 @@ class LlamaTarget:
         return PassResult(rows, seconds, context.hidden(1 + len(tree)), context.take_inputs())
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        if tree.tokens:
-            self._context.keep(tree, path)
+        self._context.keep(tree, path)
 
     def rollback(self, context: Sequence[int]) -> None:
         self._context.discard_branches()

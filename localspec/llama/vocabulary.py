@@ -3,7 +3,7 @@ import hashlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import llama_cpp
@@ -51,8 +51,9 @@ class Vocabulary:
         turn: int = llama_cpp.llama_vocab_eot(handle)
         self.eot = turn if turn >= 0 else self.eos
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
-        self._pieces: dict[int, bytes] = {}
-        self._ends: dict[int, bool] = {}
+        # Hot path: `piece` and `ends` are called for every token of an answer.
+        self.piece = cache(self._piece)
+        self.ends = cache(self._ends)
 
     @property
     def handle(self) -> Any:
@@ -111,31 +112,23 @@ class Vocabulary:
                 return list(tokens[:count])
             capacity = -count
 
-    def piece(self, token: int, *, special: bool = False) -> bytes:
+    def _piece(self, token: int, *, special: bool = False) -> bytes:
         """Bytes of a token, possibly part of a character; of control tokens only if `special`."""
-        found = None if special else self._pieces.get(token)
-        if found is None:
-            buffer = ctypes.create_string_buffer(64)
-            n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, 64, 0, special)
-            if n < 0:
-                buffer = ctypes.create_string_buffer(-n)
-                n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, -n, 0, special)
-            found = buffer.raw[:n]
-            if not special:
-                self._pieces[token] = found
-        return found
+        buffer = ctypes.create_string_buffer(64)
+        n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, 64, 0, special)
+        if n < 0:
+            buffer = ctypes.create_string_buffer(-n)
+            n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, -n, 0, special)
+        return buffer.raw[:n]
 
     def text(self, token: int) -> str:
         """The token as spelled in the vocabulary."""
         raw = llama_cpp.llama_vocab_get_text(self.handle, token)
         return (raw or b"").decode("utf-8", "replace")
 
-    def ends(self, token: int) -> bool:
+    def _ends(self, token: int) -> bool:
         """Whether the token ends an answer (EOS, end of turn …)."""
-        found = self._ends.get(token)
-        if found is None:
-            found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
-        return found
+        return bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
 
     def controls_in(self, texts: Sequence[str]) -> dict[int, str]:
         """Control tokens that are spelled by one of these texts, with the text."""

@@ -109,6 +109,9 @@ class Detokenizer:
         if self.stopped is not None:
             return True
         text = self._spell(text, final=final) if self._texts else text
+        if not self._stop:
+            self._released += text
+            return False
         begin = 0 if self._thinks is None else self._end_of_thought(text, len(self._held))
         text = self._held + text
         undecided, begin = begin < 0 and not final, max(begin, 0)

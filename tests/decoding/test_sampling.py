@@ -193,7 +193,7 @@ def test_nan_raises(params: SamplingParams, size: int) -> None:
     with pytest.raises(NativeError, match="computes NaN"):
         Sampler(params, size).distribution(rows[0])
     with pytest.raises(NativeError, match="computes NaN"):
-        Verification(rows, TokenTree(), session_of([1], params=params)).argmax(ROOT)
+        Verification(rows, TokenTree(), session_of([1], params=params)).best(ROOT)
 
 
 def ties(rng: np.random.Generator, n: int) -> Row:

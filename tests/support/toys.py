@@ -197,7 +197,7 @@ class ToyTarget:
         self._rows.fill(np.nan)
         self._rows = self.model.logits(contexts)
         self.cache = list(context)
-        self._pending = tree
+        self._pending = tree if tree.tokens else None
         self.passes += 1
         self.trees.append(tree)
         if not request.hidden:
