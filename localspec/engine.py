@@ -134,7 +134,7 @@ class Engine(Unique, AnswerGenerator):
             self._scheduler.leave(self._free)
 
     def _free(self) -> None:
-        self._sessions.close()
+        self._sessions.keep()
         if self.profile.target:
             self._store.save(self.profile)
         if self._projector is not None:

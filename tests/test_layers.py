@@ -149,14 +149,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_290, 95),
     "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
-    "drafters": (2_495, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_483, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (395, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (168, 11),
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_895, 91),
+    "gguf": (1_894, 91),
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_728, 60),
     # Damaged files of the cache are named, with the commands that get them again.
@@ -173,9 +173,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # context is made; the load of other programs may be unknown.
     # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
     # closed parts of a whole are enforced.
-    "llama": (5_650, 244),
+    "llama": (5_648, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (954, 25),  # Medusa heads are read here, where they are used, and not in gguf
+    "loading": (949, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (964, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
@@ -191,7 +191,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (386, 15),  # suites are named before files are sought
     "race": (284, 18),
     "remote": (652, 20),
-    "retrieval": (692, 39),
+    "retrieval": (683, 38),
     "scheduling": (1_444, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (487, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
@@ -205,7 +205,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     "server": (5_774, 196),
-    "sessions": (559, 17),  # chooses the caches that it keeps, as the engine did
+    "sessions": (555, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies

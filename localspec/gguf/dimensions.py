@@ -3,7 +3,6 @@
 import platform
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 from localspec.gguf.architectures import HYBRID, RECURRENT
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
@@ -44,17 +43,13 @@ def n_layers(file: GGUFFile) -> int:
     return min(max(0, file.own_integer("block_count") or 0), MAX_LAYERS)
 
 
-@dataclass(slots=True)
 class Dimensions:
     """Sizes of a model that is opened as a target with these options."""
 
-    file: GGUFFile
-    options: ModelOptions
-    by_layer: dict[int, dict[str, TensorInfo]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.by_layer = defaultdict(dict)
-        for tensor in self.file.tensors:
+    def __init__(self, file: GGUFFile, options: ModelOptions) -> None:
+        self.file, self.options = file, options
+        self.by_layer: dict[int, dict[str, TensorInfo]] = defaultdict(dict)
+        for tensor in file.tensors:
             layer = self.layer_of(tensor)
             if layer is not None:
                 self.by_layer[layer][tensor.name.split(".", 2)[2]] = tensor

@@ -83,10 +83,7 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
         why = f"embeddings and output of {width} numbers, which it lacks, and those of {name} have"
         why += f" {target.width}"
     if why is not None:
-        raise DraftMismatch(
-            f"{path.name} is the head of another model: it reads {why}. Give the head "
-            "that was trained for this model, or leave it out with --draft none."
-        )
+        raise foreign_head(path, f"it reads {why}")
     return tuple(layers)
 
 
@@ -122,6 +119,13 @@ def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int6
     if not len(ids) or ids.min() < 0 or ids.max() >= tokens:
         raise damaged_head(file.path, "d2t names tokens that its vocabulary does not have")
     return ids
+
+
+def foreign_head(path: Path, why: str) -> DraftMismatch:
+    return DraftMismatch(
+        f"{path.name} is the head of another model: {why}. Give the head that was trained for this "
+        "model, or leave it out with --draft none."
+    )
 
 
 def damaged_head(path: Path, why: str) -> ModelInvalid:

@@ -9,7 +9,7 @@ from localspec.gguf.reader import read_gguf
 _READABLE = frozenset({4, 5, 6, 7, 8, 9})
 """Value types that clip.cpp reads (32-bit numbers, booleans, texts, arrays); others would fail an
 assertion."""
-MTMD = 8 << 20
+_MTMD = 8 << 20
 """Bytes of the library and its buffers."""
 _VISION = "clip.has_vision_encoder"
 
@@ -50,7 +50,7 @@ def image_compute(file: GGUFFile) -> int:
 
 def image_overhead(file: GGUFFile) -> int:
     """Bytes of copies of an image, and of mtmd; measured."""
-    return MTMD + 10 * _pixels(file)
+    return _MTMD + 10 * _pixels(file)
 
 
 def _pixels(file: GGUFFile) -> int:

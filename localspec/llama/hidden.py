@@ -85,8 +85,6 @@ class HiddenStates:
 
     def request(self, layers: Iterable[int]) -> None:
         wanted, most = {*layers}, self._model.layers
-        if not all(0 <= layer <= most for layer in wanted if layer != NEXTN):
-            raise ValueError(f"layers {sorted(wanted)} of a model that has {most}")
         require(self._model, wanted - self._enabled)
         # Layers stay enabled: llama.cpp reserves its buffers again for each change, which takes
         # longer than many passes of a small model, while its copies cost almost nothing.

@@ -21,6 +21,7 @@ from localspec.gguf.heads import (
     UNSUPPORTED_HEADS,
     d2t_ids,
     damaged_head,
+    foreign_head,
     require_sizes,
     target_layers,
     unsupported_head,
@@ -85,10 +86,8 @@ def open_head(
     own = VocabularyFacts(file).size
     own_output = OUTPUT in file.by_name or (kind == DFLASH and EMBEDDINGS in file.by_name)
     if kind != MTP and not own_output and own != size:  # it uses the target's output matrix
-        raise DraftMismatch(
-            f"{path.name} is the head of another model: it has a vocabulary of {own} tokens, and "
-            f"{mine.path.name} one of {size}. Give the head that was trained for this model."
-        )
+        why = f"it has a vocabulary of {own} tokens, and {mine.path.name} one of {size}"
+        raise foreign_head(path, why)
     room = options.for_draft(target.capacity)
     model = opened.enter_context(Model(path, room, progress=progress, mtp=kind == MTP))
     if kind == MTP:
@@ -194,13 +193,9 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
 
 def _require_medusa_fits(file: GGUFFile, width: int, tokens: int, target: Model) -> None:
     mine, known = target.vocabulary, file.text("medusa.target_vocabulary")
-    name, why = target.path.name, None
+    name = target.path.name
     if width != target.width:
-        why = f"hidden states of {width} numbers, and those of {name} have {target.width}"
-    elif tokens != mine.size or (known and known != mine.fingerprint()):
-        why = f"another vocabulary than that of {name}"
-    if why is not None:
-        raise DraftMismatch(
-            f"{file.path.name} has the heads of another model: they are for {why}. Give those "
-            "that were trained for this model, or leave them out with --draft none."
-        )
+        why = f"it reads states of {width} numbers, and those of {name} have {target.width}"
+        raise foreign_head(file.path, why)
+    if tokens != mine.size or (known and known != mine.fingerprint()):
+        raise foreign_head(file.path, f"it has another vocabulary than {name}")

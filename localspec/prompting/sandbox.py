@@ -285,12 +285,12 @@ def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
 def _length_of(value: Any, *, counts: bool) -> int:
     """An upper limit for the characters of a text, or of a list as text. `counts`: a number is a
     repetition or a width."""
-    if counts and isinstance(value, int) and abs(value) > _WIDEST:
-        raise LimitError("it pads a text too far")
+    if counts and isinstance(value, int):
+        if abs(value) > _WIDEST:
+            raise LimitError("it pads a text too far")
+        return abs(value)
     if isinstance(value, str | bytes):
         return len(value)
-    if counts and isinstance(value, int):
-        return abs(value)
     return _CHARACTERS_PER_ITEM * max(_count_items(value), length_hint(value, 1))
 
 

@@ -132,14 +132,10 @@ def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, B
         if checksum_of(path) != record.checksum:
             raise DatastoreError(f"{path} is damaged: its checksum is another one.")
     except DatastoreError as error:
-        raise DatastoreError(f"{error} {_repair(folder)}") from None
+        raise DatastoreError(f"{error} Remove the folder {folder}, and learn again.") from None
     ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width
     names = [name for name, _ in record.parts]
     return list(zip(names, np.split(text, ends), strict=True))
-
-
-def _repair(folder: Path) -> str:
-    return f"Remove the folder {folder}, and learn again."
 
 
 def _clean(folder: Path, manifest: Manifest) -> None:

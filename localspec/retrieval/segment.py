@@ -28,7 +28,6 @@ MOST_BYTES = (1 << 31) - 1
 """Most bytes of a segment's tokens, as indices are int32."""
 _PIECE = 1 << 22
 Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int32]
 
 
 def width_for(vocabulary: int) -> int:
@@ -115,18 +114,14 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
     """Sort a text encoded by `encode`, and write it atomically as a segment; returns the file's
     checksum. Raises UsageError if pydivsufsort is not installed."""
     order = package("pydivsufsort").divsufsort(text)
-    checksum = zlib.crc32(MAGIC)
     with replacing(path, private=True) as partial, partial.open("wb") as file:
         file.write(MAGIC)
         for start in range(0, len(order), _PIECE):
             # libdivsufsort sorts bytes, so suffixes that begin inside a token are dropped.
             piece = order[start : start + _PIECE]
-            kept = (piece[piece % width == 0] // width).astype("<i4").data
-            checksum = zlib.crc32(kept, checksum)
-            file.write(kept)
-        checksum = zlib.crc32(text.data, checksum)
+            file.write((piece[piece % width == 0] // width).astype("<i4").data)
         file.write(text.data)
-    return checksum
+    return checksum_of(path)
 
 
 def package(name: str) -> Any:

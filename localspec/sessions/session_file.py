@@ -31,7 +31,6 @@ FORMAT = 1
 _HEAD = struct.Struct("<8sQI")
 _ALIGNED = 64
 _MOST_FACTS = 1 << 30
-_TYPES = ("uint8", "int32")
 
 Part = npt.NDArray[Any]
 
@@ -103,7 +102,6 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
     described: dict[str, dict[str, Any]] = {}
     size = 0
     for name, part in parts.items():
-        assert part.dtype.name in _TYPES
         described[name] = {
             "type": part.dtype.name,
             "size": part.nbytes,

@@ -97,15 +97,13 @@ class Sessions:
         here = shared_prefix(held, prompt)
         best = self.files.best(prompt, here, self._states.target.capacity)
         if best is not None or len(held) - here >= LEAST:
-            notes += self._keep()
+            notes += self.keep()
         if best is not None:
             notes += self.files.read(best, self._states)
         return notes
 
-    def close(self) -> None:
-        self._keep()
-
-    def _keep(self) -> list[str]:
+    def keep(self) -> list[str]:
+        """Store the caches' text, if conversations are stored; returns notices."""
         return [] if self.files is None else self.files.keep(self._states)
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
@@ -117,7 +115,7 @@ class Sessions:
             shared, here = (shared_prefix(t, prompt) for t in (tokens, self._states.target.tokens))
             if shared <= here or (self._recurrent and shared < len(tokens)):
                 return []
-            notes = self._keep()
+            notes = self.keep()
             why = self._states.restore(file)
         except SessionError as error:
             notes, why = [], [str(error)]
