@@ -47,7 +47,8 @@ class Command(TyperCommand):
             (it := vars(error))["ctx"] = ctx
             if "possibilities" in it:
                 it["possibilities"] = []
-                it["message"] = advised(it["message"], it["option_name"], named)
+                word = it["option_name"]
+                it["message"] = advised(it["message"], word, named, _of_other_verbs(ctx, word))
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -70,9 +71,9 @@ class Group(TyperGroup):
             error.message = advised(refusal, args[0], known, self.otherwise(args[0]))
             raise
 
-    def otherwise(self, word: str) -> str:
+    def otherwise(self, word: str) -> list[str]:
         """What is meant by a word that is like no command."""
-        return ""
+        return []
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), _help_all(self.params)]
@@ -80,6 +81,15 @@ class Group(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
+
+
+def _of_other_verbs(ctx: Any, word: str) -> list[str]:
+    """An option that up to three other verbs have, with each of them."""
+    root = ctx.find_root().command
+    commands = {verb: root.get_command(ctx, verb) for verb in root.list_commands(ctx)}
+    options = {verb: [o for p in it.params for o in p.opts] for verb, it in commands.items()}
+    found = [f"{verb} {name}" for verb, all in options.items() for name in elsewhere(word, all)]
+    return found if len(found) <= 3 else []
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:

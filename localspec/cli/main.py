@@ -124,7 +124,7 @@ def _report_misuse(console: Console, error: typer.TyperException) -> None:
         names = {param.name for param in context.command.params}
         if (verb := extra.partition(" ")[0]) in VERBS:
             sentence += f". Type the command first, as in '{NAME} {verb} -m REF'"
-        elif "model" in names:
+        elif names & {"model", "models"}:
             quoted = "put a prompt, or a path with spaces, in quotes"
             also = quoted if "prompt" in names else "a context length with --ctx"
             sentence += f". Name a model with -m, and {also}"

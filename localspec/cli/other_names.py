@@ -1,6 +1,6 @@
 """Names that other programs use for commands and options, such as llama.cpp's and ollama's."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
 _TEXT = """
@@ -51,9 +51,9 @@ _OTHERS = {line.partition(":")[0]: line.split()[1:] for line in _TEXT.strip().sp
 _HARMFUL = {"rm"}  # commands that delete; suggested last for a mistyped word
 
 
-def advised(refusal: str, word: str, known: Collection[str], otherwise: str = "") -> str:
+def advised(refusal: str, word: str, known: Collection[str], otherwise: Sequence[str] = ()) -> str:
     """A refusal of a word, with the known names that it may mean, or else `otherwise`."""
-    close = elsewhere(word, known) or ([otherwise] if otherwise else _alike(word, known))
+    close = elsewhere(word, known) or list(otherwise) or _alike(word, known)
     if close == ["prompt"]:
         return f"{refusal}. Write the prompt in quotes, without an option. A file can be piped in."
     return f"{refusal}. Did you mean {' or '.join(map(repr, close))}?" if close else refusal

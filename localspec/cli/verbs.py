@@ -66,9 +66,10 @@ class VerbGroup(help_text.Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return build_command(cmd_name) if cmd_name in VERBS else None
 
-    def otherwise(self, word: str) -> str:
+    def otherwise(self, word: str) -> list[str]:
         """What a prompt or a model lacks that was typed without a command."""
-        return "run" if " " in word else f"chat -m {word}" if re.search(r"[\d/.:]", word) else ""
+        meant = "run" if " " in word else f"chat -m {word}"
+        return [meant] if re.search(r"[\d/.: ]", word) else []
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         help_text.write_commands(GROUPS, formatter)
