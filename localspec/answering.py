@@ -107,7 +107,7 @@ class Answer:
             capacity=capacity,
         )
         ends_full = shift is None and session.limit == capacity
-        predicted = vocabulary.tokenize(options.prediction, special=False, add_bos=False)
+        predicted = vocabulary.tokenize(options.prediction)
         return cls(
             options=options,
             session=session,
@@ -147,14 +147,14 @@ class AnswerGenerator:
             stats.threads = self._threads.why
             stats.notices += slot.cache.take_notices()
             slot.target.progress = None
-            slot.target.set_pictures(())
+            slot.target.pictures = ()
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
         """Begin an answer whose task has a slot; returns its steps."""
         slot: Slot = task.slot
         stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
         self._threads.begin()
-        target.set_pictures(answer.pictures)
+        target.pictures = answer.pictures
         known = slot.known(tokens) if answer.options.reuse else 0
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:

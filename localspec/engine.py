@@ -201,7 +201,7 @@ class Engine(Unique, AnswerGenerator):
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
         self._check_open()
-        return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
+        return self.model.vocabulary.tokenize(text, special=True)
 
     @typed
     def token_bytes(self, token: int) -> bytes:
@@ -269,7 +269,7 @@ class Engine(Unique, AnswerGenerator):
         facts = learner.LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         tokens = {
             convert("name", name, str): [
-                vocabulary.tokenize(convert("text", text, str), special=False, add_bos=False)
+                vocabulary.tokenize(convert("text", text, str))
                 for text in ([known] if isinstance(known, str) else convert(name, known, Sequence))
             ]
             for name, known in texts.items()

@@ -134,7 +134,7 @@ def text_tokens(model: Model, count: int) -> list[int]:
     texts = [prompt.text for prompt in prompts if prompt.text]
     later = [turn for prompt in prompts for turn in prompt.later_turns]
     whole = "\n\n".join([*texts, *turns, *later])
-    tokens = model.vocabulary.tokenize(whole, special=True, add_bos=False)
+    tokens = model.vocabulary.tokenize(whole, special=True)
     if len(tokens) < count:
         raise SystemExit(f"The texts have {len(tokens):,} tokens. Ask for as many with --tokens.")
     return tokens[:count]

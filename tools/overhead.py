@@ -96,7 +96,7 @@ def per_row(folder: Path, rounds: int) -> None:
 def per_mask(vocabulary: Vocabulary) -> None:
     answer = json.dumps({name: f"A fox, {name}." for name in NAMES}).encode()
     grammar, costs = Grammar.from_schema(vocabulary, SCHEMA), list[float]()
-    for token in vocabulary.tokenize_bytes(answer):
+    for token in vocabulary.tokenize(answer):
         started = perf_counter()
         grammar.advance(token)
         grammar._mask()

@@ -121,7 +121,7 @@ def _tokenize(vocabulary: Vocabulary, texts: Iterator[str], work: Work) -> list[
     found: list[Any] = []
     total = 0
     for text in texts:
-        tokens = vocabulary.tokenize(text, special=False, add_bos=False)
+        tokens = vocabulary.tokenize(text)
         found.append(np.array(tokens, np.int32))
         total += len(tokens)
         work.report(f"{counted(len(found), 'text')}, {counted(total, 'token')}")

@@ -64,7 +64,7 @@ def text_questions(
     for a missing path."""
     begins = (vocabulary.bos,) if vocabulary.adds_bos and vocabulary.bos >= 0 else ()
     for text in texts_in(path, skipped):
-        tokens = vocabulary.tokenize(text, special=False, add_bos=False)
+        tokens = vocabulary.tokenize(text)
         for start in range(0, len(tokens), CHUNK):
             piece = tokens[start : start + CHUNK]
             given = tuple(piece if begins else piece[1:])

@@ -186,8 +186,8 @@ def match(target: Vocabulary, draft: Vocabulary) -> VocabularyMap:
         if min(our, their) >= 0 and theirs[their] not in named and ours[our] not in theirs:
             theirs[their] = ours[our]
     made = VocabularyMap(
-        ByteVocabulary(ours, target.tokenize_bytes, second_best=mine.single_bytes),
-        ByteVocabulary(theirs, draft.tokenize_bytes, second_best=other.single_bytes),
+        ByteVocabulary(ours, target.tokenize, second_best=mine.single_bytes),
+        ByteVocabulary(theirs, draft.tokenize, second_best=other.single_bytes),
         sample=SAMPLE.encode(),
         bos=draft.bos if draft.adds_bos else -1,
         dropped=target.bos,

@@ -89,7 +89,7 @@ class Grammar:
         if thought_end:
             mark = re.escape(thought_end).replace("/", r"\/")
             thought = f"[lazy]: /(?s:.)*{mark}/"
-            ids = vocabulary.tokenize(thought_end, special=True, add_bos=False)
+            ids = vocabulary.tokenize(thought_end, special=True)
             if not vocabulary.piece(ids[0]):  # a control token
                 thought = ": /(?s:.)*/ " + " ".join(f"<[{token}]>" for token in ids)
             grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT + thought
@@ -162,7 +162,7 @@ class Grammar:
 
     def forced(self) -> Sequence[int]:
         matcher = self._matcher.deep_copy()  # the call can end a grammar of tokens
-        text, tokenize = matcher.compute_ff_bytes(), self._vocabulary.tokenize_bytes
+        text, tokenize = matcher.compute_ff_bytes(), self._vocabulary.tokenize
         for before in (b"", b"\1") if text else ():  # some vocabularies begin a text with a space
             skipped = tokenize(before) if before else []
             tokens = tokenize(before + text)[len(skipped) :]

@@ -15,7 +15,7 @@ class LlamaTarget:
         self._hidden: tuple[int, ...] = ()
         self.progress: Callable[[int, int], None] | None = None
         """Called after each chunk of a prompt, as in `Context.extend`."""
-        self._pictures: Sequence[Picture] = ()
+        self.pictures: Sequence[Picture] = ()
 
     @property
     def why_not_draft(self) -> str | None:
@@ -29,17 +29,14 @@ class LlamaTarget:
             "keeps no snapshots of it"
         )
 
-    def set_pictures(self, pictures: Sequence[Picture]) -> None:
-        self._pictures = pictures
-
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:
-        return with_picture_ids(prompt, self._pictures)
+        return with_picture_ids(prompt, self.pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keep the tokens that the cache shares with a prompt, except its last one; returns how
         many."""
         kept = min(self.cached_length(prompt), len(prompt) - 1)
-        for picture in self._pictures:
+        for picture in self.pictures:
             if picture.start < kept < picture.end:  # a part may need a single pass
                 kept = picture.start
         self._context.truncate(kept)
@@ -57,7 +54,7 @@ class LlamaTarget:
             self._hidden = request.hidden
         if request.hidden:
             context.collect_inputs()
-        for picture in self._pictures:
+        for picture in self.pictures:
             self._read(request.context, picture)
         pending = request.context[len(context.tokens) :]
         if tree.tokens:

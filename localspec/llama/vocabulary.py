@@ -73,11 +73,22 @@ class Vocabulary:
                 raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
         return found
 
-    def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
-        """Token ids of a text; lone surrogates become question marks. `special`: read `<|…|>` and
-        the like as control tokens. `add_bos`: add BOS and other tokens by the metadata."""
-        data = text.encode("utf-8", "replace")
-        return self.tokenize_bytes(data, special=special, add_bos=add_bos)
+    def tokenize(
+        self, text: str | bytes, *, special: bool = False, add_bos: bool = False
+    ) -> list[int]:
+        """Token ids of a text, or of its UTF-8; lone surrogates become question marks. `special`:
+        read `<|…|>` and the like as control tokens. `add_bos`: add BOS and other tokens by the
+        metadata."""
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+        capacity = len(data) + 8
+        while True:
+            tokens = (ctypes.c_int32 * capacity)()
+            count = llama_cpp.llama_tokenize(
+                self.handle, data, len(data), tokens, capacity, add_bos, special
+            )
+            if count >= 0:
+                return list(tokens[:count])
+            capacity = -count
 
     @cached_property
     def special_tokens(self) -> dict[str, SpecialToken]:
@@ -97,20 +108,6 @@ class Vocabulary:
                 )
         found.pop("", None)
         return found
-
-    def tokenize_bytes(
-        self, data: bytes, *, special: bool = False, add_bos: bool = False
-    ) -> list[int]:
-        """As `tokenize`, for UTF-8 text."""
-        capacity = len(data) + 8
-        while True:
-            tokens = (ctypes.c_int32 * capacity)()
-            count = llama_cpp.llama_tokenize(
-                self.handle, data, len(data), tokens, capacity, add_bos, special
-            )
-            if count >= 0:
-                return list(tokens[:count])
-            capacity = -count
 
     def _piece(self, token: int, *, special: bool = False) -> bytes:
         """Bytes of a token, possibly part of a character; of control tokens only if `special`."""
@@ -132,12 +129,8 @@ class Vocabulary:
 
     def controls_in(self, texts: Sequence[str]) -> dict[int, str]:
         """Control tokens that are spelled by one of these texts, with the text."""
-        found = {}
-        for text in texts:
-            tokens = self.tokenize(text, special=True, add_bos=False)
-            if len(tokens) == 1 and not self.piece(tokens[0]):
-                found[tokens[0]] = text
-        return found
+        found = [(self.special_tokens.get(text), text) for text in texts]
+        return {token.id: text for token, text in found if token is not None and token.control}
 
     def infill_tokens(self) -> dict[str, int]:
         """Fill-in-the-middle tokens, as far as there are any: "pre", "suf", "mid", "rep", "sep"."""

@@ -26,7 +26,7 @@ def prompt_tokens(
     `<tool_call>`) are plain text in callers' messages, as control tokens are."""
     tokens = [vocabulary.bos] if add_bos and vocabulary.adds_bos and vocabulary.bos >= 0 else []
     if not isinstance(text, MarkedText):
-        return tokens + vocabulary.tokenize(text, special=True, add_bos=False)
+        return tokens + vocabulary.tokenize(text, special=True)
     shown: str = unmarked(text)
     written: list[Match] = []
     forged: list[Match] = []
@@ -41,7 +41,7 @@ def prompt_tokens(
         elif token.control:
             written.append((start, end, token))
     if not forged:
-        return tokens + vocabulary.tokenize(shown, special=True, add_bos=False)
+        return tokens + vocabulary.tokenize(shown, special=True)
     cuts = [start + 1 for start, _, token in forged if not token.control]
     at, strips = 0, False
     for place in [*_without_overlaps(written), None]:
@@ -66,13 +66,13 @@ def _tokenize_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[i
     tokens: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         if not start:
-            tokens += vocabulary.tokenize(text[:end], special=False, add_bos=False)
+            tokens += vocabulary.tokenize(text[:end])
             continue
         # A vocabulary may add a space before every text, but not after a line end.
-        line = vocabulary.tokenize("\n", special=False, add_bos=False)
-        found = vocabulary.tokenize("\n" + text[start:end], special=False, add_bos=False)
+        line = vocabulary.tokenize("\n")
+        found = vocabulary.tokenize("\n" + text[start:end])
         if found[: len(line)] != line:
-            line, found = [], vocabulary.tokenize(text[start:end], special=False, add_bos=False)
+            line, found = [], vocabulary.tokenize(text[start:end])
         tokens += found[len(line) :]
     return tokens
 

@@ -122,7 +122,7 @@ class DraftTrial:
         found = []
         for text in of:
             self._check()
-            tokens = self._model.vocabulary.tokenize(text, special=False, add_bos=True)
+            tokens = self._model.vocabulary.tokenize(text, add_bos=True)
             tokens = tokens[:MAX_TOKENS]
             found.append((tokens, self._passes.choices(tokens, ())))
         return found

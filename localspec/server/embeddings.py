@@ -92,7 +92,7 @@ async def _vectors(
         raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
     vocabulary = model.vocabulary
     texts: list[Sequence[int]] = [
-        vocabulary.tokenize(one, special=False, add_bos=True)
+        vocabulary.tokenize(one, add_bos=True)
         if isinstance(one, str)
         else vocabulary.check_ids(one)
         for one in found

@@ -38,7 +38,7 @@ def infill_prompt(
         raise ApiError(501, why)
 
     def tokens(text: str) -> list[int]:
-        return vocabulary.tokenize(text, special=False, add_bos=False)
+        return vocabulary.tokenize(text)
 
     answer = max(0, limit or 0) or _RESERVED
     room = max(16, engine.context_length - min(answer, engine.context_length // 2) - 8)

@@ -76,7 +76,7 @@ class Reply(ABC):
 
     def thought_tokens(self, answer: Answer) -> int:
         """Count the tokens of the thoughts in an answer; broken characters may have fewer."""
-        tokens = self.engine.model.vocabulary.tokenize(answer.thought, special=False, add_bos=False)
+        tokens = self.engine.model.vocabulary.tokenize(answer.thought)
         return min(len(tokens), answer.stream.stats.generated_tokens)
 
     async def response(self, request: Request) -> Response:

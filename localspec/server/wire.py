@@ -126,7 +126,7 @@ class Sampling(Record):
             elif named and token.isascii() and token.isdigit() and len(token) < 10:
                 tokens = [int(token)]
             elif self.biased_texts or not named:
-                tokens = vocabulary.tokenize(token, special=True, add_bos=False)
+                tokens = vocabulary.tokenize(token, special=True)
             else:
                 raise _invalid_bias("has a token that is not an id")
             if any(not 0 <= one < vocabulary.size for one in tokens):

@@ -35,7 +35,7 @@ target, draft = module_model("target_path", OPTIONS), module_model("draft_path",
 
 
 def tokenize(model: Model, text: str) -> list[int]:
-    return model.vocabulary.tokenize(text, special=True, add_bos=False)
+    return model.vocabulary.tokenize(text, special=True)
 
 
 @pytest.fixture(scope="module")

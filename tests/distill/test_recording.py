@@ -114,7 +114,7 @@ def test_given_text_is_read(model: Model, trace: Trace, tmp_path: Path) -> None:
     wanted = list(text_questions(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
     text = (tmp_path / "a.txt").read_text()
-    assert given == vocabulary.tokenize(text, special=False, add_bos=False)
+    assert given == vocabulary.tokenize(text)
     record_answers(model, trace, wanted)
     record = trace.record(0)
     assert record.given

@@ -32,7 +32,7 @@ def texts(vocabulary: Vocabulary, tokens: object) -> str:
 def test_forced_text(vocabulary: Vocabulary) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(SCHEMA))
     forced_texts = []
-    for token in vocabulary.tokenize_bytes(b'{"a long name":"of a fox"}'):
+    for token in vocabulary.tokenize(b'{"a long name":"of a fox"}'):
         forced_texts.append(texts(vocabulary, grammar.forced()))
         other = grammar.fork()
         grammar.advance(token)

@@ -81,7 +81,7 @@ def learned_engine(engine: Engine) -> Iterator[Engine]:
     answer = ask(engine, CLEAR, PLAIN).completion()
     vocabulary = engine.model.vocabulary
     facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, "tale")
-    text = vocabulary.tokenize(f"{CLEAR}{answer.text}", special=False, add_bos=False)
+    text = vocabulary.tokenize(f"{CLEAR}{answer.text}")
     learn(facts, {"answer": [text]})
     yield engine
     forget(root() / facts.fingerprint, ["answer"])

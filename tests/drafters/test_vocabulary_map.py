@@ -247,24 +247,24 @@ def test_both_spell_every_text(matched: VocabularyMap, text: bytes) -> None:
 def test_text_is_tokenized_as_by_the_model(matched: VocabularyMap, draft: Model) -> None:
     text = "Once upon a time, there was a little girl."
     written = [token for token, _ in matched.draft.encode(text.encode())]
-    own = draft.vocabulary.tokenize(text, special=False, add_bos=False)
+    own = draft.vocabulary.tokenize(text)
     space = matched.draft.spelled[own[0]].startswith(b" ")
     assert written[1:] == own[1:] if space else written == own
 
 
 def test_control_tokens_match_by_role(matched: VocabularyMap, target: Model, draft: Model) -> None:
-    user = target.vocabulary.tokenize("<|user|>", special=True, add_bos=False)
+    user = target.vocabulary.tokenize("<|user|>", special=True)
     assert len(user) == 1
     assert matched.target.spelled[user[0]] == control(b"<|user|>")
-    named = draft.vocabulary.tokenize("<|user|>", special=True, add_bos=False)
+    named = draft.vocabulary.tokenize("<|user|>", special=True)
     assert matched.same[user[0]] == named[0]
     assert matched.same[target.vocabulary.bos] == draft.vocabulary.bos
-    turn = target.vocabulary.tokenize("<|end|>", special=True, add_bos=False)[0]
+    turn = target.vocabulary.tokenize("<|end|>", special=True)[0]
     assert draft.vocabulary.ends(int(matched.same[turn]))
 
 
 def test_missing_control_token_is_text(matched: VocabularyMap, target: Model, draft: Model) -> None:
-    system = target.vocabulary.tokenize("<|system|>", special=True, add_bos=False)[0]
+    system = target.vocabulary.tokenize("<|system|>", special=True)[0]
     if matched.same[system] < 0:
         assert matched.written[system] == b"<|system|>"
         plain = matched.draft.encode(matched.written[system])

@@ -232,7 +232,7 @@ def test_closed_engine_raises_instead_of_reading_freed_memory() -> None:
         lambda: pair.learn({"a": ["b"]}),
         lambda: pair.logits([1]),
         lambda: pair.prompts.text(FOX),
-        lambda: pair.model.vocabulary.tokenize("x", special=False, add_bos=False),
+        lambda: pair.model.vocabulary.tokenize("x"),
         lambda: pair.model.vocabulary.piece(7_000),
         lambda: pair.model.chat_template,
         lambda: pair.calibrate(),

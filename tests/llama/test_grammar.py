@@ -18,7 +18,7 @@ def pieces(vocabulary: Vocabulary, grammar: Grammar) -> set[bytes]:
 
 
 def advance(vocabulary: Vocabulary, grammar: Grammar, text: str) -> None:
-    for token in vocabulary.tokenize(text, special=True, add_bos=False):
+    for token in vocabulary.tokenize(text, special=True):
         grammar.advance(token)
 
 
@@ -112,7 +112,7 @@ def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
     advance(vocabulary, ended, "<|end|>")
     other = Grammar(vocabulary, f"root ::= !<[{user}]>")
     assert not other.allows(user)
-    assert other.allows(vocabulary.tokenize("a", special=False, add_bos=False)[-1])
+    assert other.allows(vocabulary.tokenize("a")[-1])
 
 
 NAMES = 'root ::= a-b | aB | ab | start\na-b ::= "1"\naB ::= "2"\nab ::= "3"\nstart ::= "4"'

@@ -39,16 +39,16 @@ def test_facts_of_the_embedded_target(model: Model) -> None:
 def test_tokenization_keeps_the_text(model: Model) -> None:
     vocabulary = model.vocabulary
     for text in ("Once upon a time.", "  two  spaces\n\ttab", "naïve – 日本語 🦊", ""):
-        ids = vocabulary.tokenize(text, special=False, add_bos=False)
+        ids = vocabulary.tokenize(text)
         assert b"".join(vocabulary.piece(token) for token in ids).decode() == text
-    marker = vocabulary.tokenize("<|end|>", special=True, add_bos=False)
+    marker = vocabulary.tokenize("<|end|>", special=True)
     assert len(marker) == 1
     assert vocabulary.ends(marker[0])
     assert vocabulary.piece(marker[0]) == b""
     assert vocabulary.special_text(marker[0]) == "<|end|>"
-    assert len(vocabulary.tokenize("<|end|>", special=False, add_bos=False)) > 1
-    assert vocabulary.tokenize("a", special=False, add_bos=True)[0] == vocabulary.bos
-    surrogate = vocabulary.tokenize("a\ud800b", special=False, add_bos=False)
+    assert len(vocabulary.tokenize("<|end|>")) > 1
+    assert vocabulary.tokenize("a", add_bos=True)[0] == vocabulary.bos
+    surrogate = vocabulary.tokenize("a\ud800b")
     assert b"".join(map(vocabulary.piece, surrogate)) == b"a?b"
 
 

@@ -26,7 +26,7 @@ model = module_model("target_path", OPTIONS)
 @pytest.fixture(scope="module")
 def text(model: Model) -> list[int]:
     words = "Once upon a time, there was a little fox who lived in the woods. One day, the fox"
-    return model.vocabulary.tokenize(words, special=False, add_bos=True)
+    return model.vocabulary.tokenize(words, add_bos=True)
 
 
 def chosen(model: Model, text: list[int]) -> npt.NDArray[np.int64]:

@@ -48,7 +48,7 @@ def written(value: Any) -> str:
 def lets_through(vocabulary: Vocabulary, grammar: Grammar, text: str) -> bool:
     """Whether a grammar allows a text, token by token, and the end of the answer behind it."""
     at = grammar.fork()
-    for token in vocabulary.tokenize_bytes(text.encode("utf-8", "surrogatepass")):
+    for token in vocabulary.tokenize(text.encode("utf-8", "surrogatepass")):
         if not at.allows(token):
             return False
         at.advance(token)
@@ -78,4 +78,4 @@ def walk(vocabulary: Vocabulary, grammar: Grammar, seed: int) -> str | None:
 
 def closing(vocabulary: Vocabulary) -> list[int]:
     """Tokens that close texts, lists and objects."""
-    return [vocabulary.eos, *(vocabulary.tokenize_bytes(sign)[-1] for sign in (b'"', b"]", b"}"))]
+    return [vocabulary.eos, *(vocabulary.tokenize(sign)[-1] for sign in (b'"', b"]", b"}"))]

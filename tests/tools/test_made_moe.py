@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 def logits_of(path: Path) -> Rows:
     options = ModelOptions(context=256, threads=1)
     with Model(path, options) as model, closing(Context(model, options)) as context:
-        tokens = model.vocabulary.tokenize_bytes(b"Once upon a time, there was a little girl")
+        tokens = model.vocabulary.tokenize(b"Once upon a time, there was a little girl")
         rows: Rows = context.extend(tokens, len(tokens)).copy()
         return rows
 
