@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_728, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_850, 77),  # what the client chokes on: pipes, empty variables; names of ollama
+    "hub": (1_843, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (240, 12),  # the options of answers, from engine; names of other tools
@@ -173,7 +173,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # context is made; the load of other programs may be unknown.
     # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
     # closed parts of a whole are enforced.
-    "llama": (5_648, 244),
+    "llama": (5_638, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (949, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (964, 56),  # forecasts know experts and instruction sets

@@ -117,19 +117,11 @@ class Catalog:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, by family and size."""
-        by_family = sorted(self._entries.values(), key=lambda e: (e.parameters, e.name))
-        return tuple(sorted(by_family, key=lambda e: e.family.casefold()))
+        known = self._entries.values()
+        return tuple(sorted(known, key=lambda e: (e.family.casefold(), e.parameters, e.name)))
 
     def find(self, name: str) -> Entry | None:
         return self._entries.get(name.casefold())
-
-    def of_repository(self, repository: str) -> Entry | None:
-        """The model whose GGUFs are in `user/repo`."""
-        wanted = repository.casefold()
-        for entry in self._entries.values():
-            if wanted in (known.casefold() for known in entry.repositories):
-                return entry
-        return None
 
     def require(self, name: CatalogName) -> Entry:
         """The entry of that name, also in ollama's spelling, `qwen3:8b` for `qwen3-8b`. Raises
@@ -163,7 +155,9 @@ class Catalog:
         parsed = parse(reference)
         if isinstance(parsed, CatalogName):
             return self.require(parsed)
-        return self.of_repository(parsed.id) if isinstance(parsed, Repository) else None
+        wanted = parsed.id.casefold() if isinstance(parsed, Repository) else ""
+        known = self._entries.values()
+        return next((one for one in known if wanted in map(str.casefold, one.repositories)), None)
 
 
 def user_file() -> Path:

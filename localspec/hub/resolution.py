@@ -122,8 +122,7 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
     if wanted.typed is not None:
         from localspec.hub import catalog
 
-        entry = catalog.load().entry_for(typed)
-        typed += " --draft auto" if entry is not None and entry.drafts else ""
+        typed += " --draft auto" if catalog.load().require(wanted.typed).drafts else ""
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
 
 
