@@ -61,6 +61,47 @@ class Record(BaseModel):
         }
 
 
+_REFUSED = {
+    name: instead
+    for instead, names in {
+        "response_format, regex or grammar": "structured_outputs guided_json guided_regex "
+        "guided_choice guided_grammar",
+        "grammar": "ebnf grammar_string",
+        "tools": "functions",
+        "stop": "stop_token_ids stop_regex stopping_strings custom_stopping_strings stop_sequence",
+        "stop, and add it": "include_stop_str_in_output",
+        "logit_bias": "allowed_token_ids bad_words custom_token_bans banned_tokens banned_strings",
+        "logit_bias or ignore_eos": "min_tokens min_new_tokens min_length",
+        "ignore_eos": "ban_eos_token",
+        "max_tokens": "max_new_tokens max_length",
+        "repeat_penalty": "rep_pen",
+        "/v1/completions": "chat_template truncate_prompt_tokens",
+        "messages": "documents image_data response_prefix",
+        "echo and logprobs of /v1/completions": "prompt_logprobs",
+    }.items()
+    for name in names.split()
+}
+"""Fields of other servers, and OpenAI's former tools, that cannot be ignored without changing the
+answer; and the alternative to each."""
+_TWICE = (
+    *("stopping_strings", "custom_stopping_strings", "stop_sequence", "grammar_string", "rep_pen"),
+    *("max_new_tokens", "max_length"),
+)
+"""Those that frontends of several servers send beside the alternative."""
+_OFF: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability"), ()),
+    **dict.fromkeys(("dynatemp_range", "smoothing_factor", "top_a", "use_beam_search"), ()),
+    **dict.fromkeys(("no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"), ()),
+    **dict.fromkeys(("typical_p", "typical", "tfs", "tfs_z", "num_beams", "cfg_scale"), (1,)),
+    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale"), (1,)),
+    **dict.fromkeys(("top_n_sigma", "adaptive_target"), (-1,)),
+    **dict.fromkeys(("lora", "audio", "dynamic_temperature"), ()),
+    "modalities": (["text"],),
+}
+"""Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
+OTHER_FIELDS = _OFF.keys() | _REFUSED.keys()
+
+
 class Sampling(Record):
     """Sampling fields. `biased_texts`: keys of logit_bias may be texts, as in llama.cpp."""
 
@@ -83,6 +124,16 @@ class Sampling(Record):
     samplers: str | list[str] | None = None
     grammar: str | None = None
     regex: str | None = None
+
+    def refuse_others(self, more: Mapping[str, tuple[Any, ...]]) -> None:
+        """Raise an ApiError for fields of other servers that are on; `more`: as for _OFF."""
+        extra = self.model_extra or {}
+        for name, instead in _REFUSED.items():
+            if extra.get(name) and not (name in _TWICE and instead in self.model_fields_set):
+                raise ApiError(400, f"{name} is not known here. Use {instead}.", param=name)
+        for name, values in {**_OFF, **more}.items():
+            if (value := extra.get(name)) and value not in values:
+                raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
 
     def sampling(self, defaults: SamplingParams, engine: Engine) -> SamplingParams:
         options = {name: getattr(self, name) for name in _SAME}

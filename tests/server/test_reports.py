@@ -681,7 +681,9 @@ def test_tool_choice_formats(families: Running, choice: Any) -> None:
         *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
         *("chat_template", "truncate_prompt_tokens", "documents", "prompt_logprobs", "stop_regex"),
         *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio"),
-        "image_data",
+        *("image_data", "banned_strings", "stopping_strings", "grammar_string", "min_length"),
+        *("ban_eos_token", "rep_pen", "response_prefix", "num_beams"),
+        *("no_repeat_ngram_size", "guidance_scale", "encoder_repetition_penalty"),
     ],
 )
 def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> None:
@@ -689,6 +691,12 @@ def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> 
     off = {"best_of": 1, "use_beam_search": False, "top_n_sigma": -1.0, "modalities": ["text"]}
     assert chat(families, "qwen3", max_tokens=1, lora=[], mirostat=0, tfs=1, **off).status == 200
     assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
+
+
+def test_vendor_fields_beside_their_alternatives_are_ignored(families: Running) -> None:
+    """As frontends of several servers send them."""
+    twice = {"stop": ["x"], "stopping_strings": ["x"], "max_tokens": 2, "max_new_tokens": 2}
+    assert chat(families, "qwen3", **twice, num_beams=1, guidance_scale=1).status == 200
 
 
 def test_vllm_repetition_penalty(families: Running) -> None:

@@ -34,6 +34,7 @@ from localspec.server.speculation import Speculation
 from localspec.server.tools import resolve_choice
 from localspec.server.wire import (
     MOST_CHOICES,
+    OTHER_FIELDS,
     Object,
     Record,
     Sampling,
@@ -43,35 +44,6 @@ from localspec.server.wire import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # of Python itself from 3.11 on
-
-_FORMS = "response_format, regex or grammar"
-_REFUSED = {
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), _FORMS),
-    "structured_outputs": _FORMS,
-    "ebnf": "grammar",
-    "functions": "tools",
-    "stop_token_ids": "stop",
-    "include_stop_str_in_output": "stop, and add it",
-    **dict.fromkeys(("allowed_token_ids", "bad_words"), "logit_bias"),
-    "min_tokens": "logit_bias or ignore_eos",
-    **dict.fromkeys(("chat_template", "truncate_prompt_tokens"), "/v1/completions"),
-    **dict.fromkeys(("documents", "image_data"), "messages"),
-    "prompt_logprobs": "echo and logprobs of /v1/completions",
-    "stop_regex": "stop",
-}
-"""Fields of vLLM and SGLang, and OpenAI's former tools, that cannot be ignored without changing the
-answer; and the alternative to each."""
-_OFF: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability"), ()),
-    **dict.fromkeys(("dynatemp_range", "smoothing_factor", "top_a", "use_beam_search"), ()),
-    **dict.fromkeys(("typical_p", "typical", "tfs", "tfs_z"), (1,)),
-    **dict.fromkeys(("top_n_sigma", "adaptive_target"), (-1,)),
-    "lora": (),
-    "audio": (),
-    "modalities": (["text"],),
-}
-"""Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
-
 
 _COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
 """`n_cmpl` is llama.cpp's name."""
@@ -115,13 +87,7 @@ class AnswerFields(Sampling):
         """Build the engine's request; `silent` is that of `StreamRequest`, for which one token is
         generated."""
         extra = self.model_extra or {}
-        for name, instead in _REFUSED.items():
-            if extra.get(name):
-                why = f"{name} is not known here. Use {instead}."
-                raise ApiError(400, why, param=name)
-        for name, values in {**_OFF, "best_of": (1, self.n)}.items():
-            if (value := extra.get(name)) and value not in values:
-                raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
+        self.refuse_others({"best_of": (1, self.n)})
         name, longest = self.limit
         if longest == 0 and not silent:
             raise ApiError(400, f"{name} is 0. Give 1 or more.", param=name)
@@ -179,7 +145,7 @@ class CountRequest(Thinking):
         """Convert requests of another protocol, by fields of the same name and `more`."""
         same = dict[str, Any]()
         for one in others:
-            known = {*type(one).model_fields} & {*cls.model_fields} | _OFF.keys() | _REFUSED.keys()
+            known = {*type(one).model_fields} & {*cls.model_fields} | OTHER_FIELDS
             same |= {name: value for name, value in one if name in known}
             if (one.model_extra or {}).get("n", 1) != 1:
                 raise ApiError(400, "n is not supported here. Leave it out.", param="n")
