@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from inspect import iscoroutinefunction as is_async
@@ -61,10 +62,12 @@ def convert_fields(record: Any, *besides: str) -> None:
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """Return a value of a declared type: numbers of other libraries become Python's, text becomes
-    plain `str`, and any iterable passes as a sequence. Raises WrongType for another type."""
+    """Return a value of a declared type: numbers of other libraries become Python's, members of
+    enumerations their values, and any iterable passes as a sequence. Raises WrongType for another
+    type."""
     if getattr(value, "shape", None) == ():  # a scalar of numpy or torch
         value = value.item()
+    value = value.value if isinstance(value, Enum) else value
     union = get_origin(kind) in (Union, UnionType)
     bases = [get_origin(one) or one for one in (get_args(kind) if union else (kind,))]
     bases = [Iterable if base in (tuple, Sequence) else base for base in bases]
@@ -72,8 +75,6 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         return value
     if isinstance(value, int) and value.bit_length() > sys.float_info.max_exp:
         raise WrongType(f"{name.replace('_', '-')} has more than 300 digits. Give a smaller one.")
-    if str in bases and isinstance(value, str):
-        return str.__str__(value)  # members of enumerations print their names
     if isinstance(value, tuple(bases)) and not isinstance(value, _BYTES) and not is_async(value):
         return value
     if float in bases and isinstance(value, int):
