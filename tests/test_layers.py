@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # JSON, and thoughts that are kept, as further servers take them.
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
-    "server": (5_791, 196),
+    "server": (5_790, 196),
     "sessions": (555, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (50, 10),

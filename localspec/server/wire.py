@@ -99,7 +99,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
 }
 """Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
-OTHER_FIELDS = _OFF.keys() | _REFUSED.keys()
 
 
 class Sampling(Record):
@@ -107,6 +106,7 @@ class Sampling(Record):
 
     model_config = ConfigDict(extra="allow")
     biased_texts: ClassVar[bool] = False
+    others: ClassVar = _OFF.keys() | _REFUSED.keys()
 
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None

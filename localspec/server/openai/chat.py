@@ -34,7 +34,6 @@ from localspec.server.speculation import Speculation
 from localspec.server.tools import resolve_choice
 from localspec.server.wire import (
     MOST_CHOICES,
-    OTHER_FIELDS,
     Object,
     Record,
     Sampling,
@@ -145,7 +144,7 @@ class CountRequest(Thinking):
         """Convert requests of another protocol, by fields of the same name and `more`."""
         same = dict[str, Any]()
         for one in others:
-            known = {*type(one).model_fields} & {*cls.model_fields} | OTHER_FIELDS
+            known = {*type(one).model_fields} & {*cls.model_fields} | AnswerFields.others
             same |= {name: value for name, value in one if name in known}
             if (one.model_extra or {}).get("n", 1) != 1:
                 raise ApiError(400, "n is not supported here. Leave it out.", param="n")
