@@ -84,7 +84,6 @@ class DraftingKeywords(TypedDict, total=False):
     sampled: bool
     min_confidence: float
     min_likelihood: float
-    overlap: str
     rule: str
     threshold: float | None
 

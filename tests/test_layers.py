@@ -144,12 +144,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
-    "cli": (5_195, 160),  # options of other verbs are named with their verb
+    "cli": (5_191, 160),  # options of other verbs are named with their verb
     # Protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_290, 95),
+    "decoding": (2_272, 95),
     "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
-    "drafters": (2_483, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_357, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (395, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
@@ -164,7 +164,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "hub": (1_843, 77),  # what the client chokes on: pipes, empty variables; names of ollama
     "identity": (56, 10),
     "kernels": (50, 10),
-    "keywords": (240, 12),  # the options of answers, from engine; names of other tools
+    "keywords": (239, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
@@ -173,13 +173,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # context is made; the load of other programs may be unknown.
     # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
     # closed parts of a whole are enforced.
-    "llama": (5_638, 244),
+    "llama": (5_621, 244),
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (949, 25),  # Medusa heads are read here, where they are used, and not in gguf
+    "loading": (945, 25),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (964, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
-    "policy": (2_104, 72),
+    "policy": (2_093, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.
@@ -192,7 +192,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (284, 18),
     "remote": (652, 20),
     "retrieval": (683, 38),
-    "scheduling": (1_444, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_441, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (487, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
@@ -228,7 +228,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
-    "tests": (43_089, None),  # options of other verbs
+    "tests": (42_842, None),  # options of other verbs
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -29,9 +29,7 @@ PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)
 ARMS = {
     "plain": Drafting(drafter="none"),
-    "no overlap": Drafting(overlap="off"),
     "auto": Drafting(),
-    "overlap": Drafting(overlap="on"),
 }
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 

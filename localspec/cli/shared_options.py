@@ -4,7 +4,6 @@ from functools import partial
 
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.cli.option_groups import default, parameters
-from localspec.drafters.options import OVERLAPS
 from localspec.llama.options import FLASH_ATTENTION, KERNELS, KV_TYPES
 
 MODEL = parameters(f"""
@@ -91,9 +90,6 @@ Drafting:
         answer: typical, top-k, top-p, threshold. {default(Drafting, "rule")}
     --rule-threshold X *
         Set the threshold of a lossy rule.
-    --overlap WHEN *
-        Draft while the target verifies, if the two have separate devices or cores:
-        {", ".join(OVERLAPS)}; auto means off. {default(Drafting, "overlap")}
 """)
 
 

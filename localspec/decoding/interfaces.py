@@ -2,7 +2,6 @@
 acceptance rule → `Commit` → `Step`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -31,7 +30,6 @@ class Plan(NamedTuple):
         reason: for users; never empty where nothing is drafted.
         min_confidence, min_likelihood: a draft model stops where its best token, or the whole path,
             is less probable; 0 turns either off.
-        overlaps: whether the drafter drafts on while the target verifies.
     """
 
     drafter: str | None
@@ -40,7 +38,6 @@ class Plan(NamedTuple):
     reason: str = ""
     min_confidence: float = 0.0
     min_likelihood: float = 0.0
-    overlaps: bool = False
 
 
 PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
@@ -222,12 +219,6 @@ class Drafter:
     def draft(self, session: Session, plan: Plan) -> Draft:
         """Carry out a plan that drafts."""
         return Draft(TokenTree(), plan.reason)
-
-    def verifying(
-        self, session: Session, plan: Plan, draft: Draft
-    ) -> AbstractContextManager[object]:
-        """Context manager around the target's pass, entered if the plan overlaps."""
-        return nullcontext()
 
     def verified(self, rows: Rows) -> None:
         """Receive the rows of a pass over a draft, valid during the call."""

@@ -5,13 +5,11 @@ logits after candidates, from which tokens are drawn or chosen."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
 
 FIRM = 2.0
 """Weight of a prediction that a named drafter proposes."""
@@ -158,6 +156,3 @@ class ModelSource(Source, ABC):
     @abstractmethod
     def start(self, draft: DraftContext) -> DraftPasses:
         pass
-
-    def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
-        return nullcontext()

@@ -62,7 +62,6 @@ def compose(
             taking_part = [
                 model for model in models if repays_prompt(profile, model, session, known)
             ]
-        reader = None if parts.model is None else parts.model.reader
         return Policy(
             profile,
             lookups,
@@ -71,7 +70,6 @@ def compose(
             branches=trees and (greedy or coupled),
             drawn=drawn and not (greedy or coupled),
             costs=costs,
-            overlaps=reader is not None and drafting.overlap == "on",
             nothing=reasons.TOO_SHORT if len(taking_part) < len(models) else reasons.NOTHING,
         )
     registered = REGISTRY[name]

@@ -5,9 +5,8 @@ latest ones, at the positions that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import DraftContext, DraftPasses, ModelSource
-from localspec.decoding.tree import TokenTree
 
 SINKS = 4
 """Tokens kept at the beginning."""
@@ -58,14 +56,12 @@ class DraftModel(ModelSource):
     Attributes:
         greedy: in the current answer. Greedy drafts are accepted with probability p of their token,
             sampled ones with Σ min(p, q).
-        reader: a `ParallelReader` if target and draft model can run in parallel, else None.
         reads_along: whether a pass can include predicted tokens of other sources.
     """
 
     name = "model"
     greedy = False
     priors: Mapping[str, tuple[float, ...]] = PRIORS
-    reader: Any = None
     reads_along = True
     WINDOW, NARROW = 1024, 256
     """If more than WINDOW tokens are unread, only the latest are read. Of a small cache they may
@@ -82,8 +78,7 @@ class DraftModel(ModelSource):
 
     @property
     def native_seconds(self) -> float:
-        hidden: float = 0.0 if self.reader is None else self.reader.native_seconds
-        return self.cache.native_seconds - hidden
+        return self.cache.native_seconds
 
     def draws(self, *, greedy: bool) -> bool:
         """Whether its tokens may be drawn, or are chosen; called before an answer."""
@@ -97,24 +92,11 @@ class DraftModel(ModelSource):
         return "coupled" if session.coupled else "sampled"
 
     def start(self, draft: DraftContext) -> DraftPasses:
-        ahead = None if self.reader is None else self.reader.take(draft.session.context)
-        return ChainPasses(self, ahead)
-
-    @contextmanager
-    def verifying(self, session: Session, tree: TokenTree) -> Iterator[None]:
-        """Read ahead as if the tree's main branch were accepted."""
-        assert self.reader is not None, "an overlapping plan needs a parallel reader"
-        self.reader.start(session.context, tree.path_tokens(tree.main_leaf()))
-        try:
-            yield
-        finally:
-            self.reader.stop()
+        return ChainPasses(self)
 
     # Synchronisation with the text.
 
     def begin(self, prompt: Sequence[int]) -> None:
-        if self.reader is not None:
-            self.reader.forget()
         self._agreed = 0
         self._left_out = 0 if self._window is None else _count_left_out(prompt, self.cache.tokens)
         self.sync(prompt)
@@ -125,29 +107,23 @@ class DraftModel(ModelSource):
             self._agreed = len(self.cache.tokens)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self.sync(context, whole=self.reader is not None and self.reader.holds(context))
+        self.sync(context)
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
         missing = len(prompt) - 1 - known
         return max(0, missing if self._window is None else min(missing, SINKS + self._window - 1))
 
-    def sync(
-        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
-    ) -> None:
-        """Drop cached tokens that differ from the committed ones, and the last of these, unless the
-        row after it is known (`whole`). `beyond`: hypothetical tokens after the context, until the
-        next `sync`."""
+    def sync(self, context: Sequence[int]) -> None:
+        """Drop cached tokens that differ from the committed ones, and the last of these."""
         self.drop_drafted()
         context = _excerpt(context, self._left_out)
-        held, known = self.cache.tokens, len(context)
-        most = min(len(held), known + len(beyond) - (0 if whole else 1))
+        held = self.cache.tokens
+        most = min(len(held), len(context) - 1)
         agreed = min(self._agreed, most)
-        while agreed < most and held[agreed] == (
-            context[agreed] if agreed < known else beyond[agreed - known]
-        ):
+        while agreed < most and held[agreed] == context[agreed]:
             agreed += 1
         self.cache.truncate(agreed)
-        self._agreed = min(known, len(self.cache.tokens))
+        self._agreed = len(self.cache.tokens)
 
     def drop_drafted(self) -> None:
         """Drop what was computed for the last draft only; `sync` and `forget` begin with it."""
@@ -200,11 +176,11 @@ class DraftModel(ModelSource):
 
 
 class ChainPasses:
-    """The passes over a draft of one branch, which is appended to the cache and truncated again.
-    `ahead`: rows that are known already."""
+    """The passes over a draft of one branch, which is appended to the cache and truncated again."""
 
-    def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
-        self._model, self._ahead = model, ahead
+    def __init__(self, model: DraftModel) -> None:
+        self._model = model
+        self._ahead: RowsAhead | None = None
         self._at: list[int] = []  # path before the first row
         self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
 

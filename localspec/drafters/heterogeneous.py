@@ -60,17 +60,9 @@ class HeterogeneousDraftModel(DraftModel):
         self._lacks += known * (lacks - self._lacks)
         super().begin(prompt)
 
-    def sync(
-        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
-    ) -> None:
-        proposed = self.cache.proposed
-        if beyond:  # hypothetical tokens prove nothing
-            self.cache.proposed = {}
-        else:
-            self._compare(context)
-        super().sync(context, beyond, whole=whole)
-        if beyond:
-            self.cache.proposed = proposed
+    def sync(self, context: Sequence[int]) -> None:
+        self._compare(context)
+        super().sync(context)
 
     def _by_text(self) -> bool:
         if self._way != "auto":

@@ -9,7 +9,6 @@ from localspec.errors import UsageError
 from localspec.typed import convert, convert_fields
 
 MAX_DEPTH = 64
-OVERLAPS = ("auto", "on", "off")
 TURNED_OFF = "drafting is turned off"
 """Reason shown for the drafter "none"."""
 
@@ -28,8 +27,6 @@ class Drafting:
             taking its most probable tokens.
         min_confidence: stop a draft if the best next token is less probable than this.
         min_likelihood: stop a draft if it is less probable than this as a whole.
-        overlap: draft while the target verifies, on separate devices or cores: "on" or
-            "off"; "auto" means off.
         rule: acceptance rule, see `localspec.decoding.rules`.
         threshold: threshold of a lossy rule.
 
@@ -42,7 +39,6 @@ class Drafting:
     sampled: bool = True
     min_confidence: float = 0.0
     min_likelihood: float = 0.0
-    overlap: str = "auto"
     rule: str = "auto"
     threshold: float | None = None
 
@@ -78,8 +74,6 @@ class Drafting:
                 f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "
                 "--drafter none."
             )
-        if self.overlap not in OVERLAPS:
-            raise UsageError(f"overlap is '{self.overlap}'. Choose one of {', '.join(OVERLAPS)}.")
         if not 1 <= self.width <= 16:
             raise UsageError(f"width is {self.width}. Give 1 (a chain) to 16.")
         for name in ("min_confidence", "min_likelihood"):

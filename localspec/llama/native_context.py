@@ -56,7 +56,6 @@ class NativeContext:
         fields: further fields of llama_context_params.
 
     Attributes:
-        in_caller: whether passes run in the caller's thread, beside others.
         chosen: tokens that passes compute logits of, None for all.
         cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
@@ -76,7 +75,6 @@ class NativeContext:
     ) -> None:
         self.model, self._size = model, model.vocabulary.size
         self._flag = ctypes.create_string_buffer(2) if flag is None else flag
-        self.in_caller = False
         self.chosen: ChosenOutputs | None = None
         self._most_views = 2 * rows
         self._views: dict[tuple[int, int], Rows] = {}
@@ -165,7 +163,7 @@ class NativeContext:
     def run(self, batch: Any) -> int:
         """Run a pass over a llama_batch; returns the address of its logits, for `logits`. On
         CacheFull the cache is unchanged; on Cancelled and NativeError it may have new tokens."""
-        if self.in_caller or compute_thread.is_current():
+        if compute_thread.is_current():
             status = self._pass(batch)
         else:
             status = compute_thread.call(self._pass, batch)
@@ -252,10 +250,6 @@ class NativeCache(ABC):
 
     def set_threads(self, count: int) -> None:
         self._native.set_threads(count)
-
-    def compute_in_caller(self) -> None:
-        """Run later passes in the caller's thread, concurrently with those of other caches."""
-        self._native.in_caller = True
 
     def filler(self, count: int) -> list[int]:
         """Tokens for timing, without the first ids, which may be special."""

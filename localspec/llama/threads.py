@@ -213,17 +213,6 @@ def thread_choice(options: ModelOptions, target: Model) -> Threads:
     )
 
 
-def have_separate_cores(options: ModelOptions) -> bool:
-    """Whether target and draft model use different devices or cores."""
-    if options.rpc:
-        return True  # its passes keep other machines busy
-    if options.draft_gpu_layers not in (None, options.gpu_layers):
-        return library.accelerated()
-    if options.draft_threads is None or options.fixed_threads is None:
-        return False  # "auto" gives the target all cores that are free
-    return options.fixed_threads + options.draft_threads <= library.default_threads()
-
-
 class OtherProcesses:
     """Cores kept busy by other processes, among those that this process may use. Niced processes
     do not count, as they yield. `work`: total busy seconds of all cores since the start, None if

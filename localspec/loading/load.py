@@ -14,7 +14,6 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
-from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
 from localspec.engine import Engine
@@ -27,7 +26,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
-from localspec.llama.threads import have_separate_cores, thread_choice
+from localspec.llama.threads import thread_choice
 from localspec.loading.batch_invariance import batch_invariant, max_equal_pass
 from localspec.loading.components import (
     Cache,
@@ -216,9 +215,6 @@ def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
         return SharedSlots(target, draft, model, heads, chunk=chunk, piece=piece)
     assert not isinstance(draft, SharedContext)
     drafting = None if draft is None else model(draft)
-    if draft is not None and drafting is not None and have_separate_cores(options):
-        draft.compute_in_caller()
-        drafting.reader = ParallelReader(drafting)
     return Slots(target, Parts(drafting, head=heads[0]))
 
 

@@ -7,7 +7,6 @@ drafted that the budget does not cover (`localspec.policy.budget`).
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from itertools import islice
 
 from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan, Step
@@ -34,7 +33,6 @@ class Policy(Drafter):
         branches: whether drafts may be trees.
         drawn: whether model sources draw their tokens from their distributions.
         costs: cost curve of the target's passes; None for that of a single answer.
-        overlaps: whether the model source drafts on while the target verifies.
         nothing: the reason given where lookups find nothing and no model source takes part.
 
     Attributes:
@@ -67,7 +65,6 @@ class Policy(Drafter):
         branches: bool,
         drawn: bool,
         costs: CostCurve | None = None,
-        overlaps: bool = False,
         nothing: str = reasons.NOTHING,
     ) -> None:
         self._profile, self._target = profile, profile.target if costs is None else costs
@@ -75,7 +72,7 @@ class Policy(Drafter):
         super().__init__(sources=(*lookups, *models))
         self._most, self._capacity = min(limits.max_draft, MAX_DRAFT), limits.capacity
         self._leaves = limits.max_leaves if branches else 1
-        self._drawn, self._overlaps, self._nothing = drawn, overlaps, nothing
+        self._drawn, self._nothing = drawn, nothing
         self._model_states: list[ModelState] | None = None
         self._estimators: list[AcceptanceEstimator] = []
         self._steps = self._idle = self._rest = self._answer_tokens = 0
@@ -152,7 +149,7 @@ class Policy(Drafter):
         self._worth = Worth(
             seconds, rate, min(fund / pace, spare + best.catch_up_seconds), firm=self._drawn
         )
-        return Plan(AUTO, room, reason=reasons.LEADING, overlaps=self._overlaps)
+        return Plan(AUTO, room, reason=reasons.LEADING)
 
     def _look_up(self, session: Session, room: int, worth: Worth) -> None:
         """Collect the predictions of the lookup sources, and compute their worth."""
@@ -241,14 +238,6 @@ class Policy(Drafter):
         self._gain = max(0.0, value - self._lookup_worth)
         reason = reasons.REJECTED if passes else reasons.UNLIKELY
         return Draft(tree, reason, verifying + sum(passes))
-
-    def verifying(
-        self, session: Session, plan: Plan, draft: Draft
-    ) -> AbstractContextManager[object]:
-        assert self._model_state is not None, (
-            "only a model source can go on while the target verifies"
-        )
-        return self._model_state.source.verifying(session, draft.tree)
 
     # Learning.
 

@@ -95,9 +95,6 @@ class Slots:
         return held
 
     def close(self) -> None:
-        model = self.all[0].parts.model
-        if model is not None and model.reader is not None:
-            model.reader.close()
         for context in reversed(self.contexts):  # a head's depends on the target's
             context.close()
 

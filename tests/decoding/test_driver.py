@@ -1,16 +1,14 @@
 """State of caches after every way to end a generation."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import Draft, Drafter, PassRequest, PassResult, Plan
+from localspec.decoding.interfaces import Drafter, PassRequest, PassResult, Plan
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Rows
-from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from tests.decoding.exact import LIVELY, OTHER
 from tests.support.drafting import ToyDrafter
@@ -80,20 +78,12 @@ class FailingDrafter(ToyDrafter):
     """Drafts with a draft model; cleaning up may fail."""
 
     def __init__(self, model: DraftModel, failing: Fault, *, cleans: bool) -> None:
-        plan = Plan("model", depth=3, overlaps=True)
+        plan = Plan("model", depth=3)
         super().__init__(model, plan, ToyTarget(LIVELY).limits)
         self.failing = failing
         self.cleans = cleans
         failing.watch(self, "draft", after="draft")
         failing.watch(self, "observe", "observe")
-
-    @contextmanager
-    def verifying(self, session: Session, plan: Plan, draft: Draft) -> Iterator[None]:
-        self.failing("enter")
-        try:
-            yield
-        finally:
-            self.failing("leave")
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         cleanup = self.failing.over
@@ -104,7 +94,7 @@ class FailingDrafter(ToyDrafter):
 
 
 FAILS = (
-    *("draft", "enter", "forward", "late forward", "leave", "rule"),
+    *("draft", "forward", "late forward", "rule"),
     *("commit", "late commit", "committed", "observe"),
 )
 """Every place where the loop calls other code."""

@@ -15,7 +15,6 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.sources import Source
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.named import Cascade
-from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.support.drafting import EagerNgram, as_source, cascade_of
@@ -92,32 +91,19 @@ def test_text_has_the_targets_distribution(
 
 @for_ways
 @pytest.mark.parametrize(
-    ("tongue", "ahead"),
-    [("finer", True), ("coarser", True)]
-    + [pytest.param(tongue, False, marks=[pytest.mark.nightly]) for tongue in VOCABULARIES],
+    ("tongue", "count"),
+    [("finer", 3), ("coarser", 3)]
+    + [pytest.param(tongue, 4, marks=[pytest.mark.nightly]) for tongue in VOCABULARIES],
 )
 @pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
-def test_measured_plans_are_lossless(tongue: str, ahead: bool, way: str, sampled: bool) -> None:
-    """Also while the draft model reads ahead during verification. Drafts occur."""
-    readers: list[ParallelReader] = []
-
-    def read_ahead(model: object) -> ParallelReader:
-        assert isinstance(model, HeterogeneousDraftModel)
-        readers.append(ParallelReader(model))
-        return readers[-1]
-
+def test_measured_plans_are_lossless(tongue: str, count: int, way: str, sampled: bool) -> None:
+    """Drafts occur."""
     pair = Pair(
         DRAFT,
         "flat",
         sampled=sampled,
         crosses=lambda cache: heterogeneous(cache, VOCABULARIES[tongue], way=way),
-        ahead=read_ahead if ahead else None,
     )
-    count = 3 if ahead else 4
-    try:
-        found = distribution_of(MODEL, pair, BlockVerification(), prompt=REPEATS, count=count)
-    finally:
-        for reader in readers:
-            reader.close()
+    found = distribution_of(MODEL, pair, BlockVerification(), prompt=REPEATS, count=count)
     assert gap(found, texts(MODEL, REPEATS, count)) < EXACT
     assert "foreign" in tongue or any(f"model:{way}" in tree.sources for tree in pair.seen)

@@ -14,7 +14,6 @@ from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import Drafting
-from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy.policy import Policy
@@ -33,11 +32,8 @@ def session() -> Session:
     return session_of([1])
 
 
-def pair(*, parallel: bool = False) -> Parts:
-    """Parts with a draft model; `parallel`: whether it can run during verification."""
-    model = DraftModel(ToyCache(with_start([1, 2, 3])), 4)
-    model.reader = ParallelReader(model) if parallel else None
-    return Parts(model)
+def pair() -> Parts:
+    return Parts(DraftModel(ToyCache(with_start([1, 2, 3])), 4))
 
 
 def chosen(
@@ -117,16 +113,6 @@ def test_answer_and_rule_determine_branches_and_draws(
     assert tree.sources[0] == "model"
     assert tree.is_chain() is not branches
     assert any(q is not None for q in tree.proposals) is drawn
-
-
-@pytest.mark.parametrize(
-    ("overlap", "parallel", "overlaps"),
-    [("on", True, True), ("off", True, False), ("on", False, False), ("auto", True, False)],
-)
-def test_overlap_where_possible(overlap: str, parallel: bool, overlaps: bool) -> None:
-    profile = profile_of([1.0, 1.0, 1.0, 1.0])
-    drafter = chosen(Drafting(overlap=overlap), pair(parallel=parallel), profile)
-    assert drafter.plan(session()).overlaps is overlaps
 
 
 PROMPT = [0, 1, 2, 0, 1]

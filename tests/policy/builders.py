@@ -10,7 +10,6 @@ from localspec.decoding.random_source import RandomSource
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.drafters.parallel import ParallelReader
 from localspec.policy.policy import Policy
 from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
@@ -30,7 +29,6 @@ class Pair:
         sampled: whether the draft model's tokens are drawn if the text is sampled.
         most_leaves: of a draft tree.
         crosses: makes a draft model with another vocabulary of the cache.
-        ahead: makes a reader that works during verification; None for none.
         cache: of the last `build`.
         seen: every tree that the target verified.
     """
@@ -45,7 +43,6 @@ class Pair:
     capacity: int = 64
     most_leaves: int = 8
     crosses: Callable[[ToyCache], DraftModel] | None = None
-    ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
     seen: list[TokenTree] = field(default_factory=list, init=False)
 
@@ -59,7 +56,6 @@ class Pair:
             )
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
             model = as_source(make(self.cache), greedy=not self.sampled)
-            model.reader = None if self.ahead is None else self.ahead(model)
             profile.source(model).gain = Gain(3.0)  # so that it drafts at first
             models.append(model)
         policy = Policy(
@@ -69,7 +65,6 @@ class Pair:
             Limits(self.capacity, self.max_draft, self.most_leaves),
             branches=greedy,
             drawn=self.sampled and not greedy,
-            overlaps=bool(models) and self.ahead is not None,
         )
         return clockless(policy, profile)
 

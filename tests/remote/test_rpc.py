@@ -11,7 +11,6 @@ import pytest
 import localspec
 from localspec import (
     Completion,
-    Drafting,
     Engine,
     ModelOptions,
     NativeError,
@@ -103,18 +102,6 @@ def test_answers_equal_local_ones(
     assert [found for found in diverged if abs(found[1]) > plain_answers.noise] == []
     assert len(diverged) <= 4
     assert accepted > 50
-
-
-def test_draft_model_reads_ahead_during_verification(pair: Engine) -> None:
-    assert pair.draft is not None
-    assert type(pair.draft) is Model, "a local model"
-    plain = tell_story(pair).text
-    assert pair.profile.target
-    drafting = Drafting(overlap="on")
-    overlapping = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
-    steps = [chunk.step for chunk in overlapping if chunk.step is not None]
-    assert sum(step.plan.overlaps for step in steps) > 3
-    assert overlapping.text == plain
 
 
 def test_answer_continues_when_a_server_is_back(pair: Engine, servers: TwoServers) -> None:
