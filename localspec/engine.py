@@ -351,7 +351,11 @@ class Engine(Unique, AnswerGenerator):
         owner = threading.get_ident()
         task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
         result: Result
-        (result,) = task.items()
+        try:
+            (result,) = task.items()
+        except BaseException:  # an interrupt, perhaps, after which nobody waits for it
+            self._scheduler.cancel(task)
+            raise
         return result
 
     def _call(self, work: Callable[[], Result]) -> Result:

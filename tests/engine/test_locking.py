@@ -2,6 +2,7 @@
 
 import gc
 import random
+import signal
 import threading
 from functools import partial
 
@@ -76,6 +77,28 @@ def test_callback_must_not_wait_for_its_own_answer(engine: Engine, call: str) ->
     with pytest.raises(EngineBusy):
         generate(engine, CLEAR, count=4, reuse=False, progress=progress)
     assert len(generate(engine, CLEAR, count=4)) == 4
+
+
+def test_interrupted_call_leaves_the_engine_free(engine: Engine) -> None:
+    """Also while its last pass runs."""
+    ids, go_on = engine.tokenize(CLEAR * 20), threading.Event()
+
+    def stopped() -> bool:
+        if not interrupted:
+            interrupted.append(True)
+            signal.raise_signal(signal.SIGINT)
+            go_on.wait()
+        return False
+
+    interrupted: list[bool] = []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine.likelihood(ids, stopped=stopped)
+        stream = ask(engine, CLEAR, count=4)
+        stream.begin()
+    finally:
+        go_on.set()
+    assert len(stream.completion().text) > 0
 
 
 def test_two_engines_take_turns(engine: Engine) -> None:
