@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +16,10 @@ from pydantic_core import PydanticCustomError
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.errors import LocalspecError
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
+from localspec.llama.model import Model
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
@@ -273,7 +277,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.infill_tokens().keys(),
     }
     parameters = {"num_ctx": engine.context_length, **settings_of(service.defaults)}
-    about = await asyncio.to_thread(_model_info, engine.model.path)
+    about = await asyncio.to_thread(_model_info, engine.model)
     # Clients read it as the limit of a request.
     about[f"{about.get('general.architecture')}.context_length"] = engine.context_length
     return {
@@ -283,13 +287,15 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "details": _details(service.host),
         "model_info": about,
         "capabilities": [name for name, offered in can.items() if offered],
-        "modified_at": _modified(engine.model.path),
+        "modified_at": _file(engine.model.path)[1],
     }
 
 
-def _model_info(path: Path) -> Any:
-    """The file's metadata; None for arrays, as in ollama."""
-    found = read_gguf(path, tensors=False).metadata
+def _model_info(model: Model) -> Any:
+    """The file's metadata; None for arrays, as in ollama. As text once the file was moved."""
+    found: Mapping[str, Any] = model.metadata
+    with suppress(LocalspecError):
+        found = read_gguf(model.path, tensors=False).metadata
     simple = (str, int, float)
     return finite({key: one if isinstance(one, simple) else None for key, one in found.items()})
 
@@ -301,13 +307,13 @@ async def version(service: Service) -> Any:
 def _describe(host: ModelHost) -> dict[str, Any]:
     path = host.path
     assert path is not None, "models that are not loaded have files"
-    digest = hashlib.sha256(f"{path}:{path.stat().st_size}".encode()).hexdigest()
+    size, modified = _file(path)
     return {
         "name": host.name,
         "model": host.name,
-        "modified_at": _modified(path),
-        "size": path.stat().st_size,
-        "digest": digest,
+        "modified_at": modified,
+        "size": size,
+        "digest": hashlib.sha256(os.fsencode(f"{path}:{size}")).hexdigest(),
         "details": _details(host),
     }
 
@@ -325,5 +331,9 @@ def _details(host: ModelHost) -> dict[str, Any]:
     }
 
 
-def _modified(path: Path) -> str:
-    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat()
+def _file(path: Path) -> tuple[int, str]:
+    """Size and time of a file; zeros if it was moved while it is open."""
+    size, modified = 0, 0.0
+    with suppress(OSError):
+        size, modified = (found := path.stat()).st_size, found.st_mtime
+    return size, datetime.fromtimestamp(modified, timezone.utc).isoformat()

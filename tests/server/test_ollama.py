@@ -1,11 +1,14 @@
 """ollama's endpoints, as its clients use them."""
 
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.bodies import ASK, function, user
-from tests.server.process import Running
+from tests.server.process import Running, serving
 
 pytestmark = pytest.mark.nightly
 
@@ -69,6 +72,20 @@ def test_model_information(server: Running) -> None:
     assert "num_ctx 1024\n" in shown["parameters"]
     assert about["tokenizer.ggml.tokens"] is None
     assert server.get("/api/version").json["version"]
+
+
+def test_a_file_that_is_moved_while_it_is_open(draft_path: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"\xff.gguf")
+    file = Path(shutil.copy(draft_path, tmp_path / odd))
+    with serving(tmp_path, "-m", str(file), "--alias", "fox", "-c", "256", "-t", "1") as server:
+        before = server.get("/api/tags").json["models"][0]
+        assert before["size"] == file.stat().st_size
+        file.rename(tmp_path / "moved.gguf")
+        for path in ("/api/tags", "/api/ps"):
+            assert server.get(path).json["models"][0]["name"] == before["name"]
+        shown = server.post("/api/show", {"model": "fox"})
+        assert shown.json["model_info"]["general.architecture"] == "llama"
+        assert server.post("/api/generate", {"prompt": "A", "options": FEW}).status == 200
 
 
 def test_empty_request_loads_the_model(server: Running) -> None:
