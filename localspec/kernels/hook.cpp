@@ -14,6 +14,7 @@
 #include "barrier.h"
 #include "buffers.h"
 #include "kernels.h"
+#include "lazy_zeros.h"
 #include "raw_matmul.h"
 
 namespace localspec {
@@ -159,6 +160,7 @@ const char * start(const char * cpu_path, const char * base_path, const char * i
     functions.barrier = replace_barrier(dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), functions.barrier);
     buffer_type = make_buffer_type(functions, *chosen, new Hook());
     start_attention(functions, *chosen->attention);
+    clear_lazily(functions.cpu_buffer_type());
     auto & types = functions.extra_buffer_types();
     types.insert(types.begin(), buffer_type);
     return nullptr;

@@ -411,11 +411,23 @@ def test_kept_graphs_give_the_same_bits(kernels: None, target_path: Path, seed: 
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_caches_take_memory_as_they_are_filled(kernels: None, tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "m.gguf", dim=768, layers=8, heads=12, ff=768)
+    options = ModelOptions(threads=1, context=4096)  # 96 MiB
+    with Model(path, options) as model:
+        before = resident()
+        with closing(Context(model, options)) as context:
+            context.extend(context.filler(16), 1)
+            assert resident() < before + 32 * 2**20
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_graphs_are_freed_with_their_context(kernels: None, target_path: Path) -> None:
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     def open_and_close(times: int) -> int:
         for _ in range(times):
             with closing(Context(model, options)) as context:

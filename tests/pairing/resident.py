@@ -32,9 +32,8 @@ def main(path: Path, said: dict[str, int | str | bool]) -> None:
         Model(path, options, adapters=options.adapters) as model,
         closing(Context(model, options)) as context,
     ):
-        # A whole chunk of a prompt, and the largest tree: what is set aside has been used then.
-        room = context.capacity - MAX_TREE - 1
-        context.extend(_tokens(min(options.batch + 8, room)), 1)
+        # The whole context, which takes memory as it is filled, with the largest tree at its end.
+        context.extend(_tokens(context.capacity - MAX_TREE), 1)
         context.extend(_tokens(MAX_TREE), MAX_TREE)
         eye = open_projector(model, options)
         parts = [] if eye is None else eye.parts("key", png(0))

@@ -89,7 +89,7 @@ def check_memory(path: Path, options: dict[str, Any]) -> None:
         ("embedded", {"context": 2048, "kv_type_k": "q8_0", "kv_type_v": "q8_0"}),
         ("q8_0", {"context": 512}),
         ("q8_0", {"context": 4096}),
-        ("q8_0", {"context": 4096, "kv_type_k": "q4_0", "kv_type_v": "q4_0"}),
+        ("q8_0", {"context": 2048, "kv_type_k": "q4_0", "kv_type_v": "q4_0"}),
         ("q8_0", {"context": 1024, "mmap": False}),
         ("q4_0", {"context": 2048, "kv_type_k": "q8_0", "kv_type_v": "f16"}),
         ("q4_0", {"context": 4096, "kv_type_k": "f32", "kv_type_v": "f32", "batch": 256}),

@@ -1,0 +1,12 @@
+// Caches that are cleared page by page, as they are first written.
+#pragma once
+
+#include "ggml_abi.h"
+
+namespace localspec {
+
+// From now on buffers of the CPU that llama.cpp clears take no memory until they are written: it clears
+// the KV cache of a whole context before the first token. Where that does not work they are as before.
+void clear_lazily(ggml_abi::BufferType * cpu);
+
+}  // namespace localspec
