@@ -7,6 +7,8 @@ import platformdirs
 
 EMBEDDED_TARGET = "tale-13m-q8_0.gguf"
 EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
+ADVICE = "Make room, check its permissions, or set LOCALSPEC_HOME to a folder elsewhere."
+"""What to do where a file in the folders below cannot be written."""
 
 
 def _folder(kind: str, standard: str) -> Path:

@@ -45,9 +45,6 @@ for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
     PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
 PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
 _ALIASES = {"1b": "A"}
-_ADVICE = (
-    "Free some space (2 GB for a model of 1 B), or set LOCALSPEC_HOME to a folder that has it."
-)
 
 
 def find_pair(name: str) -> ScaledPair:
@@ -92,7 +89,7 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
     """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
     Raises LocalspecError."""
     file_type(shape.quant)
-    with writing(destination, _ADVICE) as done:
+    with writing(destination) as done:
         whole = done.with_name(f"f16-{done.name}")
         try:
             write_f16(source, whole, destination.stem, shape)

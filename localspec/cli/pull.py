@@ -6,6 +6,7 @@ import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,9 @@ def pull(console: Console, params: o.Params) -> int:
                 identify(second)
                 references.append(second)
         display = DownloadDisplay(console)
+        pull_one = partial(download.pull, notify=console.notice, command=console.command)
         with forward_client_log(console):
-            pulled = [
-                download.pull(one, offline=offline, progress=display.show, notify=console.notice)
-                for one in references
-            ]
+            pulled = [pull_one(one, offline=offline, progress=display.show) for one in references]
     except KeyboardInterrupt:
         raise Cancelled(f"Interrupted. '{console.command}' continues it.") from None
     _print_models(console, pulled)

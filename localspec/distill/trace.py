@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from localspec import paths
 from localspec.errors import TraceError
 
 TOP_K = 32
@@ -107,8 +108,7 @@ class Trace:
                 path.touch(mode=0o600)
             except OSError as error:
                 raise TraceError(
-                    f"Nothing can be kept in {path.parent}: {error.strerror}. Make room, or check "
-                    "its permissions, and try again."
+                    f"Nothing can be kept in {path.parent}: {error.strerror}. {paths.ADVICE}"
                 ) from None
         with self._writing():
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)

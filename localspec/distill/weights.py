@@ -173,7 +173,7 @@ def write_file(
             kept = F16
         tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
     metadata = {key: value for key, _, value in facts}
-    kept = "What was trained is kept: free some space, and run the same command again."
+    kept = "What was trained is kept: make room, or name another --output, and run the same again."
     with writing(path, kept) as partial:
         write_gguf(partial, metadata, {key: type_ for key, type_, _ in facts}, tensors)
 

@@ -5,6 +5,7 @@ and maps files. Here everything is checked against the file's size, arrays are n
 budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
+import re
 import stat
 import struct
 from collections.abc import Mapping
@@ -242,7 +243,13 @@ def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> GGUFFil
     except ValueError:  # a NUL in the path
         raise ModelNotFound(f"{path!r} is not a path. Check it.") from None
     except _DamagedFile as error:
-        raise ModelInvalid(f"{path} {error}. Download it again.") from None
+        raise ModelInvalid(f"{path} {error}. Download it again.{_join_advice(path)}") from None
+
+
+def _join_advice(path: Path) -> str:
+    """What to do if the file may be a piece of one that was cut, as by `split`."""
+    found = re.fullmatch(r"(.+\.gguf)[._-]\w.*", path.name, re.IGNORECASE)
+    return f" If it is a piece of {found[1]}, join all pieces in order with 'cat'." if found else ""
 
 
 def _read(
@@ -252,7 +259,7 @@ def _read(
     if not size:
         raise _DamagedFile("is empty")
     if fault := gguf_fault(file.read(_HEADER.size)):
-        raise ModelInvalid(f"{path} {fault}")
+        raise ModelInvalid(f"{path} {fault}{_join_advice(path)}")
     file.seek(0)
     if size < _HEADER.size:
         raise _DamagedFile("ends in its header")

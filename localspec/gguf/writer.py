@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import remove_abandoned, replacing
 from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
@@ -34,7 +35,7 @@ class NewTensor:
 
 
 @contextmanager
-def writing(path: Path, advice: str) -> Iterator[Path]:
+def writing(path: Path, advice: str = paths.ADVICE) -> Iterator[Path]:
     """As `replacing`, of a model; files of killed processes are removed before. Raises
     LocalspecError, with `advice` for the next step, where `replacing` raises OSError."""
     try:

@@ -68,6 +68,7 @@ def pull(
     offline: bool | None = None,
     progress: Callable[[PullProgress], None] = lambda _: None,
     notify: Notify = lambda _: None,
+    command: str | None = None,
 ) -> PulledModel:
     """Download a model, or its missing parts. After any exception the partial download is kept, and
     another call resumes it.
@@ -76,6 +77,7 @@ def pull(
         offline: use only the cache; None reads HF_HUB_OFFLINE.
         progress: called many times per second.
         notify: receives sentences about choices made for the user.
+        command: what errors advise to type again; None: `localspec pull`, with the reference.
 
     Raises:
         ModelNotFound: there is no such repository, file or quantization.
@@ -95,11 +97,12 @@ def pull(
     from localspec.hub import remote
 
     retries = remote.Retries(notify)
-    with remote.explain_errors(wanted, reference):
+    again = command or f"localspec pull {printable(reference)}"
+    with remote.explain_errors(wanted, again):
         found = retries.call(lambda: remote.listing(wanted))
         chosen = _choose_model(wanted, found, notify)
         files = [found.file(name) for name in chosen.files]
-        with _disk_errors():
+        with _disk_errors(again):
             folder = cache.repository_folder(found.repository.id)
             _require_disk_space(folder, found.repository.id, files)
             arrived = 0
@@ -311,7 +314,7 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
 
 
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def _disk_errors(again: str) -> Iterator[None]:
     from httpx2 import HTTPError
 
     try:
@@ -323,7 +326,7 @@ def _disk_errors() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LocalspecError(
                 f"The disk is full: {where}. Make room, or set HF_HUB_CACHE to another disk; "
-                "'localspec pull' continues a partial download."
+                f"'{again}' continues a partial download."
             ) from None
         raise LocalspecError(
             f"{where} cannot be written: {error.strerror or error}. Check its permissions, or set "

@@ -209,13 +209,13 @@ class Retries:
 
 
 @contextmanager
-def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
-    """Turn the client's exceptions into messages with a next step."""
+def explain_errors(repository: Repository, again: str) -> Iterator[None]:
+    """Turn the client's exceptions into messages with a next step; `again`: the command."""
     try:
         yield
     except OfflineModeIsEnabled:
         raise LocalspecError(
-            f"HF_HUB_OFFLINE forbids the network. Unset it to pull {printable(typed)}."
+            f"HF_HUB_OFFLINE forbids the network. Unset it, and type '{again}' again."
         ) from None
     except LocalspecError:
         raise
@@ -227,13 +227,13 @@ def explain_errors(repository: Repository, typed: str) -> Iterator[None]:
                 f"an invalid one: {message}. Check HF_ENDPOINT and the proxy."
             ) from None
         if isinstance(error, HTTPError):
-            raise _explain(error, repository, typed) from None
+            raise _explain(error, repository, again) from None
         if not isinstance(error, ValueError | ImportError | OSError):
             raise
         # An invalid proxy, certificate, token or timeout.
         raise LocalspecError(
             f"huggingface-hub cannot ask {host()}: {message}. Check the variables that begin with "
-            "HF_, SSL_CERT_ and NETRC, and those that end with _PROXY."
+            "HF_, SSL_CERT_ and NETRC, those that end with _PROXY, and HOME."
         ) from None
 
 
@@ -274,7 +274,7 @@ def _describe(error: HTTPError) -> str:
     return f"The connection to {asked} broke ({message or type(error).__name__})"
 
 
-def _explain(error: HTTPError, repository: Repository, typed: str) -> LocalspecError:
+def _explain(error: HTTPError, repository: Repository, again: str) -> LocalspecError:
     name, status = repository.id, _status(error)
     page = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, GatedRepoError):
@@ -310,8 +310,7 @@ def _explain(error: HTTPError, repository: Repository, typed: str) -> LocalspecE
         step = "Try again later"
     else:
         step = "Check HF_ENDPOINT and the proxy"
-    again = f"'localspec pull {printable(typed)}' continues a partial download"
-    return LocalspecError(f"{_describe(error)}. {step}; {again}.")
+    return LocalspecError(f"{_describe(error)}. {step}; '{again}' continues a partial download.")
 
 
 def _token_advice() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec import paths
 from localspec.errors import DatastoreError, UsageError
 from localspec.files import locked, remove_abandoned
 from localspec.retrieval import manifest as manifests
@@ -162,5 +163,5 @@ def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     except OSError as error:
         raise DatastoreError(
             f"What was learned cannot be written to {folder}: {error.strerror}. Nothing has "
-            "changed. Make room, or check its permissions, and try again."
+            f"changed. {paths.ADVICE}"
         ) from None

@@ -38,11 +38,6 @@ outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
 """Fewest bits per weight, by quantization."""
 
-_ADVICE = (
-    "Free some space, or set LOCALSPEC_HOME to a folder that has it; -d none does without a draft "
-    "model."
-)
-
 logger = logging.getLogger("localspec.self_draft")
 
 
@@ -180,7 +175,7 @@ class _DraftSearch:
         if recipe.quant in MIN_BITS:
             least = min(least, int(self.file.n_parameters * MIN_BITS[recipe.quant] / 8))
         logger.info("making %s", path)
-        with writing(path, _ADVICE) as partial:
+        with writing(path) as partial:
             require_room(folder, least)
             quantize(
                 self.target,

@@ -173,6 +173,15 @@ def test_damage_is_named(tmp_path: Path, content: bytes, cause: str) -> None:
     assert sentence.count(". ") == 1
 
 
+@pytest.mark.parametrize("name", ["m.gguf.part1of2", "m.gguf-split-a", "m.GGUF.00"])
+def test_pieces_of_a_cut_file_are_to_be_joined(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for content in (gguf([], [TENSOR], 256)[:-200], b"\x07" * 999):
+        path.write_bytes(content)
+        with pytest.raises(ModelInvalid, match=r"a piece of m\.(gguf|GGUF), join all pieces"):
+            read_gguf(path)
+
+
 def test_huge_counts_in_a_sparse_file_are_refused(tmp_path: Path) -> None:
     """Zeros are empty texts: a hole of a terabyte would hold 10^11 of them."""
     path = tmp_path / "sparse.gguf"

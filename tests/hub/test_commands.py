@@ -148,6 +148,13 @@ def test_interrupted_pull_resumes(
     assert Path(done["path"]).read_bytes() == model
 
 
+def test_errors_repeat_the_command(cli: Cli, hub: Hub, model: bytes) -> None:
+    """`pull user/repo` alone would leave the draft out."""
+    hub.api_faults = [Fault(status=500)] * 10
+    again = "'localspec pull user/repo -d user/repo:Q8_0' continues a partial download."
+    assert cli("pull", "user/repo", "-d", "user/repo:Q8_0").err.endswith(f"{again}\n")
+
+
 @pytest.mark.usefixtures("hub_environment")
 def test_concurrent_pulls_download_once(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch

@@ -190,6 +190,12 @@ def test_invalid_client_variables(name: str, value: str, code: int, why: str) ->
     assert "Check the variables that begin with HF_" in done.err
 
 
+def test_home_that_is_no_folder() -> None:
+    here = {"HOME": __file__, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = finished("pull", "user/repo", env=environment(**here))
+    assert done.sentence().endswith("and HOME.")
+
+
 def test_empty_and_old_client_variables() -> None:
     names = ("HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HOME", "HF_TOKEN_PATH")
     variables = dict.fromkeys(names, "") | {"HF_HUB_ENABLE_HF_TRANSFER": "1"}

@@ -224,7 +224,7 @@ def test_full_disk_is_reported(
 ) -> None:
     costs(FLAT)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
-    with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Free some space"):
+    with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Make room"):
         make_draft(target_path, "self:Q4_0")
     assert ggufs_in(home) == []
 
