@@ -27,7 +27,7 @@ EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 def head_kind(path: Path) -> str | None:
     """EAGLE3, MEDUSA, MTP, DFLASH or a key of UNSUPPORTED_HEADS; None for other files."""
     try:
-        file = read_gguf(path, tensors=False)
+        file = read_gguf(path)
         if file.architecture in (EAGLE3, MEDUSA, DFLASH, *UNSUPPORTED_HEADS):
             return file.architecture
         if file.own_integer("nextn_predict_layers") and is_mtp_only(read_gguf(path)):

@@ -8,8 +8,10 @@ budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/doc
 import re
 import stat
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import BinaryIO
@@ -43,23 +45,41 @@ MAX_TEXT = 16 << 20
 MAX_PARTS = 1_000
 
 _CHUNK = 1 << 20
+_SETTLED = 2.0  # seconds; more than the resolution of the times of any file system
 _HEADER = struct.Struct("<4sIQQ")
 _U64 = struct.Struct("<Q")
 
 
-def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
-    """Read metadata and tensor list, of all parts of a split file, within a second and 200 MB.
-    `tensors`: read the list of tensors, and check that the file is large enough. A ModelNotFound if
-    it cannot be read, or a part is missing; a ModelInvalid if it is damaged, truncated, or a later
-    part of a split file."""
+def read_gguf(path: Path) -> GGUFFile:
+    """Read metadata and tensor list, of all parts of a split file, within a second and 200 MB; the
+    latest files only once, unless they change. A ModelNotFound if it cannot be read, or a part is
+    missing; a ModelInvalid if it is damaged, truncated, or a later part of a split file."""
+    try:
+        seen = [path.with_name(name).stat() for name in parts_of(path.name)]
+    except (OSError, ValueError):
+        return _read_anew(path)
+    # A file that is still being written may change twice within the resolution of its time.
+    if max(one.st_mtime for one in seen) > time.time() - _SETTLED:
+        return _read_anew(path)
+    return _remembered(
+        path, *((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in seen)
+    )
+
+
+@lru_cache(maxsize=3)  # a target, its draft model, and another
+def _remembered(path: Path, *seen: tuple[int, ...]) -> GGUFFile:
+    return _read_anew(path)
+
+
+def _read_anew(path: Path) -> GGUFFile:
     budget, parts = _Budget(), [path]
-    read = [first := _read_part(path, 0, budget, tensors)]
+    read = [first := _read_part(path, 0, budget)]
     count = first.metadata.get("split.count", 1)
     if isinstance(count, int) and count > 1:
         parts = _parts(path, first.metadata, count)
     for number, part in enumerate(parts[1:], 1):
         try:
-            read.append(_read_part(part, number, budget, tensors))
+            read.append(_read_part(part, number, budget))
         except ModelNotFound:
             raise ModelNotFound(
                 f"{path} is the first of {count} parts, and {part.name} is missing. "
@@ -72,7 +92,7 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
             )
     found = tuple(tensor for file in read for tensor in file.tensors)
     total = first.metadata.get("split.tensors.count")
-    if tensors and len(parts) > 1 and isinstance(total, int) and total != len(found):
+    if len(parts) > 1 and isinstance(total, int) and total != len(found):
         raise ModelInvalid(
             f"{path} should have {total} tensors in its {count} parts, and has {len(found)}. "
             "Download all of them again."
@@ -222,7 +242,7 @@ class _Reader:
         return Array(self.raw(at - start), STRING, count)
 
 
-def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> GGUFFile:
+def _read_part(path: Path, part: int, budget: _Budget) -> GGUFFile:
     """Read one file."""
     try:
         status = path.stat()
@@ -232,7 +252,7 @@ def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> GGUFFil
         if not stat.S_ISREG(status.st_mode):
             raise ModelNotFound(f"{path} is not a file. Name a .gguf file.")
         with path.open("rb") as file:
-            return _read(file, path, part, status.st_size, budget, tensors)
+            return _read(file, path, part, status.st_size, budget)
     except ModelNotFound:  # also a FileNotFoundError
         raise
     except FileNotFoundError:
@@ -252,9 +272,7 @@ def _join_advice(path: Path) -> str:
     return f" If it is a piece of {found[1]}, join all pieces in order with 'cat'." if found else ""
 
 
-def _read(
-    file: BinaryIO, path: Path, part: int, size: int, budget: _Budget, tensors: bool
-) -> GGUFFile:
+def _read(file: BinaryIO, path: Path, part: int, size: int, budget: _Budget) -> GGUFFile:
     reader = _Reader(file, size, budget)
     if not size:
         raise _DamagedFile("is empty")
@@ -279,7 +297,7 @@ def _read(
             raise _DamagedFile("has the same key twice")
         kinds[key] = reader.u32()
         metadata[key] = reader.value(kinds[key])
-    found = _tensors(reader, n_tensors, metadata, part, size) if tensors else []
+    found = _tensors(reader, n_tensors, metadata, part, size)
     budget.spend("bytes of metadata", reader.at)
     return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
 

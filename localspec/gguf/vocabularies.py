@@ -173,7 +173,7 @@ def _token_pairs(mine: Array | None, other: Array | None) -> Iterable[tuple[byte
 
 def difference(target: Path, draft: Path) -> TokenDifference | None:
     """The first token of a target with another meaning in a draft model."""
-    mine, other = (VocabularyFacts(read_gguf(path, tensors=False)) for path in (target, draft))
+    mine, other = (VocabularyFacts(read_gguf(path)) for path in (target, draft))
     return compare(mine, other, reads_all=True).different
 
 

@@ -30,7 +30,7 @@ def best_for(target: Path) -> Path | None:
     found: list[tuple[float, Path]] = []
     for place in places.distilled_drafts():
         with suppress(LocalspecError):
-            mine, draft = (read_gguf(path, tensors=False) for path in (target, place.path))
+            mine, draft = (read_gguf(path) for path in (target, place.path))
             rate = acceptance(mine, draft)
             if rate is not None:
                 found.append((rate, place.path))

@@ -295,7 +295,7 @@ def _model_info(model: Model) -> Any:
     """The file's metadata; None for arrays, as in ollama. As text once the file was moved."""
     found: Mapping[str, Any] = model.metadata
     with suppress(LocalspecError):
-        found = read_gguf(model.path, tensors=False).metadata
+        found = read_gguf(model.path).metadata
     simple = (str, int, float)
     return finite({key: one if isinstance(one, simple) else None for key, one in found.items()})
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,31 @@ def test_split_file_is_read_as_one(tmp_path: Path) -> None:
     assert (file.n_parameters, file.weight_bytes) == (192, 768)
     assert file.parts == tuple(sorted(tmp_path.iterdir()))
     assert file.size == sum(path.stat().st_size for path in file.parts)
+
+
+def _age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
+    first = _split(tmp_path, 2, total=2)
+    second = tmp_path / "m-00002-of-00002.gguf"
+    _age(first, 60)
+    _age(second, 60)
+    file = read_gguf(first)
+    assert read_gguf(first) is file  # not read again
+    content = second.read_bytes()
+    second.write_bytes(content[:-1])
+    _age(second, 60)
+    with pytest.raises(ModelInvalid):
+        read_gguf(first)
+    second.write_bytes(content)
+    assert read_gguf(first) == file
+    content = first.read_bytes()
+    first.write_bytes(content.replace(b"llama", b"qwen2"))
+    _age(first, 50)
+    assert read_gguf(first).architecture == "qwen2"
 
 
 def test_inconsistent_parts_are_refused(tmp_path: Path) -> None:
