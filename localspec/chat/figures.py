@@ -189,7 +189,7 @@ def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
     measures any). Measuring empties the caches."""
     from localspec.loading.second_engine import measure_stock
 
-    if engine.model.kernels.in_use and engine.model.size <= SMALL:
+    if engine.profile.stock is None and engine.model.size <= SMALL:
         measure_stock(engine, options)
     return baseline(engine)
 

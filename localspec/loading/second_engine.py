@@ -59,9 +59,9 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
 def measure_stock(engine: Engine, options: ModelOptions) -> None:
     """Measure how much slower stock llama.cpp decodes plainly, for `PairProfile.stock`.
 
-    Does nothing if that is known, without the kernels, or without room.
+    Does nothing without the kernels, or without room.
     """
-    if engine.profile.stock is None and _can_measure_stock(engine, options):
+    if _can_measure_stock(engine, options):
         with suppress(LocalspecError):
             stock = _stock(engine, options)
             engine.profile.stock = time_ratio(engine.model, engine.model.path, stock)

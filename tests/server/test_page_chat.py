@@ -228,6 +228,15 @@ def test_answer_continues_in_the_background(page: Page) -> None:
     expect(page.locator(".foot").last).to_contain_text(re.compile(r"^120 tokens"))
 
 
+def test_reload_keeps_the_text_of_an_answer(page: Page, server: Running) -> None:
+    start_endless_answer(page)
+    page.reload()
+    foot = page.locator("article.assistant .foot")
+    expect(foot).to_contain_text("The answer was cut off when the page was closed.")
+    expect(foot.get_by_role("button", name="Continue")).to_be_visible()
+    server.wait_until_idle()
+
+
 def test_regenerate_edit_and_delete_can_be_undone(page: Page) -> None:
     show_answer(page, "First.")
     show_answer(page, "Second.")
