@@ -147,7 +147,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "cli": (5_190, 160),  # options of other verbs are named with their verb
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_272, 95),
-    "distill": (2_637, 150),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_588, 147),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_357, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.

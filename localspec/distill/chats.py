@@ -28,11 +28,7 @@ def record_answer(
     before the answer. Raises as `Trace`."""
     if not answer or not prompt:
         return
-    tokens = np.array([row.token for row in answer])
-    ids = np.array([[token for token, _ in row.top] for row in answer])
-    log_p = np.array([[logprob for _, logprob in row.top] for row in answer], np.float32)
-    rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
-    text = np.concatenate([prompt, tokens]).astype("<i4").tobytes()
+    text = np.array([*prompt, *(row.token for row in answer)], "<i4").tobytes()
     begin = _begin(conversation)
     key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
     with Trace(folder / folders.TRACE, header) as trace:
@@ -40,9 +36,7 @@ def record_answer(
             return
         known = {other[:OF_CONVERSATION]: held for other, held in trace.chats.items()}
         held_back = known.get(begin, len(known) % HELD_BACK == 1)
-        trace.append(
-            TraceRecord(key, np.array(prompt), tokens, ids, log_p, rest, held_back, chat=True)
-        )
+        trace.append(TraceRecord.of(key, prompt, answer, held_back, chat=True))
 
 
 def forget(conversations: Collection[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, we
 from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
 from localspec.distill.prompts import questions, text_questions
 from localspec.distill.pytorch import device, torch_package
-from localspec.distill.recording import open_context, record_answers
+from localspec.distill.recording import open_recorder, record_answers
 from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.training import Training
@@ -27,7 +27,6 @@ from localspec.errors import TraceError, UsageError
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity, fingerprint
-from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
 
@@ -49,23 +48,18 @@ def record(
 ) -> tuple[int, int]:
     """Record the target's answers to new prompts; returns answers and tokens of the whole trace."""
     with ExitStack() as stack:
-        context = stack.enter_context(open_context(request.target, request.threads, CONTEXT))
-        model, vocabulary = context.model, context.model.vocabulary
+        engine = stack.enter_context(open_recorder(request.target, request.threads, CONTEXT))
+        vocabulary = engine.model.vocabulary
         header = folders.header_of(request.target, vocabulary)
         folder = folders.folder_of(request.target, header.identity)
         trace = stack.enter_context(Trace(folder / folders.TRACE, header))
         _require_room(trace, request.tokens)
-        asked = questions(
-            request.prompts,
-            PromptBuilder(model, context.capacity),
-            raw=request.raw,
-            answers=request.answers,
-        )
+        asked = questions(request.prompts, engine.prompts, raw=request.raw, answers=request.answers)
         skipped = SkippedFiles()
         read = (text_questions(path, vocabulary, skipped) for path in request.texts)
         there, tokens = trace.tokens(held_back=False) + trace.tokens(held_back=True), 0
         for answer in record_answers(
-            context,
+            engine,
             chain(asked, chain.from_iterable(read)),
             header.k,
             longest=request.max_tokens,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.distill.distill_request import Notice
-from localspec.distill.recording import RecordedQuestion, open_context, record_answers
+from localspec.distill.recording import RecordedQuestion, open_recorder, record_answers
 from localspec.distill.trace import Trace
 from localspec.distill.training_run import ROUND, Run, TrainingPlan, saving
 from localspec.errors import TraceError
@@ -46,18 +46,19 @@ def draft_texts(
         for old in folder.glob(f"{partial.name}*"):  # including SQLite's journals
             old.unlink()
     write(draft)
-    with open_context(draft, plan.threads, plan.longest) as context:
+    with open_recorder(draft, plan.threads, plan.longest) as engine:
         begun = _beginnings(plan, trace, epoch)
-        said = list(record_answers(context, begun, 1, longest=CONTINUATION, seed=plan.seed))
+        said = list(record_answers(engine, begun, 1, longest=CONTINUATION, seed=plan.seed))
     given = [
         RecordedQuestion(tuple(record.prompt.tolist()), 0, tuple(record.answer.tolist()))
         for record in sorted(said, key=lambda record: record.key)  # as some finish sooner
     ]
     with (
         Trace(partial, trace.header) as made,
-        open_context(target, plan.threads, plan.longest) as context,
+        open_recorder(target, plan.threads, plan.longest) as engine,
     ):
-        for record in record_answers(context, given, trace.header.k, longest=CONTINUATION):
+        found = record_answers(engine, given, trace.header.k, longest=CONTINUATION)
+        for record in sorted(found, key=lambda record: record.key):
             made.append(record)
     with saving(folder):
         draft.unlink()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec import paths
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.errors import TraceError
 
 TOP_K = 32
@@ -83,6 +84,23 @@ class TraceRecord:
     given: bool = False
     chat: bool = False
     following: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        key: bytes,
+        prompt: Sequence[int],
+        answer: Sequence[TokenLogprob],
+        held_back: bool,
+        given: bool = False,
+        chat: bool = False,
+    ) -> TraceRecord:
+        """The record of an answer with its likeliest tokens."""
+        ids = np.array([[token for token, _ in row.top] for row in answer])
+        log_p = np.array([[logprob for _, logprob in row.top] for row in answer], np.float32)
+        rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
+        tokens = np.array([row.token for row in answer])
+        return cls(key, np.array(prompt), tokens, ids, log_p, rest, held_back, given, chat)
 
 
 class _Row(NamedTuple):

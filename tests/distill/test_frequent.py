@@ -9,7 +9,6 @@ import pytest
 from localspec import ModelOptions, load
 from localspec.distill import weights
 from localspec.distill.frequent import FrequentPart, MappedTrace, weight_of_tokens
-from localspec.distill.recording import top_tokens
 from localspec.distill.shape import parse
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.weights import TrainingFacts
@@ -17,6 +16,7 @@ from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
 from localspec.prompting.prompt import Tokens
+from tests.distill.traces import top_tokens
 from tests.support.asking import WAYS, ask, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference

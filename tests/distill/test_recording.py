@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import log_softmax
 
-from localspec import ModelOptions
+from localspec import Engine, ModelOptions, load
 from localspec.distill import rounds
 from localspec.distill.prompts import questions, read_prompts, text_questions
-from localspec.distill.recording import RecordedQuestion, log_softmax, sample_token, top_tokens
+from localspec.distill.recording import RecordedQuestion
 from localspec.distill.recording import record_answers as recorded_by
 from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
@@ -22,20 +23,25 @@ from localspec.distill.training_run import ROUND, Run
 from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.shared_context import SharedContext
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval.texts import SkippedFiles
 from tests.distill.test_training_run import PLAN
-from tests.support.sessions import module_model
 
 pytestmark = pytest.mark.nightly
 
 K = 8
-OPTIONS = ModelOptions(context=96, threads=1, parallel=4)
 PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]
 
 
-model = module_model("target_path", OPTIONS)
+@pytest.fixture(scope="module")
+def engine(target_path: Path) -> Iterator[Engine]:
+    with load(target_path, draft=None, context=4 * 96, threads=1, parallel=4) as opened:
+        yield opened
+
+
+@pytest.fixture
+def model(engine: Engine) -> Model:
+    return engine.model
 
 
 @pytest.fixture
@@ -51,78 +57,77 @@ def prepared_questions(model: Model) -> list[RecordedQuestion]:
 
 
 def record_answers(
-    model: Model, trace: Trace, wanted: list[RecordedQuestion], **options: Any
+    engine: Engine, trace: Trace, wanted: list[RecordedQuestion], **options: Any
 ) -> int:
     """Record answers of 12 tokens at most, and return the number of tokens."""
     options |= {"longest": 12, "known": trace.keys}
-    with closing(SharedContext(model, OPTIONS, each=True)) as context:
-        tokens = 0
-        for record in recorded_by(context, wanted, K, **options):
-            trace.append(record)
-            tokens += len(record.answer)
-        return tokens
+    tokens = 0
+    for record in recorded_by(engine, wanted, K, **options):
+        trace.append(record)
+        tokens += len(record.answer)
+    return tokens
 
 
 def single_answer(model: Model, record: TraceRecord) -> npt.NDArray[np.float32]:
     """Log probabilities for an answer, read by itself in another cache."""
     with closing(Context(model, ModelOptions(context=96, threads=1))) as context:
         text = [int(t) for t in [*record.prompt, *record.answer[:-1]]]
-        return log_softmax(np.array(context.extend(text, len(record.answer))))
+        return np.asarray(log_softmax(context.extend(text, len(record.answer)), axis=1))
 
 
-def test_rows_equal_those_of_single_answers(model: Model, trace: Trace) -> None:
-    record_answers(model, trace, prepared_questions(model), temperatures=(0.0, 1.0))
+def test_rows_equal_those_of_single_answers(engine: Engine, trace: Trace) -> None:
+    record_answers(engine, trace, prepared_questions(engine.model), temperatures=(0.0, 1.0))
     assert len(trace) == len(PROMPTS)
     ended = 0
     for number in range(len(trace)):
         record = trace.record(number)
-        likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
+        likely = np.take_along_axis(single_answer(engine.model, record), record.ids, 1)
         assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
         assert np.abs(1 - np.exp(likely).sum(1) - record.rest).max() < 0.01
         assert (np.diff(record.log_p, axis=1) <= 0).all()
-        ends = model.vocabulary.ends(int(record.answer[-1]))
+        ends = engine.model.vocabulary.ends(int(record.answer[-1]))
         assert ends or len(record.answer) == 12
-        assert not any(model.vocabulary.ends(int(t)) for t in record.answer[:-1])
+        assert not any(engine.model.vocabulary.ends(int(t)) for t in record.answer[:-1])
         ended += ends
     assert ended < len(trace)
 
 
-def test_recorded_answers_are_skipped(model: Model, trace: Trace) -> None:
-    wanted = prepared_questions(model)
-    first = record_answers(model, trace, wanted[:3])
+def test_recorded_answers_are_skipped(engine: Engine, trace: Trace) -> None:
+    wanted = prepared_questions(engine.model)
+    first = record_answers(engine, trace, wanted[:3])
     assert first > 0
     kept = [trace.record(n).answer.tolist() for n in range(3)]
-    record_answers(model, trace, [*wanted, *wanted])
+    record_answers(engine, trace, [*wanted, *wanted])
     assert len(trace) == len(wanted)
     assert [trace.record(n).answer.tolist() for n in range(3)] == kept
-    assert record_answers(model, trace, wanted) == 0
+    assert record_answers(engine, trace, wanted) == 0
     again = RecordedQuestion(wanted[0].tokens, turn=1)
-    assert record_answers(model, trace, [again]) > 0
+    assert record_answers(engine, trace, [again]) > 0
 
 
-def test_recording_stops_at_the_limit(model: Model, trace: Trace) -> None:
-    tokens = record_answers(model, trace, prepared_questions(model), most=30)
+def test_recording_stops_at_the_limit(engine: Engine, trace: Trace) -> None:
+    tokens = record_answers(engine, trace, prepared_questions(engine.model), most=30)
     assert 30 - 12 < tokens <= 30  # answers that begin at once included
     assert tokens == trace.tokens(held_back=False) + trace.tokens(held_back=True)
 
 
-def test_given_text_is_read(model: Model, trace: Trace, tmp_path: Path) -> None:
+def test_given_text_is_read(engine: Engine, trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(
         "The fox ran to the house. It was a cold day, and he was sad. " * 3
     )
-    vocabulary = model.vocabulary
+    vocabulary = engine.model.vocabulary
     wanted = list(text_questions(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
     text = (tmp_path / "a.txt").read_text()
     assert given == vocabulary.tokenize(text)
-    record_answers(model, trace, wanted)
+    record_answers(engine, trace, wanted)
     record = trace.record(0)
     assert record.given
     assert tuple(record.answer) == wanted[0].given
-    likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
+    likely = np.take_along_axis(single_answer(engine.model, record), record.ids, 1)
     assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
     longer = [replace(question, turn=1) for question in wanted]
-    assert record_answers(model, trace, longer, most=5) == 5 < len(wanted[0].given)
+    assert record_answers(engine, trace, longer, most=5) == 5 < len(wanted[0].given)
 
 
 def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
@@ -133,25 +138,6 @@ def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
         assert RecordedQuestion(prompt, turn=3).held_back == each
     keys = {RecordedQuestion(prompt, turn).key for prompt in prompts for turn in range(2)}
     assert len(keys) == 4000
-
-
-def test_top_tokens_equals_sorting() -> None:
-    random = np.random.Generator(np.random.PCG64(1))
-    rows = random.normal(size=(5, 50)).astype(np.float32) * 3
-    ids, log_p, rest = top_tokens(rows, 6)
-    p = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
-    order = np.argsort(-p, axis=1)[:, :6]
-    assert (ids == order).all()
-    assert np.allclose(np.exp(log_p), np.take_along_axis(p, order, 1), atol=1e-6)
-    assert np.allclose(rest, 1 - np.exp(log_p).sum(1), atol=1e-6)
-
-
-def test_draw_follows_the_distribution() -> None:
-    row = np.log(np.array([0.1, 0.2, 0.7], np.float32))
-    random = np.random.Generator(np.random.PCG64(2))
-    counts = np.bincount([sample_token(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
-    assert np.abs(counts - [0.1, 0.2, 0.7]).max() < 0.03
-    assert sample_token(row, 0.0, random) == 2
 
 
 def test_prompts_of_files(tmp_path: Path, model: Model) -> None:

@@ -1,11 +1,16 @@
 """Traces of random answers."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax
 
-from localspec.distill.recording import top_tokens
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.float32]
 
 HEADER = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 4)
 
@@ -26,3 +31,11 @@ def trace_of(path: Path, count: int, header: TraceHeader = HEADER) -> None:
     with Trace(path, header) as trace:
         for number in range(count):
             trace.append(answer(number, held_back=number % 8 == 7, header=header))
+
+
+def top_tokens(rows: Rows, k: int) -> tuple[Array, Array, Array]:
+    """Of logits [n, vocabulary]: ids [n, k], falling; log p [n, k]; what is left of p [n]."""
+    log_p = log_softmax(rows, axis=1)
+    ids = np.argsort(-log_p, axis=1, kind="stable")[:, :k]
+    found = np.take_along_axis(log_p, ids, 1)
+    return ids, found, np.maximum(0.0, 1.0 - np.exp(found).sum(1))

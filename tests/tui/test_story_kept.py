@@ -12,13 +12,13 @@ from localspec import Drafting, Engine, ModelOptions, load
 from localspec.chat.conversation import ASSISTANT, USER
 from localspec.cli.main import main
 from localspec.distill import folders
-from localspec.distill.recording import top_tokens
 from localspec.distill.trace import Trace
 from localspec.history.history import History
 from localspec.retrieval import manifest
 from localspec.tui.app import ChatApp
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.session_conversation import read
+from tests.distill.traces import top_tokens
 from tests.support.patches import files_of_at_most
 from tests.tui.pilots import chat
 from tests.tui.scripted import Script
