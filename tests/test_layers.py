@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_728, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_845, 77),  # pipes, empty variables; names of ollama; errors repeat the command
+    "hub": (1_811, 77),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (239, 12),  # the options of answers, from engine; names of other tools

@@ -101,7 +101,7 @@ def test_other_models_cannot_be_tuned(tmp_path: Path) -> None:
 
 def test_write_error_is_reported(draft_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LocalspecError, match=r"cannot be written.*same command again"):
+    with pytest.raises(LocalspecError, match=r"cannot be written.*run the same again"):
         small_draft(draft_path, tmp_path / "file" / "d.gguf", 0.5, text="64x1x32")
 
 

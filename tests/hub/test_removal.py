@@ -141,17 +141,17 @@ def test_linked_repository_is_refused(cached: Cached, cache: Path, tmp_path: Pat
     assert any((tmp_path / "big disk").iterdir())
 
 
-def test_damaged_cache_is_left_alone(cached: Cached) -> None:
-    snapshot = cached("user/repo", "m-Q8_0.gguf")
-    (snapshot / "m-Q8_0.gguf").resolve().unlink()
-    refusal(plan, "user/repo", r"is damaged.* Remove it yourself: .*user--repo")
+def test_damaged_cache_is_removed(cached: Cached) -> None:
+    snapshot = cached("user/repo", "sub/in/m-Q8_0.gguf", "other.gguf")
+    (snapshot / "sub/in/m-Q8_0.gguf").resolve().unlink()
+    plan("user/repo:Q8_0").execute()
+    assert [*snapshot.iterdir()] == [snapshot / "other.gguf"]
 
 
 def test_failed_removal_is_reported(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     cached("user/repo", "m-Q8_0.gguf")
-    planned = plan("user/repo")
     refuse = fail_with(PermissionError(errno.EACCES, "Permission denied", "user/repo"))
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", refuse)
-        with pytest.raises(LocalspecError, match="cannot be removed: permission denied"):
-            planned.execute()
+        with pytest.raises(LocalspecError, match="cannot be removed: Permission denied"):
+            plan("user/repo").execute()
