@@ -7,19 +7,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from statistics import geometric_mean
 from typing import Any
 
 from rich.cells import cell_len
 
-from localspec.bench.arms import AUTO, COLD, FIRST, KNOWLEDGE, PLAIN
+from localspec.bench.arms import AUTO, KNOWLEDGE, PLAIN
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
 from localspec.bench.summary import ALL, Cell, PairSummary, summarise
 from localspec.text import gigabytes
 
-FORMAT = 4
+FORMAT = 5
 """Version of the JSON, incremented when its meaning changes."""
 
 
@@ -162,9 +161,7 @@ class Table:
 def tables(summary: PairSummary, shown: list[str], *, whole: bool = True) -> list[Table]:
     """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
     the positions where answers differ. Leaves out the notes in `shown`, and adds its own."""
-    found = []
-    for temperature in summary.temperatures:
-        found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
+    found = [figures(summary, temperature, whole=whole) for temperature in summary.temperatures]
     found = [table for table in [*found, *([_equality(summary)] if whole else [])] if table.rows]
     for table in found:
         table.notes[:] = [note for note in table.notes if note not in shown]
@@ -181,9 +178,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
         if suite == ALL or (len(summary.suites) > 1 and (whole or arm == AUTO))
         if (cell := summary.cell(arm, suite, temperature)) is not None
     ]
-    notes = [
-        "accepted: of tested draft tokens, * of drafted ones. draft, verify, own: shares of time."
-    ]
+    notes = ["accepted: of tested draft tokens, * of drafted ones."]
     if any(cell.interval for cell in cells):
         notes.append(f"{METHOD}.")
     if any(cell.speed_up and cell.interval is None for cell in cells):
@@ -191,7 +186,7 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
             f"No interval: fewer than {MIN_PROMPTS} prompts, or no scipy "
             "(in the clone: pip install '.[bench]')."
         )
-    header = ["arm", "× plain", "95%", "tok/s", "accepted", "per pass", "draft", "verify", "own"]
+    header = ["arm", "× plain", "95%", "tok/s", "accepted", "per pass"]
     rows = [_row(cell) for cell in cells]
     if any(cell.calibration_seconds for cell in cells):
         header.append("before, s")
@@ -213,50 +208,7 @@ def _row(cell: Cell) -> list[str]:
     sure = cell.interval is not None and cell.arm != PLAIN
     interval = "{:.2f}–{:.2f}".format(*(cell.interval or ())) if sure else "–"
     speed = f"{cell.tokens_per_second:.{1 if cell.tokens_per_second < 100 else 0}f}"
-    shares = (cell.draft_share, cell.verify_share, cell.overhead_share)
-    row = [name, number(cell.speed_up), interval, speed, rate, number(cell.tokens_per_pass)]
-    return [*row, *map(percent, shares)]
-
-
-_SERVER = "llama-server "
-_SERVER_PLAIN = "llama-server plain"
-_DEFAULT = "(default)"
-"""Suffix of the name of the server's default draft mode."""
-
-
-def comparison(summary: PairSummary, temperature: float) -> Table:
-    """Ratios of the speed of `auto` to llama-server's."""
-    speeds = {
-        arm: {
-            cell.suite: cell.speed_up
-            for cell in summary.cells
-            if (cell.arm, cell.temperature) == (arm, temperature)
-            and cell.suite != ALL
-            and cell.speed_up is not None
-        }
-        for arm in summary.arms
-    }
-    suites = summary.suites
-    full = {a: s for a, s in speeds.items() if a.startswith(_SERVER) and len(s) == len(suites)}
-    others = {a: s for a, s in full.items() if a == _SERVER_PLAIN or a.endswith(_DEFAULT)}
-    if full:
-        best = max(full, key=lambda name: geometric_mean(full[name].values()))
-        others[f"best configuration: {best.removeprefix(_SERVER)}"] = full[best]
-        each = {suite: max(found[suite] for found in full.values()) for suite in suites}
-        others["best configuration of each suite"] = each
-    rows = []
-    for arm in (AUTO, FIRST, COLD):
-        for what, theirs in others.items() if speeds.get(arm) else ():
-            ratios = {suite: mine / theirs[suite] for suite, mine in speeds[arm].items()}
-            lowest = min(ratios, key=lambda suite: ratios[suite])
-            mean = number(geometric_mean(ratios.values()))
-            rows.append([f"{arm} ÷ {what}", mean, number(ratios[lowest]), lowest])
-    return Table(
-        f"auto against llama-server, {_sampling(temperature)}",
-        ["", "all", "lowest", "suite"],
-        rows,
-        ["Ratios of tokens/s; all: geometric mean over the suites."],
-    )
+    return [name, number(cell.speed_up), interval, speed, rate, number(cell.tokens_per_pass)]
 
 
 def _equality(summary: PairSummary) -> Table:

@@ -29,7 +29,6 @@ class Cell:
         interval: of the speed-up (`localspec.bench.speed_ups`).
         acceptance: accepted ÷ tested.
         kept: accepted ÷ drafted.
-        draft_share, verify_share, overhead_share: of the seconds.
         calibration_seconds: per answer, before it.
     """
 
@@ -45,9 +44,6 @@ class Cell:
     acceptance: float | None = None
     kept: float | None = None
     tokens_per_pass: float | None = None
-    draft_share: float | None = None
-    verify_share: float | None = None
-    overhead_share: float | None = None
     calibration_seconds: float | None = None
 
 
@@ -149,9 +145,6 @@ def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -
         acceptance=_ratio(samples, "accepted", "tested"),
         kept=_ratio(samples, "accepted", "drafted"),
         tokens_per_pass=_ratio(samples, "tokens", "passes"),
-        draft_share=_ratio(samples, "draft_seconds", "seconds"),
-        verify_share=_ratio(samples, "verify_seconds", "seconds"),
-        overhead_share=_ratio(samples, "overhead_seconds", "seconds"),
         calibration_seconds=sum(before) / len(before) if before else None,
     )
 
