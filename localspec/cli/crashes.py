@@ -27,7 +27,7 @@ _LIMITS = "Check what started it, and the limits that ulimit -a prints."
 # Ctrl+C, SIGTERM and SIGHUP we answer ourselves. Threads may crash together, and write together.
 _SCRIPT = f"""
 trap '' HUP INT TERM
-say() {{ [ -t 1 ] && printf '\\r\\n'; printf 'localspec: %s\\n' "$1"; }}
+say() {{ [ -t 1 ] && printf '%s\\r\\n' "$restore"; printf 'localspec: %s\\n' "$1"; }}
 read -r line
 case $line in
 over) ;;
@@ -47,16 +47,16 @@ _SIGNALS = [
 _watch: Watchdog | None = None
 
 
-def watch() -> None:
-    """Explain crashes on standard error from now on. Does nothing if `faulthandler` is enabled
-    already, or there is no shell."""
+def watch(restore: bytes = b"") -> None:
+    """Explain crashes on standard error from now on, on a terminal after `restore`. Does nothing if
+    `faulthandler` is enabled already, or there is no shell."""
     global _watch
     if _watch is not None or faulthandler.is_enabled():
         return
     # Otherwise ggml runs a debugger before it aborts, and prints its backtrace.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     with suppress(OSError):
-        _watch = Watchdog(_SCRIPT, 2, apart=False)
+        _watch = Watchdog(f"restore='{restore.decode()}'\n{_SCRIPT}", 2, apart=False)
         faulthandler.enable(file=_watch.pipe, all_threads=False)
         for number in _SIGNALS:
             if signal.getsignal(number) == signal.SIG_DFL:

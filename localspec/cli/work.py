@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 class Work:
     """A task in the main thread; passes run in another, so signals are handled at once. `restore`:
-    sent to standard output before an exit at once; `stopped`: Ctrl+C was pressed; `writing`:
-    progress would erase a part of standard output."""
+    sent to the terminal before an exit at once, or a crash; `stopped`: Ctrl+C was pressed;
+    `writing`: progress would erase a part of standard output."""
 
     def __init__(self, console: Console, restore: bytes = b"") -> None:
         self.console, self._restore = console, restore
@@ -101,7 +101,7 @@ def working(
             failed(error)
             console.exit_with(error)
 
-    crashes.watch()
+    crashes.watch(restore)
     library.on_abort(abort)
     work = Work(console, restore)
     try:

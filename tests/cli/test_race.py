@@ -101,6 +101,16 @@ def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -
     assert re.search(r"interrupted · [\d.]+× the tokens per second · plain ", terminal.words)
 
 
+def test_a_killed_race_gives_the_screen_back(long_model: Path, tmp_path: Path) -> None:
+    command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
+    terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
+    terminal.child.kill(signal.SIGKILL)
+    terminal.until(lambda: "localspec was killed" in terminal.words)
+    assert not terminal.alternate
+    assert terminal.cursor_shown
+
+
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: (1 << 20, 1 << 34))
     with pytest.raises(localspec.NativeError, match=r"takes .* MB, and 1.0 MB of memory are free"):

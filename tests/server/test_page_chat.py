@@ -554,6 +554,9 @@ def test_fits_a_narrow_screen(open_page: Open, scheme: str) -> None:
         assert page.evaluate("document.scrollingElement.scrollWidth") == 360
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
+    page.get_by_role("button", name="Help and shortcuts").click()
+    expect(page.get_by_role("heading", name="Help")).to_be_in_viewport()
+    page.keyboard.press("Escape")
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
     page.set_viewport_size({"width": 320, "height": 256})  # 1280 at 400%
