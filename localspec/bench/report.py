@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from statistics import geometric_mean
 from typing import Any
 
 from rich.cells import cell_len
@@ -161,7 +162,9 @@ class Table:
 def tables(summary: PairSummary, shown: list[str], *, whole: bool = True) -> list[Table]:
     """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
     the positions where answers differ. Leaves out the notes in `shown`, and adds its own."""
-    found = [figures(summary, temperature, whole=whole) for temperature in summary.temperatures]
+    found = []
+    for temperature in summary.temperatures:
+        found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
     found = [table for table in [*found, *([_equality(summary)] if whole else [])] if table.rows]
     for table in found:
         table.notes[:] = [note for note in table.notes if note not in shown]
@@ -209,6 +212,28 @@ def _row(cell: Cell) -> list[str]:
     interval = "{:.2f}–{:.2f}".format(*(cell.interval or ())) if sure else "–"
     speed = f"{cell.tokens_per_second:.{1 if cell.tokens_per_second < 100 else 0}f}"
     return [name, number(cell.speed_up), interval, speed, rate, number(cell.tokens_per_pass)]
+
+
+def comparison(summary: PairSummary, temperature: float) -> Table:
+    """Ratios of the speed of `auto` to that of every arm but plain, whose are in the figures."""
+    rows = []
+    for arm in (arm for arm in summary.arms if arm not in (AUTO, PLAIN)):
+        ratios = {}
+        for suite in summary.suites:
+            mine, other = (summary.cell(one, suite, temperature) for one in (AUTO, arm))
+            if mine and other and mine.speed_up and other.speed_up:
+                ratios[suite] = mine.speed_up / other.speed_up
+        if ratios:
+            lowest = min(ratios, key=ratios.__getitem__)
+            mean = number(geometric_mean(ratios.values()))
+            rows.append([arm, mean, number(ratios[lowest]), lowest])
+    note = "Ratios of tokens/s; all: geometric mean over the suites."
+    return Table(
+        f"auto ÷ other arms, {_sampling(temperature)}",
+        ["arm", "all", "lowest", "suite"],
+        rows,
+        [note],
+    )
 
 
 def _equality(summary: PairSummary) -> Table:

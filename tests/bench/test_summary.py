@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import markdown, report_text, table_text, tables
+from localspec.bench.report import comparison, markdown, report_text, table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import mean_interval
 from localspec.bench.summary import ALL, Cell, equalities, summarise
@@ -98,6 +98,19 @@ def test_interval_over_suites() -> None:
     assert found is not None
     assert found[0] < 1.0 < math.exp(0.5) < found[1]
     assert mean_interval([*apart, np.array([0.0])]) is None  # four suites say too little
+
+
+def test_auto_is_compared_with_every_arm() -> None:
+    seconds = {"plain": (1.0, 1.0), "auto": (0.5, 0.8), "llama-server plain": (1.25, 1.0)}
+    samples = [
+        sample(arm, suite, seconds=one)
+        for arm, both in seconds.items()
+        for suite, one in zip(("story", "copy"), both, strict=True)
+    ]
+    assert comparison(summarise(samples), 0.0).rows == [
+        ["llama-server plain", "1.77", "1.25", "copy"],
+    ]
+    assert comparison(summarise(samples[:2]), 0.0).rows == []
 
 
 def test_report_round_trip() -> None:
