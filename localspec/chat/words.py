@@ -96,7 +96,7 @@ def too_small(figures: Figures) -> str | None:
         return None
     return (
         f"this model is too small for drafts to help: a pass takes {1000 * pass_seconds:.1f} ms. "
-        f"To see a gain, type '{SEE_A_GAIN}'"
+        f"To see them help, type '{SEE_A_GAIN}'"
     )
 
 
@@ -162,7 +162,7 @@ def _proposals(figures: Figures, draft: str | None) -> str:
     model = f" ({draft})" if draft else ""
     parts = [
         f"{source_name(name)}{model if name.startswith('model') else ''} guessed "
-        f"{counted(tested, 'token')}, of which {accepted:,} were right ({share(accepted, tested)})"
+        f"{counted(tested, 'token')}, {accepted:,} of them correctly ({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested
     ]

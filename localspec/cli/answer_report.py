@@ -37,7 +37,7 @@ def table(found: AnswerResult) -> str:
         ("speed", f"{rate(stats.tokens_per_second)} tok/s after the first token"),
         *_compared(found.figures),
         ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
-        ("drafted", f"{counted(stats.drafted, 'token')}, of these {stats.tested} tested"),
+        ("drafted", f"{counted(stats.drafted, 'token')}, of these {stats.tested:,} tested"),
         ("accepted", _share(stats.accepted, stats.tested)),
     ]
     positions = zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
@@ -75,4 +75,4 @@ def account(statement: AccountStatement) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole}" + (f" ({part / whole:.0%})" if whole else "")
+    return f"{part:,} of {whole:,}" + (f" ({part / whole:.0%})" if whole else "")

@@ -88,7 +88,7 @@ def _first_part(path: Path) -> Path:
         raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
     if path.is_symlink() and not path.exists():
         what = f"{_shown(path)} is a link to {_shown(path.readlink())}"
-        raise ModelNotFound(f"{what}, which is missing. Download the file again.")
+        raise ModelNotFound(f"{what}, which leads to no file. Download the file again.")
     if not any(part.is_file() for part in parts):
         raise ModelNotFound(
             f"There is no file {_shown(path)}. Check the path, or choose one from 'localspec list'."

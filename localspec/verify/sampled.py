@@ -224,7 +224,7 @@ def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete:
     least = min((min(result.firsts, result.pairs) for result in tested), default=1.0)
     summary = (
         f"{sum(result.samples for result in tested):,} token pairs from {len(tested)} ways to "
-        f"draft, after {places} texts: the lowest p-value is {least:.2g}; below {reject:.1g} fails."
+        f"draft (texts: {places}): the lowest p-value is {least:.2g}; below {reject:.1g} fails."
     )
     return Outcome(
         check="sampled",

@@ -88,7 +88,7 @@ def test_drafting_off() -> None:
     )
     assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small for drafts to help")
     assert words.why_undrafted(small) == (
-        "This model is too small for drafts to help: a pass takes 0.8 ms. To see a gain, type "
+        "This model is too small for drafts to help: a pass takes 0.8 ms. To see them help, type "
         "'localspec race --scale A'."
     )
 
@@ -102,8 +102,8 @@ def test_explanation() -> None:
     assert told == [
         "**big** wrote 121 tokens at 60.0 tokens per second. That is **1.50× without drafts**, "
         "which would have taken 1.0 s longer.",
-        "The n-gram drafter guessed 20 tokens, of which 11 were right (55%); the draft model "
-        "(small) guessed 80 tokens, of which 50 were right (62%). Each pass of the model gave "
+        "The n-gram drafter guessed 20 tokens, 11 of them correctly (55%); the draft model "
+        "(small) guessed 80 tokens, 50 of them correctly (62%). Each pass of the model gave "
         "1.98 tokens, where it gives 1 without drafts.",
         "5 of 61 passes had no draft:",
         "- 3 ×: too short\n- 2 ×: nothing likely",
@@ -112,6 +112,8 @@ def test_explanation() -> None:
         "Drafts do not change the output (lossless).",
         "By the way.",
     ]
+    rare = words.explain(figures(by_drafter={"ngram": (1, 20)}), model="big", draft=None)
+    assert "guessed 20 tokens, 1 of them correctly (5%)" in rare
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from localspec.decoding.stats import AccountStatement
 
 def test_table_lists_the_figures() -> None:
     stats = GenerationStats(prompt_tokens=20, cached_tokens=5, generated_tokens=139)
-    stats.drafted, stats.tested, stats.accepted, stats.target_passes = 200, 185, 128, 55
+    stats.drafted, stats.tested, stats.accepted, stats.target_passes = 2000, 1850, 1280, 55
     stats.accepted_per_position, stats.tested_per_position = [80, 48], [100, 80, 5]
     stats.by_drafter = {"model": DrafterStats(190, 180, 125), "ngram": DrafterStats(10, 5, 3)}
     stats.reasons = {"it rests": 1, "the answer ends with the next token": 3}
@@ -21,8 +21,8 @@ def test_table_lists_the_figures() -> None:
     assert "speed-up       2.6× plain llama.cpp (312 tok/s)" in lines
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [
-        "drafted        200 tokens, of these 185 tested",
-        "accepted       128 of 185 (69%)",
+        "drafted        2,000 tokens, of these 1,850 tested",
+        "accepted       1,280 of 1,850 (69%)",
         "  position 1   80 of 100 (80%)",
         "  position 2   48 of 80 (60%)",
         "  position 3   0 of 5 (0%)",
