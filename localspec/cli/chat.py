@@ -85,7 +85,7 @@ def _shown(console: Console, params: o.Params) -> int:
     # Adapters and a projector belong to the requested model, not to the last one used.
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj
-    if session is not None and params["resume"]:
+    if params["session"] is not None and params["resume"]:
         raise UsageError("A session is a conversation. Leave out --session, or --continue.")
     asked = opening.named or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
@@ -96,6 +96,7 @@ def _shown(console: Console, params: o.Params) -> int:
                 options=opening.options,
                 drafting=opening.drafting,
                 offline=opening.offline,
+                session=params["session"],
             ),
             sampling=dict(opening.given_sampling),
             max_tokens=None if opening.max_tokens == -1 else opening.max_tokens,
@@ -105,8 +106,7 @@ def _shown(console: Console, params: o.Params) -> int:
             resume=bool(params["resume"]),
         )
         app.run()
-    if app.trouble is not None:
-        console.notice(app.trouble)
+    console.notices([app.trouble] if app.trouble else [])
     if app.return_code == 1:
         raise LocalspecError(
             f"The chat ended with an internal error, described in {log_file()}. All messages are "

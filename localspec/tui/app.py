@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
+from localspec.chat.conversation import Conversation
 from localspec.errors import Cancelled, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
@@ -30,7 +31,7 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
-from localspec.tui.session.session_conversation import KeptSession, kept
+from localspec.tui.session.session_conversation import kept
 from localspec.tui.widgets.prompt_input import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
 
@@ -50,7 +51,7 @@ class ChatApp(Host):
     """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `engine`:
     opens the models, with its own options; `sampling`, `max_tokens`, `system`: for new
     conversations, instead of the preferences; `notices`: sentences to show at the start;
-    `session`: the first conversation, and its file; `resume`: show the last conversation;
+    `session`: the conversation of a session file; `resume`: show the last conversation;
     `trouble`: a sentence about an error while closing."""
 
     CSS_PATH = "styles.tcss"
@@ -89,7 +90,7 @@ class ChatApp(Host):
         max_tokens: int | None = None,
         system: str | None = None,
         notices: Iterable[str] = (),
-        session: KeptSession | None = None,
+        session: Conversation | None = None,
         resume: bool = False,
     ) -> None:
         super().__init__()
@@ -102,15 +103,18 @@ class ChatApp(Host):
         report_error = partial(self.call_later, self.show_notice, error=True)
         self.store = HistoryWriter(_history, on_trouble=report_error)
         self.conversation_display = ConversationDisplay(self)
-        self.engine = engine(self.call_later, session=session.path if session else None)
+        self.engine = engine(self.call_later)
         self.trouble: str | None = None
-        self._kept = session.conversation if session else None
+        self._kept = session
         first = self.new_conversation()
+        if session is not None:
+            session.sampling, session.max_tokens = first.sampling, first.max_tokens
+            session.system = session.system or first.system
         self.chat_session = ChatSession(
             self.conversation_display,
             self.store,
             self.engine,
-            session.conversation_or(first) if session else first,
+            session or first,
             learns=self.preferences.learn,
             records=self.preferences.record,
         )

@@ -122,16 +122,3 @@ def test_parts_of_messages_are_read_as_text(role: str) -> None:
 )
 def test_other_values_are_no_conversation(found: object) -> None:
     assert conversation_of(found) is None
-
-
-def test_odd_values_of_saved_chats_are_plain_ones() -> None:
-    said = [
-        {"id": 7, "role": "user", "content": "one", "created": 1e14, "state": [1]},
-        {"id": 7, "role": "assistant", "content": "two", "created": "soon"},
-    ]
-    found = conversation_of({"id": 5, "title": ["x"], "system": 7, "messages": said})
-    assert found is not None
-    assert (found.id, found.title, found.system) == ("5", "['x']", "7")
-    first, second = found.messages.values()
-    assert (first.id, first.created, first.state, first.content) == ("7", 0, "stopped", "one")
-    assert (second.parent, second.created, second.content) == ("7", 0, "two")

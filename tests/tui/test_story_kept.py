@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localspec import Drafting, Engine, ModelOptions, load
-from localspec.chat.conversation import ASSISTANT, USER
+from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.cli.main import main
 from localspec.distill import folders
 from localspec.distill.trace import Trace
@@ -40,7 +40,7 @@ LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 def with_session(path: Path) -> ChatApp:
     options, plain = ModelOptions(context=1024, threads=1), Drafting(drafter="none")
-    engine = partial(BackgroundEngine, options=options, drafting=plain)
+    engine = partial(BackgroundEngine, options=options, drafting=plain, session=path)
     return ChatApp(engine=engine, sampling={"temperature": 0.0}, max_tokens=12, session=read(path))
 
 
@@ -149,6 +149,19 @@ async def test_leave_and_come_back(tmp_path: Path) -> None:
         assert history.count() == 1, "it is the same one, not a copy"
 
 
+async def test_messages_that_the_history_lacks_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "fox.session"
+    async with chat(app=with_session(path)) as shown:
+        await shown.send(LONG)
+        said, id = shown.texts, shown.app.chat_session.conversation.id
+    with closing(History()) as history:
+        history.delete([id])
+        history.put(Conversation(id))
+    async with chat(app=with_session(path)) as shown:
+        await shown.until(lambda: len(shown.listed()) == 2, "both are in the history")
+        assert shown.texts == said
+
+
 async def test_one_that_run_made_is_taken_into_the_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +177,7 @@ async def test_one_that_run_made_is_taken_into_the_history(
             len(shown.app.store.history.load(shown.app.chat_session.conversation.id).messages) == 2
         )
     assert main(["run", *arguments, "And now?"]) == 0
-    conversation = read(path).conversation
+    conversation = read(path)
     assert conversation is not None
     assert [m.role for m in conversation.path()] == [USER, ASSISTANT] * 2
 

@@ -10,7 +10,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.chat.conversation import Conversation
+from localspec.chat.conversation import Conversation, new_id
 from localspec.errors import LocalspecError
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
@@ -243,16 +243,18 @@ class Host(App[None]):
         self.show(found, message, close_overlays=self.sidebar.choosing)
 
     async def _restore_session(self, kept: Conversation) -> None:
-        """Show the history's version of a conversation, unless it was changed meanwhile."""
+        """Show the history's version of a conversation, unless it was changed meanwhile, or lacks
+        messages."""
         try:
             found = await self._load(kept.id)
         except LocalspecError:
             self.store.put(kept)
             return
         chat_session = self.chat_session
-        unchanged = chat_session.conversation is kept and chat_session.running is None
-        if unchanged and kept.tip in found.messages:
-            found.tip = kept.tip
+        if len(found.path()) < len(kept.messages):
+            kept.id = new_id()
+            self.store.put(kept)
+        elif chat_session.conversation is kept and chat_session.running is None:
             self.show(found)
 
     async def _load(self, conversation: str) -> Conversation:
