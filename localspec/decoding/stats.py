@@ -11,25 +11,16 @@ from localspec.decoding.interfaces import PROMPT, Step
 
 @dataclass(slots=True)
 class DrafterStats:
-    """Counts of one source: tokens drafted, tested, accepted.
-
-    Attributes:
-        accepted_per_position, tested_per_position: by depth in the draft, whichever source proposed
-            the tokens before.
-    """
+    """Counts of one source: tokens drafted, tested, accepted."""
 
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
-    accepted_per_position: list[int] = field(default_factory=list)
-    tested_per_position: list[int] = field(default_factory=list)
 
     def add(self, other: DrafterStats) -> None:
         self.drafted += other.drafted
         self.tested += other.tested
         self.accepted += other.accepted
-        add_counts(self.accepted_per_position, other.accepted_per_position)
-        add_counts(self.tested_per_position, other.tested_per_position)
 
 
 def add_counts(sums: list[int], counts: Sequence[int]) -> None:
@@ -147,15 +138,11 @@ class GenerationStats:
                 stats = by_drafter[source] = DrafterStats()
             stats.drafted += 1
         for node in tested:
-            stats = by_drafter[tree.sources[node]]
-            stats.tested += 1
-            for counts in (self.tested_per_position, stats.tested_per_position):
-                _count_at(counts, tree.depths[node])
+            by_drafter[tree.sources[node]].tested += 1
+            _count_at(self.tested_per_position, tree.depths[node])
         for node in accepted:
-            stats = by_drafter[tree.sources[node]]
-            stats.accepted += 1
-            for counts in (self.accepted_per_position, stats.accepted_per_position):
-                _count_at(counts, tree.depths[node])
+            by_drafter[tree.sources[node]].accepted += 1
+            _count_at(self.accepted_per_position, tree.depths[node])
         self.drafted += tree.proposed
         self.tested += len(tested)
         self.accepted += len(accepted)

@@ -110,8 +110,7 @@ def record_answers(
                     found += () if chunk.step is None else chunk.step.logprobs
                     if ended.is_set():
                         break
-        key, given = question.key, bool(question.given)
-        return TraceRecord.of(key, question.tokens, found, question.held_back, given=given)
+        return TraceRecord.of(question.key, question.tokens, found, question.held_back)
 
     waiting, active = due(), dict[Future[TraceRecord], int]()  # most tokens of each
     with ThreadPoolExecutor(engine.parallel) as pool:

@@ -30,8 +30,8 @@ from localspec.decoding.logprobs import TokenLogprob
 from localspec.errors import TraceError
 
 TOP_K = 32
-HELD_BACK, GIVEN, CHAT = 1, 2, 4
-"""Flags: held back from training; a given text instead of an answer; an answer of a chat."""
+HELD_BACK, CHAT = 1, 4
+"""Flags: held back from training; an answer of a chat."""
 PATIENCE = 5.0
 """Seconds to wait for another process that writes."""
 _TABLES = (
@@ -81,7 +81,6 @@ class TraceRecord:
     log_p: Array
     rest: Array
     held_back: bool
-    given: bool = False
     chat: bool = False
     following: Array | None = None
 
@@ -92,7 +91,6 @@ class TraceRecord:
         prompt: Sequence[int],
         answer: Sequence[TokenLogprob],
         held_back: bool,
-        given: bool = False,
         chat: bool = False,
     ) -> TraceRecord:
         """The record of an answer with its likeliest tokens."""
@@ -100,7 +98,7 @@ class TraceRecord:
         log_p = np.array([[logprob for _, logprob in row.top] for row in answer], np.float32)
         rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
         tokens = np.array([row.token for row in answer])
-        return cls(key, np.array(prompt), tokens, ids, log_p, rest, held_back, given, chat)
+        return cls(key, np.array(prompt), tokens, ids, log_p, rest, held_back, chat)
 
 
 class _Row(NamedTuple):
@@ -184,13 +182,12 @@ class Trace:
             values["log_p"].astype(np.float32),
             values["rest"].astype(np.float32),
             bool(row.flags & HELD_BACK),
-            bool(row.flags & GIVEN),
             bool(row.flags & CHAT),
         )
 
     def append(self, record: TraceRecord) -> None:
         """Add a record, unless its key exists; a TraceError leaves the trace as it was."""
-        flags = HELD_BACK * record.held_back | GIVEN * record.given | CHAT * record.chat
+        flags = HELD_BACK * record.held_back | CHAT * record.chat
         counts = len(record.prompt), len(record.answer)
         body = np.empty(1, self.header.layout(*counts))
         body["tokens"] = np.concatenate([record.prompt, record.answer])

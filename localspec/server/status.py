@@ -115,19 +115,12 @@ def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | 
     positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
     finished = [({"finish": name}, count) for name, count in sorted(totals.answers.items())]
     drafters = sorted(totals.by_drafter.items())
-    drafted = [({"drafter": source}, counts.drafted) for source, counts in drafters]
     curve = host.engine and host.engine.profile.target  # None for an embedding model
     passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES] if curve else []
 
-    def by_position(name: str) -> _Values:
-        return [
-            ({"drafter": source, "position": position}, count)
-            for source, counts in drafters
-            for position, count in enumerate(getattr(counts, name))
-        ]
+    def by_drafter(name: str) -> _Values:
+        return [({"drafter": source}, getattr(counts, name)) for source, counts in drafters]
 
-    tested, accepted = by_position("tested_per_position"), by_position("accepted_per_position")
-    where = "by drafter and position in the draft, from 0."
     llama_cpp: dict[str, tuple[str, float | _Values]] = {
         "prompt_tokens_total": ("Prompt tokens read, without cached ones.", totals.read_tokens),
         "prompt_tokens_cached_total": ("Prompt tokens that were cached.", totals.cached_tokens),
@@ -150,9 +143,9 @@ def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | 
         "answers_total": ("Answers, by how they ended.", finished),
         "requests_total": ("HTTP requests.", state.requests),
         "requests_refused_total": ("HTTP requests answered with an error.", state.refused),
-        "drafted_tokens_total": ("Tokens drafted, by drafter.", drafted),
-        "tested_tokens_total": (f"Tokens tested, {where}", tested),
-        "accepted_tokens_total": (f"Tokens accepted, {where}", accepted),
+        "drafted_tokens_total": ("Tokens drafted, by drafter.", by_drafter("drafted")),
+        "tested_tokens_total": ("Tokens tested, by drafter.", by_drafter("tested")),
+        "accepted_tokens_total": ("Tokens accepted, by drafter.", by_drafter("accepted")),
         "pass_seconds": ("Seconds per pass over n tokens, T(n).", passes),
         "queue_limit": ("Answers that may wait.", service.options.max_queue),
     }

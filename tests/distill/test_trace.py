@@ -28,7 +28,7 @@ def same(one: TraceRecord, other: TraceRecord) -> bool:
         np.array_equal(getattr(one, name), getattr(other, name))
         for name in ("prompt", "answer", "ids")
     )
-    flags = (one.key, one.held_back, one.given) == (other.key, other.held_back, other.given)
+    flags = (one.key, one.held_back) == (other.key, other.held_back)
     return rounded and equal and flags
 
 
@@ -36,7 +36,6 @@ def same(one: TraceRecord, other: TraceRecord) -> bool:
 def test_appended_records_are_read(tmp_path: Path, size: int) -> None:
     header = replace(HEADER, size=size)
     given = [answer(n, held_back=n == 1, header=header) for n in range(3)]
-    given[2] = replace(given[2], given=True)
     with Trace(tmp_path / "t", header) as trace:
         for record in given:
             trace.append(record)
@@ -165,7 +164,7 @@ def test_answer_is_recorded_once_with_its_likeliest_tokens(folder: Path) -> None
     assert record.ids.tolist() == [[7, 5, 1, 60], [2, 3, 9, 60]]
     assert np.exp(record.log_p[0, :2]) == pytest.approx([0.5, 0.4], abs=1e-3)
     assert record.rest == pytest.approx([0.05, 0.0], abs=1e-3)
-    assert (record.chat, record.given) == (True, False)
+    assert record.chat
 
 
 def test_whole_conversations_are_held_back(folder: Path) -> None:

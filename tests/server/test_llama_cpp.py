@@ -241,25 +241,23 @@ def test_metrics_are_valid_prometheus_text(server: Running) -> None:
         assert server.metric(known) > 0, known
 
 
-def test_draft_counts_by_drafter_and_position_agree(server: Running) -> None:
+def test_draft_counts_by_drafter_and_by_position_agree(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
     text = server.get("/metrics").body.decode()
-    accepted, tested = (
+    drafted, tested, accepted = (
         {
-            (drafter, int(position)): int(count)
-            for drafter, position, count in re.findall(
-                rf'localspec:{name}_tokens_total\{{drafter="(.+)",position="(\d+)"\}} (\d+)', text
+            drafter: int(count)
+            for drafter, count in re.findall(
+                rf'localspec:{name}_tokens_total\{{drafter="(.+)"\}} (\d+)', text
             )
         }
-        for name in ("accepted", "tested")
+        for name in ("drafted", "tested", "accepted")
     )
-    assert accepted["ngram", 0] > 0
-    assert accepted.keys() <= tested.keys()
-    assert all(0 <= count <= tested[one] for one, count in accepted.items())
-    by_position = re.findall(r'_accepted_tokens_per_pos_total\{position="(\d+)"\} (\d+)', text)
+    assert accepted["ngram"] > 0
+    assert all(0 <= accepted[one] <= tested[one] <= drafted[one] for one in drafted)
+    by_position = re.findall(r'_accepted_tokens_per_pos_total\{position="\d+"\} (\d+)', text)
     assert len(by_position) > 1
-    for position, count in by_position:
-        assert sum(n for (_, at), n in accepted.items() if at == int(position)) == int(count)
+    assert sum(map(int, by_position)) == sum(accepted.values())
 
 
 SAID = user("Tell me a story.")
