@@ -57,6 +57,17 @@ async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
         assert shown.texts == ["hello", "again", "Answer 2."]
 
 
+async def test_notices_never_cover_the_input() -> None:
+    async with chat(size=(80, 24), toasts=True) as shown:
+        await shown.command("/record on", says="Answers are recorded", error=False)
+        await shown.command("/learn on", says="Conversations are learned", error=False)
+        await shown.command("/set temperature hot", says="temperature is 'hot'")
+        await shown.settle()
+        toasts = list(shown.app.screen.query("Toast"))
+        assert len(toasts) == 2, "the oldest made room"
+        assert toasts[-1].region.bottom <= shown.app.prompt.region.y
+
+
 async def test_a_model_that_does_not_open_keeps_its_next_step_on_the_screen() -> None:
     script, step = Script(), "Get it with 'localspec pull owl'."
     script.troubles["owl"] = ModelNotFound(f"owl is not here. {step}")

@@ -76,8 +76,11 @@ class Host(App[None]):
     def show_notice(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"
         text = harmless(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-        for shown in list(self._notifications):
-            if shown.message == text:
+        cells = max(1, min(60, self.size.width // 2) - 5)
+        room = self.size.height - 8 - len(text) // cells
+        for shown in reversed(list(self._notifications)):
+            room -= 3 + len(shown.message) // cells
+            if shown.message == text or room < 0:  # they would cover the input
                 self._unnotify(shown, refresh=False)
         self.notify(text, severity=severity, markup=False, timeout=30 if error else 8)
 
