@@ -160,7 +160,7 @@ const char * start(const char * cpu_path, const char * base_path, const char * i
     functions.barrier = replace_barrier(dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), functions.barrier);
     buffer_type = make_buffer_type(functions, *chosen, new Hook());
     start_attention(functions, *chosen->attention);
-    clear_lazily(functions.cpu_buffer_type());
+    clear_lazily(functions.cpu_buffer_type(), [] { return taking; });
     auto & types = functions.extra_buffer_types();
     types.insert(types.begin(), buffer_type);
     return nullptr;

@@ -23,7 +23,8 @@ LOCALSPEC_API const char * localspec_kernels_supported(void);
 LOCALSPEC_API const char * localspec_kernels_start(const char * ggml_cpu_path, const char * ggml_base_path,
                                                    const char * isa);
 
-// Whether models that this thread opens from now on use the kernels; at first they do.
+// Whether models that this thread opens from now on use the kernels, and whether the caches of contexts
+// that it makes take memory as they are filled; at first they do.
 LOCALSPEC_API void localspec_kernels_take(int on);
 
 // Of the matrix of `rows` rows, this thread's passes multiply with the listed tiles of 16 rows alone, in

@@ -13,6 +13,7 @@ namespace {
 
 Buffer * (*ggml_alloc_buffer)(BufferType *, size_t);
 void (*ggml_clear)(Buffer *, uint8_t);
+bool (*is_wanted)();
 
 void clear(Buffer * buffer, uint8_t value) {
     char * base = (char *) buffer->iface.get_base(buffer), * end = base + buffer->size;
@@ -20,7 +21,8 @@ void clear(Buffer * buffer, uint8_t value) {
     char * first = (char *) (((uintptr_t) base + page - 1) / page * page),
          * last = (char *) ((uintptr_t) end / page * page);
     // Private memory that is given back is zero when it is next read, on Linux; locked memory stays.
-    if (value || first >= last || madvise(first, last - first, MADV_DONTNEED)) return ggml_clear(buffer, value);
+    if (value || !is_wanted() || first >= last || madvise(first, last - first, MADV_DONTNEED))
+        return ggml_clear(buffer, value);
     memset(base, 0, first - base);
     memset(last, 0, end - last);
 }
@@ -35,7 +37,8 @@ Buffer * alloc_buffer(BufferType * type, size_t size) {
 
 }  // namespace
 
-void clear_lazily(BufferType * cpu) {
+void clear_lazily(BufferType * cpu, bool (*wanted)()) {
+    is_wanted = wanted;
 #ifdef __linux__
     ggml_alloc_buffer = cpu->iface.alloc_buffer;
     cpu->iface.alloc_buffer = alloc_buffer;

@@ -114,7 +114,8 @@ def left_count() -> int | None:
 
 
 def take(*, wanted: bool) -> None:
-    """Let models that this thread opens from now on use the kernels, or not."""
+    """Let models that this thread opens, and contexts that it makes, from now on be the kernels'
+    or llama.cpp's own."""
     if _library is not None:
         _library.localspec_kernels_take(wanted)
 

@@ -98,9 +98,13 @@ class NativeContext:
             setattr(params, name, value)
         library.clear_errors()
         made: list[Any] = []
-        create = llama_cpp.llama_init_from_model
+
+        def create() -> None:
+            kernels.take(wanted=model.kernels.in_use)
+            made.append(llama_cpp.llama_init_from_model(model.handle, params))
+
         try:  # in that thread, as ctypes would drop an interrupt in the log's callback
-            compute_thread.call(lambda: made.append(create(model.handle, params)))
+            compute_thread.call(create)
         except BaseException:
             if any(made):
                 llama_cpp.llama_free(made[0])
