@@ -113,11 +113,13 @@ class Grammar:
     def allows(self, token: int) -> bool:
         if self._matcher.validate_tokens([token]) == 1:
             return True
+        in_mask = bool(self._mask()[token >> 3] >> (token & 7) & 1)
+        if in_mask and token not in self._ends:  # forks share a lexer, which may be exhausted
+            self._bits = None
+            self._mask()
         self._raise_on_error()
-        if token not in self._ends:
-            return False
         # A grammar may name an end token, which is then in the mask and cannot be consumed.
-        return self._matcher.is_stopped() or bool(self._mask()[token >> 3] >> (token & 7) & 1)
+        return token in self._ends and (self._matcher.is_stopped() or in_mask)
 
     def masked(self, row: Row) -> Row:
         ids = self._allowed_ids(len(row))

@@ -1,19 +1,22 @@
 """JSON schemas as their authors intend them, without artefacts of clients' languages."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from localspec.errors import UsageError
+from localspec.llama.one_of import Change, exclude_each_other
 
+_MOST_PARTS = 20_000
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
 _OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
-ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
+_ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
 _MERGED = frozenset(["type", "properties", "required"])
 _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
@@ -33,6 +36,8 @@ def parse_schema(given: str | Mapping[str, Any]) -> dict[str, Any]:
             return intended(schema)
     except RecursionError:
         raise too_large("it is nested too deeply") from None
+    except UsageError:
+        raise
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"The JSON schema is not JSON: {error}. Pass a file or an object."
@@ -54,14 +59,16 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
         del found["required"]
     if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
         return {"type": "object", "additionalProperties": False}
-    if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
+    if not _is_typed(found) or (of_objects and not found.keys() & _DECIDES_TYPE):
         found = {"type": "object", **found}
     plain = map_schemas(found, lambda part: _rewrite(part, found))
     joined: dict[str, Any] = map_schemas(plain, lambda part: _merge_all_of(part, plain))
-    keys = [part.keys() for part in values_in(joined) if isinstance(part, dict)]
+    keys = [part.keys() for part in bounded_values_in(joined) if isinstance(part, dict)]
     # If several schemas apply to one object, each names some properties.
     composed = any("allOf" in names or (names & _OF_OBJECTS and names & _CHOICES) for names in keys)
-    return joined if composed else map_schemas(joined, _close)
+    close = dict if composed else _close
+    chosen = map_schemas(joined, lambda part: as_any_of(part, joined, close, opens=not of_objects))
+    return dict(map_schemas(chosen, close))
 
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,8 +113,8 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     closed = {**part, "propertyNames": {}, "additionalProperties": False}
     match {"type": "string", **{name: found[name] for name in found.keys() - _ANNOTATIONS}}:
         case {"type": "string", "enum": [*names], **rest} if not rest:
-            named = {str(name): properties.get(name, value) for name in names}
-            return {**closed, "properties": named}
+            texts = [name for name in names if isinstance(name, str)]
+            return {**closed, "properties": {name: properties.get(name, value) for name in texts}}
         case {"type": "string", "pattern": str(pattern), **rest} if not (
             rest or properties or "patternProperties" in part
         ):
@@ -132,10 +139,10 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     kinds = [item["type"] for item in objects if "type" in item]
     properties = [item.get("properties", {}) for item in objects]
     required = [item.get("required", []) for item in objects]
-    plain = all(item.keys() - _ANNOTATIONS - ROOT <= _MERGED for item in objects)
+    plain = all(item.keys() - _ANNOTATIONS - _ROOT <= _MERGED for item in objects)
     plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
     plain &= all(value in (None, False) for value in closed)
-    if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
+    if not plain or ({*map(type, properties)}, {*map(type, required)}) != ({dict}, {list}):
         return part
     merged = {name: value for group in properties for name, value in group.items()}
     if len(merged) < sum(map(len, properties)):
@@ -146,6 +153,36 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     return {**beside, "type": "object", "properties": merged, **more}
 
 
+def as_any_of(
+    part: dict[str, Any], root: Mapping[str, Any], close: Change, *, opens: bool
+) -> dict[str, Any]:
+    """Write `oneOf` as `anyOf` if its alternatives exclude each other once they are closed.
+    Otherwise, if `opens`, leave them open: what one allows must not match another as written."""
+    options = part.get("oneOf")
+    if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
+        return part
+    resolve = partial(resolve_reference, root=root)
+    written = [*map(resolve, options)]
+    typed = [
+        one if _is_typed(known) else {"type": "object", **known}
+        for one, known in zip(options, written, strict=True)
+    ]
+    narrowed = [map_schemas(resolve(one), close) for one in typed]
+    beside = {key: value for key, value in part.items() if key != "oneOf"}
+    if "anyOf" not in part and exclude_each_other(narrowed, written, resolve):
+        return {**beside, "anyOf": typed}
+    opened = [map_schemas(one, _open) for one in written] if opens else options
+    return {**beside, "oneOf": opened}
+
+
+def _is_typed(part: Mapping[str, Any]) -> bool:
+    return bool(part.keys() & _DECIDES_TYPE) or not part.keys() & _OF_OBJECTS
+
+
+def _open(part: dict[str, Any]) -> dict[str, Any]:
+    return {"additionalProperties": {}, **part} if "properties" in part else part
+
+
 def _close(part: dict[str, Any]) -> dict[str, Any]:
     properties, required = part.get("properties"), part.get("required", [])
     named = isinstance(properties, dict) and isinstance(required, list)
@@ -154,8 +191,10 @@ def _close(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def resolve_reference(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The target of a reference within the schema; anything else unchanged."""
+def resolve_reference(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """The target of a reference within the schema; another schema unchanged."""
+    if not isinstance(part, dict):
+        return {}
     place = part.get("$ref")
     if not isinstance(place, str) or not place.startswith("#/"):
         return part
@@ -179,7 +218,15 @@ def values_in(value: Any) -> Iterator[Any]:
             pending.extend(current)
 
 
-def map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+def bounded_values_in(value: Any) -> Iterator[Any]:
+    """`values_in`; a UsageError if there are too many."""
+    for number, one in enumerate(values_in(value)):
+        if number == _MOST_PARTS:
+            raise too_large(f"it has more than {_MOST_PARTS:,} parts")
+        yield one
+
+
+def map_schemas(schema: Any, change: Change) -> Any:
     """Apply `change` to every schema within a schema, the innermost first."""
     if isinstance(schema, list):
         return [map_schemas(part, change) for part in schema]

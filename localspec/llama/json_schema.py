@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import (
-    ROOT,
+    as_any_of,
+    bounded_values_in,
     intended,
     map_schemas,
-    resolve_reference,
     too_large,
     values_in,
 )
@@ -23,7 +23,6 @@ _WHITESPACE = "\\x20"
 """At most one space between parts: small models may repeat line feeds without end."""
 MAX_PATTERN = 10_000
 """Characters of a regular expression; more can take seconds."""
-_MAX_PARTS = 20_000
 MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
 _MAX_PATTERNS = 50
@@ -82,22 +81,6 @@ _WITHOUT_LOOK_AHEAD = {
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
-def _one_of_as_any_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Write `oneOf` as `anyOf` if its alternatives exclude each other once references are
-    resolved."""
-    options = part.get("oneOf")
-    if not isinstance(options, list) or "anyOf" in part:
-        return part
-    named = [
-        resolve_reference(option, root) if isinstance(option, dict) else option
-        for option in options
-    ]
-    known = {key: root[key] for key in root.keys() & ROOT}
-    if _compile({**known, "oneOf": named})[1] is not None:
-        return part
-    return {**{key: value for key, value in part.items() if key != "oneOf"}, "anyOf": options}
-
-
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
     _, grammar, cause = _compile_resolved(_bound(schema))
@@ -149,7 +132,7 @@ def _compile_resolved(
     cannot be enforced."""
     grammar, cause = _compile(schema)
     if cause is not None and "oneOf" in str(cause):
-        schema = map_schemas(schema, lambda part: _one_of_as_any_of(part, schema))
+        schema = map_schemas(schema, lambda part: as_any_of(part, schema, dict, opens=False))
         grammar, cause = _compile(schema)
     unenforced = (why for part in values_in(schema) for _, why in _unenforced(part))
     why = next(unenforced, None)
@@ -171,12 +154,8 @@ def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
 def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema without idle keywords; a UsageError if it is too large."""
     references: set[str] = set()
-    parts = 0
     try:
-        for part in values_in(schema):
-            parts += 1
-            if parts > _MAX_PARTS:
-                raise too_large(f"it has more than {_MAX_PARTS:,} parts")
+        for part in bounded_values_in(schema):
             if isinstance(part, dict):
                 if isinstance(part.get("$ref"), str):
                     references.add(part["$ref"])

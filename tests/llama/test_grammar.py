@@ -69,6 +69,15 @@ def test_forbidden_token_is_refused(vocabulary: Vocabulary) -> None:
     assert pieces(vocabulary, grammar) == {b"b", b"<|end|>", b"<|endoftext|>"}
 
 
+def test_limits_are_reported_by_every_fork(vocabulary: Vocabulary) -> None:
+    """They share a lexer that is exhausted; tokens were once refused without a cause."""
+    pattern = {"pattern": r"^$|(^(?:\S+\s+){0,99}\S+$)", "minLength": 1, "maxLength": 5000}
+    grammar = Grammar.from_schema(vocabulary, {"type": "string", **pattern})
+    for _ in range(2):
+        with pytest.raises(UsageError, match="too many ways"):
+            lets_through(vocabulary, grammar, '"What is the fox doing here?"')
+
+
 def test_forks_are_independent(vocabulary: Vocabulary) -> None:
     grammar = Grammar(vocabulary, 'root ::= "a" "1" | "b" "2"')
     fork = grammar.fork()

@@ -30,6 +30,17 @@ NULL: Any = {
     "items": {"enum": ["x"], "nullable": True},
 }
 KEYS = {"$defs": {"E": {"enum": ["a", "b"], "title": "E", "type": "string"}}}
+
+
+def named(kind: Any, **more: Any) -> dict[str, Any]:
+    """An object with a discriminator, without a type."""
+    return {"properties": {"kind": kind, **more}, "required": ["kind"]}
+
+
+ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
+EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
+OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
+BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
 NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
 
 
@@ -59,6 +70,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of(ADDRESS, format="email"), ['"a.b@c-d.ef"'], ['"a..b@c.de"', '"a.@c.de"', '"a@b"']),
         ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
         ({**KEYS, "propertyNames": {"$ref": "#/$defs/E"}}, ['{"b":1}'], ['{"c":1}']),
+        ({"propertyNames": {"enum": ["a", 5, {}]}}, ['{"a":1}', "{}"], ['{"5":1}']),
         ({"type": "object", "propertyNames": {"pattern": "^..$"}}, ['{"xy":1}'], ['{"x":1}']),
         ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
         ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
@@ -88,6 +100,13 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (True, ["1", "{}"], ["x"]),
         ({"dependentRequired": {}, "propertyNames": {"type": "string"}}, ['{"a":1}'], ["x"]),
         ({"type": "string"}, ['"fox a"'], ['"fox\n"']),
+        ({"oneOf": [{"const": 1, "title": "I"}, {"const": 2}]}, ["1", "2"], ["3"]),
+        (
+            EITHER,
+            ['{"kind":1,"v":null}', '{"kind":3}'],
+            ['{"kind":2,"v":null}', '{"kind":1,"v":2}', "1"],
+        ),
+        ({"oneOf": OR}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', "{}", "1"]),
         (
             {"properties": {"minimum": {"const": "not"}}, "required": ["minimum"]},
             ['{"minimum":"not"}'],
@@ -111,6 +130,9 @@ def test_accepted_and_rejected_answers(
         ({"if": {}, "then": {}}, "'if', 'then'"),
         ({"format": "iri"}, "'format' \"iri\""),
         ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, "'oneOf'"),
+        ({"oneOf": [{"const": 1}, {"enum": [2, 1.0]}]}, "'oneOf'"),
+        ({"oneOf": [named({}, a={}), {**OR[0], "required": ["kind"]}]}, "'oneOf'"),
+        ({"oneOf": [{"type": "object", **one} for one in (OR[0], BOTH)]}, "'oneOf'"),
         ({"type": "object", "minProperties": 3}, "'minProperties'"),
         ({"properties": {"a": {}, "b": {}}, "maxProperties": 1, "minProperties": 1}, "Properties'"),
         ({"patternProperties": {"^a": {}, "b$": {}}}, "'patternProperties'"),
@@ -132,6 +154,10 @@ def test_accepted_and_rejected_answers(
         (
             {"allOf": [{"type": "integer", "exclusiveMaximum": -1e19}, {"minimum": -1e20}]},
             "bound -1e+19",
+        ),
+        (
+            {"allOf": [{"type": "object", "properties": [1]}, {"required": {"a": 1}}]},
+            "must be an object",
         ),
         (False, "No answer can match"),
         ([], "an object"),
@@ -224,7 +250,12 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
     assert make_enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
     for other in ("array", "nothing", ["object", "null"]):
         assert make_enforceable({"type": other})[0]["type"] == "object"
-    for odd in ({"allOf": [{"properties": 5}, {"type": "object"}]}, {"x": {"format": {"a": 1}}}):
+    odd: dict[str, Any]
+    for odd in (
+        {"propertyNames": {"enum": [{}]}},
+        {"allOf": [{"properties": 5}, {"type": "object"}]},
+        {"x": {"format": {"a": 1}}},
+    ):
         assert make_enforceable({"type": "object", **odd})[0]["type"] == "object"
 
 

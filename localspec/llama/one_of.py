@@ -1,0 +1,71 @@
+"""`oneOf`: whether its alternatives exclude each other."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+_MOST = 50
+"""Alternatives that are compared, pairwise."""
+_DEPTH = 3
+"""Of objects whose properties are compared."""
+_TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array"}
+_TYPES |= {dict: "object", type(None): "null"}
+
+Schema = Mapping[str, Any]
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def exclude_each_other(
+    narrowed: Sequence[Schema], written: Sequence[Schema], resolve: Change
+) -> bool:
+    """Whether what one of the schemas allows once it is narrowed matches no other one as it is
+    written; by types, constants and required properties. `resolve`: for references."""
+    pairs = permutations(range(len(written)), 2)
+    try:
+        values = [_values(one) for one in written]
+        if None not in values:
+            keys = [_key(value) for one in values for value in one or ()]
+            return len({*keys}) == len(keys)
+        return len(written) <= _MOST and all(
+            _apart(narrowed[one], written[other], resolve, _DEPTH) for one, other in pairs
+        )
+    except (AttributeError, TypeError):  # they are no schemas, which llguidance reports
+        return False
+
+
+def _apart(one: Schema, other: Schema, resolve: Change, depth: int) -> bool:
+    values, others = _values(one), _values(other)
+    if values is not None and others is not None:
+        return {*map(_key, values)}.isdisjoint(map(_key, others))
+    kinds = _kinds(one) & _kinds(other)
+    if kinds != {"object"} or not depth:
+        return not kinds
+    named, names = (schema.get("properties", {}) for schema in (one, other))
+    required = {*one.get("required", ()), *other.get("required", ())}
+    for schema, known in ((one, named), (other, names)):
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        if closed and not required <= known.keys():
+            return True
+    return any(
+        _apart(resolve(named[name]), resolve(names[name]), resolve, depth - 1)
+        for name in required & named.keys() & names.keys()
+    )
+
+
+def _values(schema: Schema) -> list[Any] | None:
+    return [schema["const"]] if "const" in schema else schema.get("enum")
+
+
+def _key(value: Any) -> str:
+    return re.sub(r"\.0\b", "", json.dumps(value, sort_keys=True))  # 1.0 is 1
+
+
+def _kinds(schema: Schema) -> set[str]:
+    """The types that it may allow; integers are numbers."""
+    values, given = _values(schema), schema.get("type", [*_TYPES.values()])
+    if values is not None:
+        return {_TYPES[type(value)] for value in values}
+    kinds = [given] if isinstance(given, str) else given
+    return {"number" if kind == "integer" else kind for kind in kinds}
