@@ -112,6 +112,7 @@ def _run(console: Console, arguments: list[str]) -> int:
 def _report_misuse(console: Console, error: typer.TyperException) -> None:
     """Print the help if the verb is missing, else one line instead of typer's box."""
     sentence = error.format_message().strip()
+    sentence = sentence.replace("valid float.", "number.").replace("valid int.", "whole number.")
     if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
         console.answer(f"{sentence}\n")
         return

@@ -23,6 +23,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("run -n 0 hi", "max-tokens is 0"),
         ("run --temp -1 hi", "temperature is -1"),
+        ("run --temp hot hi", "'hot' is not a number. See"),
+        ("run --ctx 3.5 hi", "'3.5' is not a whole number. See"),
         ("run smollm2 hi", "Unexpected argument: hi. Name a model with -m, and put a prompt, or a"),
         ("chat -c 4096", "Name a model with -m, and a context length with --ctx"),
         ("-m demo run hi", "Type the command first, as in 'localspec run -m REF'"),
