@@ -911,10 +911,10 @@ def test_coding_agent_items(families: Running) -> None:
     result = {**output, "type": "function_call_output"}
     assert items(call, output, again) == items(function, result, again) > items(again)
     assert items(shell, output, again) == items(function, result, again)
-    listed = {**output, "output": [{"stdout": "a.txt"}]}
-    assert items(shell, listed, again) == items(
-        function, {**result, "output": '[{"stdout": "a.txt"}]'}, again
-    )
+    for told in ([{"stdout": "a.txt"}], {"stdout": "a.txt"}):
+        assert items(shell, {**output, "output": told}, again) == items(
+            function, {**result, "output": json.dumps(told)}, again
+        )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
     assert "store: false" in families.post("/v1/responses", lost).error()
 

@@ -64,7 +64,7 @@ class Item(Record):
     input: str | None = None
     action: dict[str, Any] | None = None  # of a shell
     operation: dict[str, Any] | None = None  # of a patch
-    output: Annotated[Content | list[Any] | None, Field(union_mode="left_to_right")] = None
+    output: Annotated[Content | list[Any] | Object | None, Field(union_mode="left_to_right")] = None
 
 
 class ResponsesRequest(Thinking, Sampling):
@@ -144,7 +144,7 @@ def _message(item: Item) -> Message:
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
     if kind.endswith("_call_output"):
         content: Any = item.output or ""
-        if isinstance(content, list) and not isinstance(content[0], ContentPart):
+        if not isinstance(content, str) and not isinstance(next(iter(content)), ContentPart):
             content = json.dumps(content, ensure_ascii=False)
         return Message(role="tool", content=content, tool_call_id=item.call_id or item.id)
     if kind == "reasoning":
