@@ -32,8 +32,9 @@ _HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
 _INVALID = "The grammar is not valid Lark"
 _MAX_LENGTH = 50_000
 """Characters of a grammar."""
-_FUEL = 1_000_000
-"""Steps of llguidance's lexer per mask, some 70 ms; the default is too small for "multipleOf"."""
+_FUEL = 4_000_000
+"""Steps of llguidance's lexer per mask, at most some 300 ms. Fewer are too few for "multipleOf" and
+for patterns beside limits of length."""
 _DEAD_END = "NoExtensionBias"
 """llguidance's error where no token may follow."""
 _PENALTIES = np.where(

@@ -40,6 +40,7 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
 OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
+WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
 BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
 NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
 
@@ -55,6 +56,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"required": ["id"]}, ['{"id": "a"}'], ['{"x":1}', "{}"]),
         (text_of(r"^\d{4}$"), ['"2026"'], ['"202"', '"20266"', '"abcd"']),
         (text_of(r"\S"), ['"a"', '" a "'], ['""', '"  "']),
+        (text_of(r"^(?:\S+\s+){0,49}\S+$", minLength=1, maxLength=500), [WORDS], ['""', '"a "']),
         (text_of(r"^a\.b$"), ['"a.b"'], ['"axb"']),
         (text_of("^a|b$"), ['"ax"', '"xb"'], ['"xax"']),
         (text_of("^.$"), ['"a"', '"é"', r'"\""'], ['""', '"ab"']),
