@@ -189,8 +189,8 @@ def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
     measures any). Measuring empties the caches."""
     from localspec.loading.second_engine import measure_stock
 
-    if engine.profile.stock is None and engine.model.size <= SMALL:
-        measure_stock(engine, options)
+    if engine.model.size <= SMALL:
+        measure_stock(engine, options, again=False)
     return baseline(engine)
 
 
