@@ -1,6 +1,7 @@
 """Display of a race as two columns of text."""
 
 import shutil
+import signal
 import sys
 from time import perf_counter
 
@@ -30,6 +31,7 @@ class RaceScreen:
         self.live = live
         self._console = console
         self._screen: Live | None = None
+        self._paused = False
         self._due = 0.0
         self._ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
         self._before = [0.0, 0.0]
@@ -59,8 +61,18 @@ class RaceScreen:
         if self._screen is not None:
             self._screen.stop()
             self._screen = None
+            if hasattr(signal, "SIGTSTP"):
+                signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+    def _pause(self, _number: int, _frame: object) -> None:
+        """Ctrl+Z: the next redraw leaves the screen to the shell. One may be under way here."""
+        self._paused = True
 
     def _draw(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.close()
+            signal.raise_signal(signal.SIGTSTP)  # returns when the shell continues the race
         now = perf_counter()
         if now < self._due:
             return
@@ -71,6 +83,8 @@ class RaceScreen:
                 terminal = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
                 self._screen = Live(console=terminal, screen=True, auto_refresh=False)
                 self._screen.start()
+                if hasattr(signal, "SIGTSTP"):
+                    signal.signal(signal.SIGTSTP, self._pause)
             size = shutil.get_terminal_size(_PAGE)
             self._screen.update(Group(*self.lines(size.columns, size.lines)), refresh=True)
         elif all(counts := [ends[-1][0] for ends in self._ends]):

@@ -101,6 +101,21 @@ def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -
     assert re.search(r"interrupted · [\d.]+× the tokens per second · plain ", terminal.words)
 
 
+def test_a_stopped_race_leaves_the_screen_until_it_continues(
+    long_model: Path, tmp_path: Path
+) -> None:
+    """Without a shell, as here, the system does not stop it."""
+    command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
+    terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
+    terminal.child.kill(signal.SIGTSTP)
+    terminal.until(lambda: terminal.raw.count(b"\x1b[?1049h") == 2)
+    assert terminal.raw.count(b"\x1b[?1049l") == 1
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    assert terminal.restored
+
+
 def test_a_killed_race_gives_the_screen_back(long_model: Path, tmp_path: Path) -> None:
     command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
     terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
