@@ -1,6 +1,5 @@
 """Whatever is wrong is told in one sentence, with an exit code of its own and no traceback."""
 
-import random
 import re
 import threading
 from collections.abc import Callable
@@ -8,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
 from localspec.errors import NativeError
 from localspec.llama import library
 from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.pairing import pairs
-from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
+from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.support.patches import fail_with
 
 
@@ -37,23 +35,6 @@ def test_a_file_that_is_no_gguf(cli: Cli, tmp_path: Path, content: bytes, cause:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     cli("run", "-m", str(path), "hi").refused(cause, code=4)
-
-
-_WHOLE = paths.embedded(paths.EMBEDDED_DRAFT).stat().st_size
-_CUTS = sorted(random.Random(20).sample(range(1, _WHOLE), 20))
-
-
-@pytest.mark.parametrize("length", _CUTS)
-def test_a_truncated_gguf(cli: Cli, tmp_path: Path, draft_path: Path, length: int) -> None:
-    path = tmp_path / "cut.gguf"
-    path.write_bytes(draft_path.read_bytes()[:length])
-    cli("run", "-m", str(path), "hi").refused(str(path), code=4)
-
-
-def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
-    cli("run", "-m", str(tiny_bert(tmp_path / "bert.gguf")), "hi").refused(
-        "embedding model", code=4
-    )
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.drafters.suffix_automaton import SuffixAutomaton
+from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.policy.acceptance_estimator import logit
 from tests.support.drafting import EagerNgram
 from tests.support.drafting import proposed as drafted
@@ -27,19 +27,14 @@ def proposed(text: list[int], *, depth: int, width: int = 1, eager: bool = False
     return drafted(source, session_of(text), Plan("ngram", depth, width))
 
 
-def test_draft_copies_the_continuation_of_the_longest_match() -> None:
-    tree = proposed([1, 2, 3, 4, 5, 9, 1, 2], depth=3)
-    assert tree.tokens == [3, 4, 5]
-    assert tree.is_chain()
-    assert tree.sources == ["ngram"] * 3
-    assert tree.proposals == [None] * 3, "its tokens are chosen, not drawn"
-
-
 @pytest.mark.parametrize("depth", [1, 2, 7, 40])
 def test_copy_is_as_long_as_the_plan(depth: int) -> None:
     """At the end of the text it continues with its own draft."""
     tree = proposed([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], depth=depth)
     assert tree.tokens == ([3, 4, 5, 6, 7, 8, 9, 1, 2] * 5)[:depth]
+    assert tree.is_chain()
+    assert tree.sources == ["ngram"] * depth
+    assert tree.proposals == [None] * depth, "its tokens are chosen, not drawn"
 
 
 def test_short_match_is_not_drafted() -> None:
@@ -138,6 +133,17 @@ def automaton_of(text: Sequence[int]) -> SuffixAutomaton:
     return automaton
 
 
+def followed(text: list[int], beyond: Sequence[int]) -> tuple[SuffixAutomaton, Match]:
+    """An automaton, and the match after more tokens, which is the longest one."""
+    automaton = automaton_of(text)
+    match = automaton.match()
+    for i, token in enumerate(beyond):
+        match = automaton.follow(match, token)
+        assert match.length == longest_ending(text, beyond[: i + 1])
+    assert automaton.tokens == text, "following does not change the text"
+    return automaton, match
+
+
 def followers(text: list[int], ending: list[int]) -> list[int]:
     """Tokens that came after `ending` in the text, in order."""
     n = len(ending)
@@ -167,17 +173,6 @@ def test_match_is_the_longest_repeated_ending(text: list[int]) -> None:
 
 
 @examples(200)
-@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), min_size=1, max_size=6))
-def test_follow_gives_the_longest_match(text: list[int], beyond: list[int]) -> None:
-    automaton = automaton_of(text)
-    match = automaton.match()
-    for i, token in enumerate(beyond):
-        match = automaton.follow(match, token)
-        assert match.length == longest_ending(text, beyond[: i + 1])
-    assert automaton.tokens == text, "following does not change the text"
-
-
-@examples(200)
 @given(text=tiny_texts)
 def test_chain_follows_the_best_continuation(text: list[int]) -> None:
     automaton = automaton_of(text)
@@ -191,12 +186,9 @@ def test_chain_follows_the_best_continuation(text: list[int]) -> None:
 
 
 @examples(200)
-@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=4), most=st.integers(1, 5))
+@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=6), most=st.integers(1, 5))
 def test_continuations_prefer_long_matches(text: list[int], beyond: list[int], most: int) -> None:
-    automaton = automaton_of(text)
-    match = automaton.match()
-    for token in beyond:
-        match = automaton.follow(match, token)
+    automaton, match = followed(text, beyond)
     whole = [*text, *beyond]
     longest: dict[int, int] = {}
     """Length of the longest match before each continuation."""
@@ -249,19 +241,16 @@ def test_automaton_grows_linearly(make: Callable[[int], list[int]], n: int) -> N
 
 
 @examples(200)
-@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=4))
+@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=6))
 def test_best_is_the_most_frequent_continuation(text: list[int], beyond: list[int]) -> None:
-    automaton = automaton_of(text)
-    match = automaton.match()
-    for token in beyond:
-        match = automaton.follow(match, token)
+    automaton, match = followed(text, beyond)
     best, found = next(automaton.chain(match), None), automaton.continuations(match, 9)
     if best is None:
         assert found == []
         return
     token, length, count, total = best
     assert found[0] == (token, count)
-    followed = set(followers(text, [*text, *beyond][len(text) + len(beyond) - length :]))
-    counts = [count for token, count in found if token in followed]
+    after = set(followers(text, [*text, *beyond][len(text) + len(beyond) - length :]))
+    counts = [count for token, count in found if token in after]
     assert counts == sorted(counts, reverse=True)
     assert sum(counts) == total

@@ -285,16 +285,6 @@ def test_target_without_hidden_states_is_refused(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "make", [heads.eagle, heads.medusa, block_heads.block, partial(mtp.glm, trunk=False)]
-)
-def test_head_is_refused_as_a_target(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    path = make(tmp_path / "head.gguf")
-    with pytest.raises(ModelInvalid, match=r"trained head.*--draft"):
-        localspec.load(path, options=OPTIONS)
-
-
-@pytest.mark.nightly
 def test_layer_of_another_architecture(
     tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles
 ) -> None:

@@ -25,6 +25,7 @@ from tests.cli.process import environment, finished, run_python
 from tests.gguf.mutations import mutate
 from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
 from tests.support import heads, mtp
+from tests.support.block_heads import block
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 
 NAN = float("nan")
@@ -205,7 +206,10 @@ def test_zero_rotations_are_refused(tmp_path: Path) -> None:
     [
         (partial(tiny_llama, tokenizer=False), "it has no vocabulary. Choose a GGUF of a chat"),
         (tiny_bert, r"it is an embedding model \(architecture bert\). Choose a GGUF of a chat"),
-        (heads.eagle, "it is a trained head .* Give it with --draft"),
+        *(
+            (make, "it is a trained head .* Give it with --draft")
+            for make in (heads.eagle, heads.medusa, block, partial(mtp.glm, trunk=False))
+        ),
     ],
 )
 def test_files_of_other_kinds(make: Callable[[Path], object], words: str, tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """Damaged files: set aside, salvaged and replaced."""
 
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from localspec.errors import HistoryError
 from localspec.history.export import to_markdown
 from tests.history.histories import (
     damage,
@@ -82,23 +81,6 @@ def test_odd_values_are_listed_and_exported(tmp_path: Path, time: str) -> None:
         assert {hit.updated for hit in history.search("common")} == {0.0}
         assert "common words 0" in history.recent_prompts()
         assert "common words" in to_markdown(history.load(history.find("1")))
-
-
-@pytest.mark.parametrize("how", ["header", "middle"])
-def test_reading_does_not_repair(tmp_path: Path, how: str) -> None:
-    path = tmp_path / "history.db"
-    fill(path, 200)
-    damage(path, how)
-    before = path.read_bytes()
-    history = open_history(path, repair=False)
-    for each in history.list(limit=1000):
-        with suppress(HistoryError):
-            history.load(each.id)
-    assert "damaged" in notices(history)
-    assert (history.trouble and history.trouble.kind) == "corrupt"
-    history.close()
-    assert files_set_aside(tmp_path) == []
-    assert path.read_bytes() == before
 
 
 def test_repair_by_another_process_is_awaited(tmp_path: Path) -> None:
