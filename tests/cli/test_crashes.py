@@ -68,15 +68,6 @@ def test_an_end_in_native_code_is_told(how: str) -> None:
     assert sentence in done.sentence()
 
 
-def test_a_crash_of_a_benchmark_is_told() -> None:
-    done = finished(
-        *("bench", "--quick", "--arms", "plain", "--max-tokens", "8"),
-        command=patched(DIES.format(how="ctypes.string_at(0)")),
-    )
-    assert done.code == -signal.SIGSEGV
-    assert done.err.endswith(f"localspec: llama.cpp crashed (Segmentation fault). {DAMAGED}\n")
-
-
 def test_who_watches_for_faults_himself_is_not_told() -> None:
     python, *program = patched(DIES.format(how="ctypes.string_at(0)"))
     watching = (python, "-X", "faulthandler", *program)

@@ -13,7 +13,7 @@ from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.pairing import pairs
-from tests.support.ggufs import aborting_llama, tiny_llama
+from tests.support.ggufs import aborting_llama
 from tests.support.patches import fail_with
 
 
@@ -90,13 +90,6 @@ def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
     last = result.events[-1]
     assert (last["event"], last["exit_code"]) == ("error", 1)
     assert "unsupported types" in last["message"]
-
-
-def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
-    cli: Cli, tmp_path: Path
-) -> None:
-    draft = tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(500, 700))
-    cli("run", "-d", str(draft), "--cross-vocabulary", "off", "hi").refused("token 500 is", code=5)
 
 
 @pytest.mark.parametrize(

@@ -89,16 +89,21 @@ def test_ctrl_c_keeps_what_there_is(long_model: Path) -> None:
     assert found["equal"]
 
 
-def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_screen_comes_back(long_model: Path, tmp_path: Path, killed: bool) -> None:
     command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
     terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
     terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
     assert not terminal.cursor_shown
-    terminal.type("\x03")
-    assert terminal.ended() == 130
+    if killed:
+        terminal.child.kill(signal.SIGKILL)
+        terminal.until(lambda: "localspec was killed" in terminal.words)
+    else:
+        terminal.type("\x03")
+        assert terminal.ended() == 130
+        assert re.search(r"interrupted · [\d.]+× the tokens per second · plain ", terminal.words)
     assert not terminal.alternate
     assert terminal.cursor_shown
-    assert re.search(r"interrupted · [\d.]+× the tokens per second · plain ", terminal.words)
 
 
 def test_a_stopped_race_leaves_the_screen_until_it_continues(
@@ -114,16 +119,6 @@ def test_a_stopped_race_leaves_the_screen_until_it_continues(
     terminal.type("\x03")
     assert terminal.ended() == 130
     assert terminal.restored
-
-
-def test_a_killed_race_gives_the_screen_back(long_model: Path, tmp_path: Path) -> None:
-    command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
-    terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
-    terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
-    terminal.child.kill(signal.SIGKILL)
-    terminal.until(lambda: "localspec was killed" in terminal.words)
-    assert not terminal.alternate
-    assert terminal.cursor_shown
 
 
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

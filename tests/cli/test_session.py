@@ -6,7 +6,6 @@ import pytest
 
 from localspec import Engine
 from localspec.chat.conversation import Attachment, Conversation, Message
-from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
 from localspec.tui.session.session_conversation import conversation_of, kept
 from tests.cli.conftest import Cli
@@ -98,13 +97,6 @@ def test_a_full_disk_is_a_sentence_after_the_answer(cli: Cli, tmp_path: Path) ->
     assert result.code == 0
     assert len(result.out) > 10
     assert "note: The session cannot be kept in" in result.err
-
-
-def test_prompts_are_kept_by_themselves(cli: Cli, home: Path) -> None:
-    for cached in (False, True):
-        result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
-        assert (result["stats"]["cached_tokens"] > 300) == cached
-    assert len(list(conversation_files.folder().iterdir())) == 1
 
 
 PARTS = [{"type": "text", "text": "Hello"}, {"type": "image", "image": b""}, {"text": "you"}]

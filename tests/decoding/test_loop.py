@@ -6,7 +6,6 @@ committed text, and is committed or rolled back before the next.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -287,40 +286,6 @@ def test_reasons_of_steps_without_drafts_are_counted() -> None:
     assert stats.drafted == 5
 
 
-def padded() -> TokenTree:
-    """As `branched`, with 5 below 2 and 6 below 3 as padding."""
-    tree = branched()
-    tree.pad(10, 2)
-    tree.pad(11, 3)
-    return tree
-
-
-@pytest.mark.parametrize(
-    ("path", "tests"),
-    [([0, 1, 2, 5], [0, 1, 2, 5]), ([3, 6], [0, 3, 6]), ([0, 1, 2], [0, 1, 2, 5]), ([3], [0, 3])],
-    ids=["accepted", "accepted beside", "rejected", "untested"],
-)
-def test_padding_is_not_counted(path: list[int], tests: list[int]) -> None:
-    """Statistics equal those of the tree without padding, except for accepted padding."""
-    padding = {5, 6}
-    bare = step_of(
-        PLAN,
-        branched(),
-        path=[node for node in path if node not in padding],
-        tests=[node for node in tests if node not in padding],
-    )
-    step = step_of(PLAN, padded(), path=path, tests=tests)
-    found, wanted = GenerationStats(), GenerationStats()
-    found.add(step)
-    wanted.add(bare)
-    luck = len(step.tokens) - len(bare.tokens)
-    assert found == replace(wanted, generated_tokens=wanted.generated_tokens + luck)
-    assert (found.drafted, found.tested, found.accepted) == (5, len(bare.tests), len(bare.path))
-    assert (step.drafted, step.tested, step.accepted) == (5, len(bare.tests), len(bare.path))
-    assert PADDING not in found.by_drafter
-    assert TARGET not in found.by_drafter
-
-
 def test_accepted_padding_counts_for_the_target() -> None:
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         tree.pad(2, tree.pad(1, tree.add(0, tree.add(2, ROOT, "toy"), "toy")))
@@ -331,3 +296,7 @@ def test_accepted_padding_counts_for_the_target() -> None:
     assert step.sources == ["toy", "toy", TARGET, TARGET, TARGET]
     assert step.tree.sources == ["toy", "toy", PADDING, PADDING]
     assert (step.drafted, step.tested, step.accepted) == (2, 2, 2)
+    stats = GenerationStats()
+    stats.add(step)
+    assert stats.by_drafter == {"toy": DrafterStats(2, 2, 2)}
+    assert (stats.tested_per_position, stats.generated_tokens) == ([1, 1], 5)

@@ -99,11 +99,6 @@ def test_erased_records_are_deleted_from_the_disk(tmp_path: Path) -> None:
         assert erased not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_file_is_private(tmp_path: Path) -> None:
-    trace_of(tmp_path / "inside" / "t", 1)
-    assert (tmp_path / "inside" / "t").stat().st_mode & 0o077 == 0
-
-
 @pytest.mark.parametrize("content", [b"", b"GGUF" * 8, b"localspec-trace1\xff\xff\xff\xff{"])
 def test_files_of_other_kinds(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t").write_bytes(content)

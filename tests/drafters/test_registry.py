@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from localspec.decoding.interfaces import Drafter, Limits, Plan, Step
+from localspec.decoding.interfaces import Drafter, Limits, Step
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
@@ -16,7 +16,6 @@ from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import CYCLE, LIVELY
 from tests.drafters.composed import steps_of
@@ -44,32 +43,6 @@ def chosen(
 ) -> Drafter:
     options = {"greedy": True, "trees": True, "cannot": None, **options}
     return compose(drafting, parts or pair(), profile or PairProfile(), LIMITS, **options)
-
-
-@pytest.mark.parametrize(
-    ("drafting", "reason"),
-    [
-        (Drafting(drafter="none"), "drafting is turned off"),
-        *((each, "it forgets") for each in (Drafting(), Drafting(depth=3), Drafting(width=2))),
-    ],
-)
-def test_plain_decoding_by_option_or_if_needed(drafting: Drafting, reason: str) -> None:
-    drafter = chosen(drafting, cannot=None if drafting.drafter == "none" else reason)
-    assert drafter.plan(session()) == Plan(None, reason=reason)
-    assert type(drafter) is Drafter
-
-
-def test_named_drafter_is_used_anyway() -> None:
-    drafter = chosen(Drafting(drafter="ngram"), cannot="it forgets")
-    assert drafter.plan(session()).drafter == "ngram"
-    assert isinstance(drafter, NamedDrafter)
-
-
-@pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
-def test_policy_decides_by_default(parts: Parts) -> None:
-    drafter = chosen(Drafting(), parts)
-    assert isinstance(drafter, Policy)
-    assert "not measured" in drafter.plan(session()).reason
 
 
 @pytest.mark.parametrize(

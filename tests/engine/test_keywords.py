@@ -6,7 +6,7 @@ from typing import get_type_hints
 import pytest
 
 import localspec
-from localspec import Drafting, ModelOptions, UsageError
+from localspec import Drafting, ModelOptions
 from localspec.engine import Engine
 from localspec.keywords import (
     IN_ANSWERS_ELSEWHERE,
@@ -89,12 +89,3 @@ def test_error_on_a_wrong_name_in_stream(tiny: Engine, name: str, words: str) ->
     for ask in (untyped(tiny.stream), untyped(tiny.generate)):
         with pytest.raises(TypeError, match=rf"stream\(\) got .*{name}'. .*{words}"):
             ask("Once", **{name: 1})
-
-
-def test_values_of_keywords_are_checked() -> None:
-    with pytest.raises(UsageError, match="context of 3 tokens is too short"):
-        localspec.load(context=3)
-    with pytest.raises(UsageError, match="no drafter 'best'"):
-        localspec.load(drafter="best")
-    with pytest.raises(TypeError):
-        localspec.load(context="4096")  # type: ignore[arg-type]

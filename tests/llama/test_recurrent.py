@@ -93,6 +93,9 @@ def test_without_snapshots_only_named_drafters_draft(tmp_path: Path) -> None:
         stats = answer().stats
         assert stats.drafted == 0
         assert any("cannot be cut back" in reason for reason in stats.reasons)
+        assert answer(drafting=Drafting(depth=4)).stats.drafted == 0
+        reasons = answer(drafting=Drafting(drafter="none")).stats.reasons
+        assert "drafting is turned off" in reasons
         assert answer(drafting=Drafting(drafter="ngram", depth=4)).stats.drafted > 0
 
 

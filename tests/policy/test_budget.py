@@ -167,15 +167,3 @@ def test_reading_missed_text_may_take_the_whole_fund() -> None:
     assert policy.plan(session).drafter == AUTO
     profile.budget.fund = 6 * UNIT
     assert policy.plan(session).reason == UNCOVERED
-
-
-def test_cancel_debt_keeps_gains() -> None:
-    budget = Budget()
-    budget.open(PLAIN)
-    settle_steps(budget, (1, 0.3), (1, 0.3))
-    budget.cancel_debt()
-    assert budget.fund == 0.0
-    settle_steps(budget, (100, -0.2))
-    kept = budget.fund
-    budget.cancel_debt()
-    assert budget.fund == kept > 0.0

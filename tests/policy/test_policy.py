@@ -16,7 +16,7 @@ from localspec.policy import reasons
 from localspec.policy.model_state import ModelState
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
-from localspec.policy.reasons import COPYING, LEADING, LOSING, RESTING
+from localspec.policy.reasons import COPYING, LEADING, RESTING
 from tests.decoding.exact import step_of
 from tests.policy.measuring import (
     SHAPES,
@@ -207,12 +207,12 @@ def uses_model(step: Step) -> bool:
 LONGEST = ModelState.LONGEST + ModelState.BURST  # steps between the beginnings of two trials
 
 
-@pytest.mark.parametrize("unknown", [60, 200, 400])
-def test_draft_model_is_left_out_and_used_again(unknown: int) -> None:
+@pytest.mark.parametrize(("unknown", "wide"), [(60, 64), (200, 64), (400, 64), (400, 16)])
+def test_draft_model_is_left_out_and_used_again(unknown: int, wide: int) -> None:
     """It is left out within 20 tokens of an unknown text, and used again with the next trial, which
     comes at most as late as the unknown text was long."""
     known, back = 150, 500
-    steps = scripted(known, unknown, back)
+    steps = scripted(known, unknown, back, wide=wide)
 
     def between(start: int, end: int) -> list[Step]:
         return [step for step in steps if start <= step.context_length < end]
@@ -247,14 +247,6 @@ def test_wrongly_confident_draft_model_is_used_again() -> None:
     assert sum(uses_model(step) for step in settled) > 0.5 * len(settled)
 
 
-def test_draft_model_returns_after_a_long_absence() -> None:
-    """Reading the missed text costs five passes of the target; 600 tokens remain to earn them."""
-    change = 150 + 400
-    steps = scripted(150, 400, 900, wide=16)
-    settled = [step for step in steps if step.context_length >= change + 400]
-    assert sum(uses_model(step) for step in settled) > 0.8 * len(settled)
-
-
 def test_useless_trials_are_rare_and_short() -> None:
     differs = 900
     steps = [step for step in scripted(100, differs, 1) if step.context_length > 150]
@@ -263,12 +255,3 @@ def test_useless_trials_are_rare_and_short() -> None:
     assert len(trials) <= 0.03 * differs
     assert max(distances) <= LONGEST
     assert max(distances) >= 0.9 * ModelState.LONGEST
-
-
-def test_every_step_without_a_draft_has_a_reason() -> None:
-    steps = scripted(80, 200, 80)
-    for step in steps:
-        assert step.plan.reason, step
-        assert not step.drafted or step.plan.drafter == AUTO
-        assert step.drafted or step.plan.drafter is None or step.draft.reason
-    assert LOSING in {step.plan.reason for step in steps}

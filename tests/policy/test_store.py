@@ -195,12 +195,18 @@ def test_unwritable_folder_only_warns(home: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("later", "owes"), [(10.0, True), (LATELY + 10.0, False), (-LATELY - 10.0, False)]
+    ("fund", "later", "found"),
+    [
+        (-0.2, 10.0, -0.2),
+        (-0.2, LATELY + 10.0, 0.0),
+        (-0.2, -LATELY - 10.0, 0.0),
+        (0.2, LATELY + 10.0, 0.2),
+    ],
 )
-def test_debt_is_cancelled_after_some_minutes(later: float, owes: bool) -> None:
-    """Also if the clock was set back."""
+def test_debt_is_cancelled_after_some_minutes(fund: float, later: float, found: float) -> None:
+    """Also if the clock was set back. Gains stay."""
     profile, again = learned_profile(), PairProfile()
-    profile.budget.fund = -0.2
+    profile.budget.fund = fund
     ProfileStore(IDENTITY, now=lambda: 1e6).save(profile)
     assert ProfileStore(IDENTITY, now=lambda: 1e6 + later).load(again)
-    assert again.budget.fund == (-0.2 if owes else 0.0)
+    assert again.budget.fund == found

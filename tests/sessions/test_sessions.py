@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SessionError, paths
+from localspec import Drafting, Engine, ModelOptions, paths
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.support import ggufs, inside, retokenised
@@ -196,17 +196,6 @@ def test_opened_session_is_saved_again(saved: Saved, tmp_path: Path) -> None:
         assert engine.save_session(other) == engine.open_session(other).tokens > 300
 
 
-def test_session_with_a_damaged_state_is_read_again(saved: Saved, tmp_path: Path) -> None:
-    (path, messages, _), part = saved, tmp_path / "a.session"
-    data, at = path.read_bytes(), 50_000
-    for rest, why in ((b"", "missing"), (bytes([data[at] ^ 1]) + data[at + 1 :], "damaged")):
-        part.write_bytes(data[:at] + rest)
-        with open_pair() as engine:
-            found = engine.open_session(part)
-            assert (found.conversation, found.tokens) == (messages, 0)
-            assert f"is read again: a part of a.session is {why}" in found.notices[0]
-
-
 def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
     path, before = tmp_path / "damaged.session", saved[0].read_bytes()[:60]
     path.write_bytes(before)
@@ -218,15 +207,6 @@ def test_damaged_session_is_set_aside(saved: Saved, tmp_path: Path) -> None:
         engine.save_session(path, "Once")
         assert engine.open_session(path).conversation == "Once"
     assert (tmp_path / "damaged.session.damaged").read_bytes() == before
-
-
-def test_other_files_are_never_replaced(engine: Engine, tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("# notes, a line long enough to be read as something\n")
-    for use in (engine.open_session, engine.save_session):
-        with pytest.raises(SessionError, match="is not a session of localspec"):
-            use(path)
-    assert path.read_text().startswith("# notes")
 
 
 # The prompt cache: conversations that are stored automatically.
