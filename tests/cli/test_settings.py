@@ -26,38 +26,18 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_layer_overrides_the_previous(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.write_text('model = "file.gguf"\nthreads = 1\nctx = 512\ntemperature = 0\n')
+    others = 'drafter = "ngram"\nkernels = "off"\nkv_type = "q8_0"\ngpu_layers = -1\n'
+    text = 'model = "file.gguf"\ndraft = "none"\nthreads = 1\nctx = 512\ntemperature = 0\n'
+    config.write_text(text + others)
     assert load_settings().model == "file.gguf"
     monkeypatch.setenv("LOCALSPEC_MODEL", "variable.gguf")
     monkeypatch.setenv("LOCALSPEC_THREADS", "2")
     monkeypatch.setenv("LOCALSPEC_CTX", "")
     settings = load_settings(threads=3, ctx=None)
     assert (settings.model, settings.threads) == ("variable.gguf", 3)
-    assert (settings.ctx, settings.temperature) == (512, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("model", "a.gguf", "a.gguf"),
-        ("draft", "none", "none"),
-        ("drafter", "ngram", "ngram"),
-        ("ctx", "1024", 1024),
-        ("threads", "2", 2),
-        ("gpu_layers", "-1", -1),
-        ("kv_type", "q8_0", "q8_0"),
-        ("kernels", "off", "off"),
-        ("temperature", "0.5", 0.5),
-    ],
-)
-def test_settings_come_from_file_and_environment(
-    config: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
-) -> None:
-    config.write_text(f'{name} = "{text}"\n' if isinstance(value, str) else f"{name} = {text}\n")
-    assert getattr(load_settings(), name) == value
-    config.unlink()
-    monkeypatch.setenv(PREFIX + name.upper(), text)
-    assert getattr(load_settings(), name) == value
+    assert (settings.ctx, settings.temperature, settings.draft) == (512, 0, "none")
+    assert (settings.drafter, settings.kernels) == ("ngram", "off")
+    assert (settings.kv_type, settings.gpu_layers) == ("q8_0", -1)
 
 
 def test_kernels_variable_accepts_instruction_sets(

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import DraftMismatch, ModelOptions
+from localspec import ModelOptions
 from localspec.decoding.interfaces import Plan
 from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.vocabulary_map import VocabularyMap, match
-from localspec.gguf.vocabularies import difference
 from localspec.llama.model import Model
 from tests.decoding.exact import run
 from tests.support import retokenised
@@ -271,21 +270,3 @@ def test_missing_control_token_is_text(matched: VocabularyMap, target: Model, dr
         assert len(plain) > 1
     else:
         assert matched.written[system] == control(b"<|system|>")
-
-
-def test_vocabulary_without_letters(target: Model, tmp_path: Path, draft_path: Path) -> None:
-    path = retokenised.bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
-    with (
-        Model(path, OPTIONS) as digits,
-        pytest.raises(DraftMismatch, match=r"ordinary text.*--draft none"),
-    ):
-        match(target.vocabulary, digits.vocabulary)
-    assert difference(target.path, path) is not None
-
-
-def test_shorter_vocabulary_differs(target: Model, tmp_path: Path, draft_path: Path) -> None:
-    """The draft model would get tokens that it does not have."""
-    path = retokenised.bytewise(tmp_path / "bytes.gguf", draft_path)
-    found = difference(target.path, path)
-    assert found is not None
-    assert (found.token, found.draft) == (261, "none")

@@ -119,16 +119,6 @@ def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
     assert "<|" not in stream.text
 
 
-def test_leaving_the_iteration_frees_the_engine(engine: Engine) -> None:
-    with ask(engine, FOX, count=60) as stream:
-        for _, _chunk in zip(range(5), stream, strict=False):
-            pass
-    assert stream.finish_reason == "cancelled"
-    whole = ask(engine, FOX, count=60).completion().text
-    assert stream.text
-    assert whole.startswith(stream.text)
-
-
 @pytest.mark.parametrize("chunks", [0, 1])
 def test_cancel_ends_the_stream(engine: Engine, chunks: int) -> None:
     stream = ask(engine, FOX, count=60)

@@ -34,14 +34,6 @@ def test_own_keywords_are_the_parameters_of_load() -> None:
     assert not {*get_type_hints(ModelKeywords), *get_type_hints(DraftingKeywords)} & {*OWN}
 
 
-def test_a_model_opens_with_keywords() -> None:
-    with localspec.load(context=512, threads=1, drafter="model", depth=2) as engine:
-        assert engine.context_length == 512
-        stats = engine.generate("Once upon a time", max_tokens=12).stats
-    assert list(stats.by_drafter) == ["model"]
-    assert len(stats.tested_per_position) == 2
-
-
 def test_a_keyword_overrides_one_field_of_an_object() -> None:
     options, drafting = with_keywords(
         ModelOptions(context=1024, threads=1),

@@ -98,7 +98,7 @@ def test_draft_model_of_another_vocabulary_is_refused(
     unfreed: Unfreed, tmp_path: Path, draft_path: Path
 ) -> None:
     digits = retokenised.bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
-    with pytest.raises(DraftMismatch):
+    with pytest.raises(DraftMismatch, match=r"ordinary text.*--draft none"):
         localspec.load(draft=digits, options=OPTIONS)
     swapped = ggufs.tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(300, 301))
     with pytest.raises(DraftMismatch, match=r"token 300 .*--cross-vocabulary auto, .*--draft none"):

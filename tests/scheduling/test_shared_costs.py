@@ -155,14 +155,6 @@ def test_stakes_are_limited(table: tuple[list[Bid], list[float]], spare: list[fl
     assert all(count * each <= bid.spare + 1e-9 for bid, count in zip(bids, counts, strict=True))
 
 
-def test_cheap_large_pass_is_filled_together() -> None:
-    """Eight rows for the cost of one: no single answer of four could pay for them."""
-    bids = [Bid([0.6, 0.4], 0, 1.0, UNBOUND)] * 4
-    further = [0.0, *[2.0] * 8, 4.0]
-    assert share_out(bids[:1], further)[0] == [0]
-    assert share_out(bids, further) == ([2, 2, 2, 2], 0.25)
-
-
 def test_drawn_tokens_are_always_verified() -> None:
     """At any cost; looked-up tokens after them only where they pay."""
     bids = [Bid([0.1, 0.1, 0.9], 2, 1.0, 0.0), Bid([0.2], 0, 1.0, UNBOUND)]
