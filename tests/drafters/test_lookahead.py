@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from localspec import Drafting, Engine
+from localspec import Drafting
 from localspec.drafters.composition import compose
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
@@ -13,7 +13,6 @@ from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import gap_and_drafts, steps_of
 from tests.policy.measuring import profile_of
-from tests.support.asking import WAYS, ask
 from tests.support.toys import SuccessorModel, ToyTarget
 
 CYCLE = 40
@@ -50,11 +49,3 @@ def test_target_without_branches_is_refused() -> None:
         limits = replace(target.limits, max_leaves=1) if trees else target.limits
         with pytest.raises(UsageError, match=r"several continuations per pass.*Choose another"):
             compose(drafting, Parts(), free(Parts()), limits, greedy=True, trees=trees, cannot=None)
-
-
-def test_statistics_count_lookahead(engine: Engine) -> None:
-    """Equality of the text: tests/engine/test_greedy_equality.py."""
-    found = ask(engine, "Once upon a time", WAYS["lookahead"], 200).completion()
-    counted = found.stats.by_drafter["lookahead"]
-    assert 0 < counted.accepted <= counted.tested <= counted.drafted
-    assert found.stats.target_passes < 195

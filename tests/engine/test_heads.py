@@ -202,12 +202,6 @@ def test_sampled_text_has_exactly_the_targets_distribution(
     check_every_outcome(engine, drafting_of(kind, way), *sizes, clock=clock)
 
 
-def test_auto_skips_heads_that_lose(engine: Engine, expected: Answers, clock: Clock) -> None:
-    make_drafts_cheap(engine, draft=0.5)
-    assert count_accepted(engine, expected, Drafting(), clock) == 0
-    assert engine.draft_costs is not None
-
-
 def state_head(engine: Engine) -> FedHead:
     head = inside.slot(engine).parts.head
     assert isinstance(head, FedHead)

@@ -142,14 +142,6 @@ def test_answers_without_reuse_are_not_kept(parallel: Engine) -> None:
         assert (kept.known(stream.context) > 0) == reuse
 
 
-def test_further_answers_wait_for_a_slot(small: Engine) -> None:
-    found = together(
-        [partial(generate, small, "Once upon a time", PLAIN, count=8) for _ in range(10)]
-    )
-    assert len(found) == 10
-    assert all(tokens == found[0] for tokens in found)
-
-
 def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
         return ask(small, "Once upon a time", count=200)
