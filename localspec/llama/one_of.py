@@ -1,7 +1,6 @@
 """`oneOf`: whether its alternatives exclude each other."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -59,7 +58,12 @@ def _values(schema: Schema) -> list[Any] | None:
 
 
 def _key(value: Any) -> str:
-    return re.sub(r"\.0\b", "", json.dumps(value, sort_keys=True))  # 1.0 is 1
+    plain = json.loads(json.dumps(value), parse_float=_number)
+    return json.dumps(plain, sort_keys=True)
+
+
+def _number(text: str) -> float:
+    return int(number) if (number := float(text)).is_integer() else number  # 1.0 is 1
 
 
 def _kinds(schema: Schema) -> set[str]:
