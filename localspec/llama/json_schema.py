@@ -52,6 +52,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), ((), ({},))),
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), ((), (True,))),
     "$dynamicAnchor": (("$dynamicRef",), ()),
+    "$recursiveAnchor": ((), (True, False)),
 }
 """Keywords without effect, by the sibling keywords that they need, and by idle values."""
 _TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf")) | {
@@ -78,6 +79,7 @@ _WITHOUT_LOOK_AHEAD = {
     "": r"^([\w'+-]+\.)*[\w'+-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$",
 }
 """What pydantic writes for decimals and zod for addresses, and equal patterns."""
+_DIALECT = re.compile(r"draft-0[3467]|draft/20(?:19-09|20-12)")
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 
@@ -183,10 +185,14 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
             continue
         if key in ("maxLength", "maxItems") and isinstance(value, int | float) and value > _LONGEST:
             continue
-        if key == "pattern" and isinstance(value, str):
-            value = as_rust(_WITHOUT_LOOK_AHEAD.get(value, value))
+        if key == "$schema":  # llguidance takes addresses in one spelling, others are not known
+            if not (known := _DIALECT.search(str(value))):
+                continue
+            value = f"http{'s' * ('/' in known[0])}://json-schema.org/{known[0]}/schema"
+        elif key == "pattern" and isinstance(value, str):
+            value = as_rust(_WITHOUT_LOOK_AHEAD.get(value, value), quoted=True)
         elif key == "patternProperties" and isinstance(value, dict):
-            value = {as_rust(pattern): one for pattern, one in value.items()}
+            value = {as_rust(pattern, quoted=True): one for pattern, one in value.items()}
         elif key == "$ref" and str(value).startswith("#/"):
             value = quote(value, safe="#/%$!&'()*+,;=:@?~", errors="replace")
         counts = key.startswith(("min", "max")) and isinstance(value, float)
@@ -197,15 +203,18 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def as_rust(pattern: str) -> str:
+def as_rust(pattern: str, *, quoted: bool = False) -> str:
     """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
     letters, control characters, braces that repeat nothing, the end, and within a set "[", "&" and
-    "~"."""
+    "~". `quoted`: within JSON's strings, where llguidance lets quotes and backslashes through sets
+    that exclude them, unless the set excludes a rare control character as well."""
 
     def part(found: re.Match[str]) -> str:
         if found["set"]:
             literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", lambda one: one[1] or "\\", found["set"])
-            return f"[{_ECMA.sub(part, literal)}]"
+            inside = _ECMA.sub(part, literal)
+            negated = quoted and inside.startswith("^")
+            return rf"[^\x1f[{inside[1:]}]]" if negated else f"[{inside}]"
         if found["control"]:
             return f"\\x{ord(found['control']) % 32:02x}"
         if found["any"]:
@@ -265,6 +274,8 @@ def _is_exact(value: Any) -> bool:
 def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     """Drop keywords that cannot be enforced; their names are added to `left_out`."""
     gone = part.keys() & _UNENFORCED | {key for key, _ in _unenforced(part)}
+    if not isinstance(part.get("required", []), list):
+        gone |= {"required"}
     for name in _TRIED & part.keys() - gone:
         if _compile({name: part[name], **_required_context(name, part)})[1] is not None:
             gone |= {name}

@@ -39,6 +39,8 @@ def named(kind: Any, **more: Any) -> dict[str, Any]:
 
 ONE, TWO = named({"$ref": "#/$defs/1"}, v={"type": "null"}), named({"enum": [2, 3]})
 EITHER = {"$defs": {"1": {"const": 1}, "two": TWO}, "oneOf": [ONE, {"$ref": "#/$defs/two"}]}
+CLOSED = {"additionalProperties": False}
+VERSIONS = {"oneOf": [named({"const": "1.0"}), named({"const": "1"})]}
 OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
 WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
 BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
@@ -61,6 +63,13 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         (text_of("^a|b$"), ['"ax"', '"xb"'], ['"xax"']),
         (text_of("^.$"), ['"a"', '"é"', r'"\""'], ['""', '"ab"']),
         (text_of("^[^a]{3}$"), ['"bcd"'], ['"bad"', '"bc"']),
+        (text_of(r"^[^/\\]+$"), ['"ab\\n"'], [r'"a\\b"', '"/"']),
+        (text_of('^[^-"]$'), ['"a"', r'"\\"'], [r'"\""', '"-"']),
+        ({"patternProperties": {r"^[^\\]$": {}}} | CLOSED, ['{"a":1}'], [r'{"\\":1}']),
+        ({**text_of("^a$"), "$schema": "https://json.schemastore.org/x"}, ['"a"'], ['"b"']),
+        ({"$schema": "http://json-schema.org/draft/2020-12/schema#"}, ["1"], ["x"]),
+        ({"$recursiveAnchor": True, "type": "integer"}, ["1"], ['"a"']),
+        (VERSIONS, ['{"kind":"1"}', '{"kind":"1.0"}'], ['{"kind":1}']),
         (text_of("^a}$"), ['"a}"'], ['"a"']),
         (text_of(r"^{{\w{2}\{,3}[[~~&&]$"), ['"{{ab{,3}["', '"{{ab{,3}&"'], ['"{{a{,3}["']),
         (text_of(r"^\<\é[\>\'\ü]$"), ['"<é>"', '"<éü"'], ['"é"', '"<é\\\\"']),
@@ -246,6 +255,7 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
         "dependentRequired": {"a": ["b"]},
     }
     assert make_enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
+    assert make_enforceable({**kept, "required": True}) == (kept, ["required"])
     large = {"properties": {"a": {"type": "integer", "enum": [2**53 + 1, 2]}}}
     kept["properties"] = {"a": {"type": "integer"}}
     assert make_enforceable(large) == (kept, ["enum"])
