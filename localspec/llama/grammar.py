@@ -17,6 +17,7 @@ from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
 from localspec.llama.gbnf import MAX_RULES, lark_of
+from localspec.llama.patterns import MAX_PATTERN, as_rust
 from localspec.llama.vocabulary import Vocabulary
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*:(?!:=))")
@@ -212,8 +213,8 @@ def lark_of_regex(pattern: str) -> str:
     """The Lark grammar of `Grammar.from_regex`."""
     if not pattern:
         raise UsageError("The regular expression is empty. Leave it out, or give one.")
-    _require_length(pattern, "regular expression", json_schema.MAX_PATTERN)
-    pattern = json_schema.as_rust(re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern))  # as Python reads
+    _require_length(pattern, "regular expression", MAX_PATTERN)
+    pattern = as_rust(re.sub(r"(?<!\\)\{,(?=\d+\})", "{0,", pattern))  # as Python reads
     # It has to match as a whole anyway, and llguidance refuses anchors elsewhere.
     begins = pattern.startswith("^")
     ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0

@@ -1,25 +1,32 @@
 """JSON schemas as their authors intend them, without artefacts of clients' languages."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
 from localspec.errors import UsageError
 from localspec.llama.one_of import Change, exclude_each_other
+from localspec.llama.patterns import FORMATS
 
 _MOST_PARTS = 20_000
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
-_OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
+_OPEN = frozenset(["additionalProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
 _ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
 _MERGED = frozenset(["type", "properties", "required"])
 _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
+_UNEVALUATED = frozenset(["unevaluatedItems", "unevaluatedProperties"])
+_APPLIED = _CHOICES | {"allOf", "if", "then", "else", "dependentSchemas", "contains"}
+_VARIED = _CHOICES - {"oneOf"} | {"allOf", "patternProperties", "propertyNames"}
+_VARYING = frozenset(["properties", "required", "additionalProperties", "minProperties", "oneOf"])
+_MOST_VARIANTS = 20
 _LISTS = frozenset(
     ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
 )
@@ -62,13 +69,21 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
     if not _is_typed(found) or (of_objects and not found.keys() & _DECIDES_TYPE):
         found = {"type": "object", **found}
     plain = map_schemas(found, lambda part: _rewrite(part, found))
-    joined: dict[str, Any] = map_schemas(plain, lambda part: _merge_all_of(part, plain))
-    keys = [part.keys() for part in bounded_values_in(joined) if isinstance(part, dict)]
-    # If several schemas apply to one object, each names some properties.
-    composed = any("allOf" in names or (names & _OF_OBJECTS and names & _CHOICES) for names in keys)
-    close = dict if composed else _close
-    chosen = map_schemas(joined, lambda part: as_any_of(part, joined, close, opens=not of_objects))
+    joined: dict[str, Any] = map_schemas(
+        plain, lambda part: _evaluate(_merge_all_of(_evaluate(part), plain))
+    )
+    joined = map_schemas(joined, _as_variants)
+    varied = map_schemas(joined, _as_variants)
+    composed = _is_composed(varied)
+    varied, close = (joined, dict) if composed else (varied, _close)
+    chosen = map_schemas(varied, lambda part: as_any_of(part, varied, close, opens=not of_objects))
     return dict(map_schemas(chosen, close))
+
+
+def _is_composed(schema: Mapping[str, Any]) -> bool:
+    """Whether several schemas apply to one object, so that each names some properties."""
+    keys = [part.keys() for part in bounded_values_in(schema) if isinstance(part, dict)]
+    return any("allOf" in names or (names & _OF_OBJECTS and names & _CHOICES) for names in keys)
 
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,36 +121,110 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
         return {"enum": []}
     if part.pop("nullable", False) is True and part.keys() & _DECIDES_TYPE:
         return {"anyOf": [_rewrite(part, root), {"type": "null"}]}
+    if "$ref" in part and "unevaluatedProperties" in part and "allOf" not in part:
+        part["allOf"] = [{"$ref": part.pop("$ref")}]
     given, properties = part.get("propertyNames"), part.get("properties", {})
-    if not isinstance(given, dict) or not isinstance(properties, dict):
-        return part
-    found, value = resolve_reference(given, root), part.get("additionalProperties", {})
-    closed = {**part, "propertyNames": {}, "additionalProperties": False}
-    match {"type": "string", **{name: found[name] for name in found.keys() - _ANNOTATIONS}}:
-        case {"type": "string", "enum": [*names], **rest} if not rest:
-            texts = [name for name in names if isinstance(name, str)]
-            return {**closed, "properties": {name: properties.get(name, value) for name in texts}}
-        case {"type": "string", "pattern": str(pattern), **rest} if not (
-            rest or properties or "patternProperties" in part
-        ):
-            return {**closed, "patternProperties": {pattern: value}}
+    if isinstance(given, dict) and isinstance(properties, dict):
+        names, value = _names(given, root), part.get("additionalProperties", {})
+        closed = {**part, "propertyNames": {}, "additionalProperties": False}
+        if isinstance(names, list):
+            return {**closed, "properties": {name: properties.get(name, value) for name in names}}
+        if names is not None and not properties and "patternProperties" not in part:
+            return {**closed, "patternProperties": {names: value}}
     return part
+
+
+def _names(given: Any, root: Mapping[str, Any]) -> list[str] | str | None:
+    """The names that a schema of names allows, or a pattern that they match; None if unknown."""
+    found = resolve_reference(given, root)
+    match {"type": "string", **{name: found[name] for name in found.keys() - _ANNOTATIONS}}:
+        case {"type": "string", "const": name, **rest} if not rest:
+            return [name] if isinstance(name, str) else []
+        case {"type": "string", "enum": [*names], **rest} if not rest:
+            return [name for name in names if isinstance(name, str)]
+        case {"type": "string", "anyOf": [*options], **rest} if not rest:
+            lists = [_names(one, root) for one in options]
+            if all(isinstance(one, list) for one in lists):
+                return [name for one in lists for name in one or ()]
+        case {"type": "string", "pattern": str(pattern), **rest} if rest.keys() <= {"format"}:
+            return pattern
+        case {"type": "string", "format": str(form), **rest} if not rest:
+            return FORMATS.get(form)
+        case {"type": "string", **rest} if rest.keys() <= {"minLength", "maxLength"}:
+            if all(isinstance(count, int | float) for count in rest.values()):
+                least, most = int(rest.get("minLength", 0)), rest.get("maxLength")
+                return rf"^[\s\S]{{{least},{'' if most is None else int(most)}}}$"
+    return None
+
+
+def _evaluate(part: dict[str, Any]) -> dict[str, Any]:
+    """Write `unevaluatedProperties` and `unevaluatedItems` as what they mean in one schema."""
+    if part.keys() & _APPLIED:
+        return part
+    found = {key: value for key, value in part.items() if key not in _UNEVALUATED}
+    for key in _UNEVALUATED & part.keys():
+        more = "additionalItems" if isinstance(part.get("items"), list) else "items"
+        found.setdefault(more if key == "unevaluatedItems" else "additionalProperties", part[key])
+    return found
+
+
+def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
+    """Write as `anyOf` which properties a closed object must have: exactly one list of `oneOf`, or
+    one more than those that are required."""
+    properties, base = part.get("properties"), part.get("required", [])
+    options = part.get("oneOf", [])
+    if part.keys() & _VARIED or part.get("additionalProperties", False) is not False:
+        return part
+    if part.get("type", "object") != "object" or not isinstance(properties, dict):
+        return part
+    lists = [base, *(one.get("required") for one in options if isinstance(one, dict))]
+    if not all(isinstance(one, list) and {*map(str, one)} <= {*properties} for one in lists):
+        return part
+    if options and all(one.keys() - _ANNOTATIONS == {"required"} for one in options):
+        needed = [{*one} - {*base} for one in lists[1:]]
+        missing = [[other - one for other in needed if other is not one] for one in needed]
+        if any(len(names) > 1 for group in missing for names in group):
+            return part
+        each = zip(needed, missing, strict=True)
+        pairs = [({*chain(*group)}, one) for one, group in each if all(group)]
+    elif part.get("minProperties") == len({*base}) + 1 and len(properties) <= _MOST_VARIANTS:
+        free = [name for name in properties if name not in base]
+        pairs = [({*free[:at]}, {name}) for at, name in enumerate(free)]
+    else:
+        return part
+    if not pairs:
+        return part
+    variants = [
+        {
+            "type": "object",
+            "properties": {name: one for name, one in properties.items() if name not in gone},
+            "required": [*base, *sorted(more)],
+            "additionalProperties": False,
+        }
+        for gone, more in pairs
+    ]
+    return {key: one for key, one in part.items() if key not in _VARYING} | {"anyOf": variants}
 
 
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `allOf` if it is one schema, or objects with different properties. If some of them are
     closed, the whole is meant: each would forbid the others' properties."""
-    options = part.get("allOf")
+    part = _evaluate(part)
+    options, shut = part.get("allOf"), part.get("unevaluatedProperties") is False
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
         return part
-    if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
-        part = {**options[0], **beside}
-        if "properties" not in beside:
-            return part
+    if shut:
+        del beside["unevaluatedProperties"]
+    elif (
+        len(options) == 1
+        and not options[0].keys() & beside.keys() - _ANNOTATIONS
+        and not ("properties" in beside or beside.get("additionalProperties"))
+    ):
+        return {**options[0], **beside}
     whole = (_merge_all_of(resolve_reference(option, root), root) for option in options)
     objects = [{**item} for item in (*whole, beside)]
-    closed = [item.pop("additionalProperties", None) for item in objects]
+    closed = [item.pop("additionalProperties", None) for item in objects] + [False] * shut
     kinds = [item["type"] for item in objects if "type" in item]
     properties = [item.get("properties", {}) for item in objects]
     required = [item.get("required", []) for item in objects]
@@ -143,7 +232,7 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
     plain &= all(value in (None, False) for value in closed)
     if not plain or ({*map(type, properties)}, {*map(type, required)}) != ({dict}, {list}):
-        return part
+        return _extend(part, [one for one in properties if isinstance(one, dict)])
     merged = {name: value for group in properties for name, value in group.items()}
     if len(merged) < sum(map(len, properties)):
         return part
@@ -151,6 +240,15 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     more: dict[str, Any] = {"required": names} if names else {}
     more |= {"additionalProperties": False} if False in closed else {}
     return {**beside, "type": "object", "properties": merged, **more}
+
+
+def _extend(part: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Apply `additionalProperties` to the properties that only schemas of `allOf` name, `groups`:
+    llguidance would not."""
+    more, named = part.get("additionalProperties"), part.get("properties", {})
+    if not isinstance(more, dict) or not more or not isinstance(named, dict):
+        return part
+    return {**part, "properties": {**dict.fromkeys(chain(*groups), more), **named}}
 
 
 def as_any_of(
@@ -184,9 +282,10 @@ def _open(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _close(part: dict[str, Any]) -> dict[str, Any]:
-    properties, required = part.get("properties"), part.get("required", [])
-    named = isinstance(properties, dict) and isinstance(required, list)
-    if named and properties and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
+    properties, required = part.get("properties", {}), part.get("required", [])
+    known = isinstance(properties, dict) and isinstance(required, list)
+    named = properties or part.get("patternProperties")
+    if known and named and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
         part["additionalProperties"] = False
     return part
 

@@ -18,11 +18,10 @@ from localspec.llama.intended_schema import (
     too_large,
     values_in,
 )
+from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
 
 _WHITESPACE = "\\x20"
 """At most one space between parts: small models may repeat line feeds without end."""
-MAX_PATTERN = 10_000
-"""Characters of a regular expression; more can take seconds."""
 MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
 _MAX_PATTERNS = 50
@@ -66,19 +65,9 @@ _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
 _MAX_BOUND = (1 << 63) - 1024
 _NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 """The largest double below the 64-bit integers' end."""
+_MOST = ("maxLength", "maxItems")
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""
-_ECMA = re.compile(
-    r"\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\.|(?P<any>\[\^\])"
-    r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
-    re.DOTALL,
-)
-_WITHOUT_LOOK_AHEAD = {
-    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(?:\d+\.?\d*|\.\d+)$",
-    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
-    "": r"^([\w'+-]+\.)*[\w'+-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$",
-}
-"""What pydantic writes for decimals and zod for addresses, and equal patterns."""
 _DIALECT = re.compile(r"draft-0[3467]|draft/20(?:19-09|20-12)")
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
@@ -171,7 +160,8 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         found = map_schemas(schema, _drop_idle)
     except RecursionError:
         raise too_large("it is nested too deeply") from None
-    return {key: value for key, value in found.items() if key != "x-guidance"}
+    idle = {"x-guidance", *(["$id"] if str(found.get("$id", "")).startswith("#") else [])}
+    return {key: value for key, value in found.items() if key not in idle}
 
 
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
@@ -181,16 +171,16 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         beside, anything = _IDLE.get(key, ((), ()))
         if (beside and not part.keys() & set(beside)) or value in anything:
             continue
-        if key == "format" and isinstance(value, str) and value not in _FORMATS:
+        if key in ("pattern", "format") and isinstance(value, str):
             continue
-        if key in ("maxLength", "maxItems") and isinstance(value, int | float) and value > _LONGEST:
+        if key in _MOST and isinstance(value, int | float) and value > _LONGEST:
+            continue
+        if key == "maxProperties" and _has_at_most(part, value):
             continue
         if key == "$schema":  # llguidance takes addresses in one spelling, others are not known
             if not (known := _DIALECT.search(str(value))):
                 continue
             value = f"http{'s' * ('/' in known[0])}://json-schema.org/{known[0]}/schema"
-        elif key == "pattern" and isinstance(value, str):
-            value = as_rust(_WITHOUT_LOOK_AHEAD.get(value, value), quoted=True)
         elif key == "patternProperties" and isinstance(value, dict):
             value = {as_rust(pattern, quoted=True): one for pattern, one in value.items()}
         elif key == "$ref" and str(value).startswith("#/"):
@@ -200,29 +190,37 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         far = isinstance(value, int | float) and (abs(value) > 1 << 53 or 0 < abs(value) < _NEAREST)
         if key in _BOUNDS and far:
             found[key] = _exact_bound(value, _BOUNDS[key])
+    return _add_texts(found, part)
+
+
+def _has_at_most(part: Mapping[str, Any], count: Any) -> bool:
+    """Whether a closed object names no more properties than `count`."""
+    named, closed = part.get("properties"), part.get("additionalProperties") is False
+    closed &= isinstance(named, dict) and "patternProperties" not in part
+    return closed and isinstance(count, int | float) and len(named or ()) <= count
+
+
+def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Add `part`'s pattern, and its format unless they exclude each other: some of zod's times have
+    no zone."""
+    pattern, form = part.get("pattern"), part.get("format")
+    given = without_look_ahead(pattern) if isinstance(pattern, str) else []
+    texts = [{"pattern": as_rust(one, quoted=True)} for one in given]
+    known = FORMATS.get(str(form), FORMATS.get(str(part.get("contentEncoding"))))
+    forms = [{"pattern": known}] if known else [{"format": form}] if str(form) in _FORMATS else []
+    if (
+        texts
+        and forms
+        and _EXCLUSIVE in str(_compile({"type": "string", "allOf": [*texts, *forms]})[1])
+    ):
+        forms = []
+    for text in (*texts, *forms):
+        if text.keys() & found.keys():
+            others = found.get("allOf", [])
+            found["allOf"] = [*others, text] if isinstance(others, list) else others
+        else:
+            found |= text
     return found
-
-
-def as_rust(pattern: str, *, quoted: bool = False) -> str:
-    """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
-    letters, control characters, braces that repeat nothing, the end, and within a set "[", "&" and
-    "~". `quoted`: within JSON's strings, where llguidance lets quotes and backslashes through sets
-    that exclude them, unless the set excludes a rare control character as well."""
-
-    def part(found: re.Match[str]) -> str:
-        if found["set"]:
-            literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", lambda one: one[1] or "\\", found["set"])
-            inside = _ECMA.sub(part, literal)
-            negated = quoted and inside.startswith("^")
-            return rf"[^\x1f[{inside[1:]}]]" if negated else f"[{inside}]"
-        if found["control"]:
-            return f"\\x{ord(found['control']) % 32:02x}"
-        if found["any"]:
-            return r"[\s\S]"
-        written = rf"\{found[0]}" if found["brace"] else found[0].replace(r"\Z", r"\z")
-        return found["letter"] or written
-
-    return _ECMA.sub(part, pattern)
 
 
 def _exact_bound(bound: float, limit: float) -> int:
@@ -295,7 +293,17 @@ def _required_context(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     return {"properties": named, "required": part.get("required", [])}
 
 
+_EXCLUSIVE = "exclude each other, so that no text matches"
 _EXPLANATIONS = {
+    "Regex is empty": f"The JSON schema has patterns, formats or lengths that {_EXCLUSIVE}. Loosen "
+    "one of them.",
+    " (?:Start|End) in regex ([^\\n]*)": "The JSON schema has the 'pattern' {}, with ^ or $ in the "
+    "middle, which cannot be enforced. Write it without, and without slashes around it.",
+    "Word[A-Za-z]* in regex ([^\\n]*)": "The JSON schema has the 'pattern' {} with word boundaries "
+    "(\\b), which cannot be enforced. Write what may stand there instead.",
+    "hex escape": "The JSON schema has half a surrogate pair in it. Give whole characters.",
+    "anyOf is empty": "No answer can match the JSON schema: a list of types or values in it is "
+    "empty. Add one.",
     r"Unimplemented keys: \[(.*?)\]": "The JSON schema uses {}, which cannot be enforced while an "
     "answer is written. Leave it out, and check the answer for it.",
     r"Unknown format: ([^\n]*)": "The JSON schema uses 'format' \"{}\", which cannot be enforced "

@@ -44,6 +44,13 @@ VERSIONS = {"oneOf": [named({"const": "1.0"}), named({"const": "1"})]}
 OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
 WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
 BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
+FLAG = {"type": "boolean"}
+FLAGS = {"properties": {"a": FLAG, "b": FLAG, "c": FLAG}}
+LEAP = {"enum": ["2023-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], "format": "date"}
+UUID = "123e4567-e89b-42d3-a456-426614174000"
+SPAN = (
+    r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
+)
 NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
 
 
@@ -82,6 +89,49 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"anyOf": [NOTHING, {"items": NOTHING}]}, ["[]"], ["[1]"]),
         ({**KEYS, "propertyNames": {"$ref": "#/$defs/E"}}, ['{"b":1}'], ['{"c":1}']),
         ({"propertyNames": {"enum": ["a", 5, {}]}}, ['{"a":1}', "{}"], ['{"5":1}']),
+        (
+            {"propertyNames": {"maxLength": 3}, "additionalProperties": FLAG},
+            ['{"abc":true}'],
+            ['{"abcd":true}', '{"a":1}'],
+        ),
+        ({"propertyNames": {"anyOf": [{"const": "a"}, {"enum": ["b"]}]}}, ['{"b":1}'], ['{"c":1}']),
+        ({"propertyNames": {"format": "uuid"}}, [f'{{"{UUID}":1}}'], ['{"a":1}']),
+        ({"patternProperties": {"^x-": FLAG}}, ['{"x-a":true}'], ['{"a":true}', '{"x-a":1}']),
+        ({**FLAGS, "unevaluatedProperties": False}, ['{"a":true}'], ['{"d":true}']),
+        (
+            {"$defs": {"D": FLAGS}, "$ref": "#/$defs/D", "unevaluatedProperties": False},
+            ['{"a":true}'],
+            ['{"d":true}', '{"a":1}'],
+        ),
+        ({"prefixItems": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
+        ({"items": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
+        ({"allOf": [{"properties": {"a": {}}}], "additionalProperties": FLAG}, ["{}"], ['{"a":1}']),
+        ({**FLAGS, "maxProperties": 3}, ['{"a":true}'], ['{"d":true}']),
+        (
+            {**FLAGS, "required": ["a"], "minProperties": 2},
+            ['{"a":true,"c":true}', '{"a":true,"b":true,"c":true}'],
+            ['{"a":true}', '{"b":true}', '{"a":true,"d":true}'],
+        ),
+        (
+            {**FLAGS, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            ['{"a":true}', '{"b":true,"c":true}'],
+            ['{"a":true,"b":true}', '{"c":true}', "{}"],
+        ),
+        ({"$id": "#here", "type": "boolean"}, ["true"], ["1"]),
+        (LEAP, ['"2024-02-29"', '"2000-02-29"'], ['"2023-02-29"', '"1900-02-29"']),
+        ({"format": "date-time"}, ['"2026-01-31T10:00:00.5Z"'], ['"2026-04-31T10:00:00Z"']),
+        (
+            {"type": "string", "format": "uuid4"},
+            [f'"{UUID}"'],
+            ['"a"', f'"{UUID[:14]}1{UUID[15:]}"'],
+        ),
+        ({"type": "string", "contentEncoding": "base64"}, ['"YWI="', '""'], ['"YWI"', '"*"']),
+        (text_of(r"^\d\d:\d\d$", format="time"), ['"13:21"'], ['"13:21:00"', '"1:2"']),
+        (text_of(r"^\d+-\d+-\d+$", format="date"), ['"2026-01-02"'], ['"2026-13-02"', '"1-2-3"']),
+        (text_of(r"^\uD83D\ude00[\b]\0$"), [r'"😀\b\u0000"'], ['"😀b0"']),
+        (text_of(r"^[\x00-[]$"), ['"A"', r'"\n"', r'"\""'], [r'"\\"', '"]"']),
+        (text_of(r"^(?=.*[A-Z)])(?=.*\d|$).{4,}$"), ['"Abc1"', '")abc1"'], ['"abc1"', '"Abcd"']),
+        (text_of(SPAN, format="duration"), ['"P1DT2H"', '"PT3S"', '"P2W"'], ['"P"', '"P1DT"']),
         ({"type": "object", "propertyNames": {"pattern": "^..$"}}, ['{"xy":1}'], ['{"x":1}']),
         ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
         ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
@@ -147,8 +197,14 @@ def test_accepted_and_rejected_answers(
         ({"type": "object", "minProperties": 3}, "'minProperties'"),
         ({"properties": {"a": {}, "b": {}}, "maxProperties": 1, "minProperties": 1}, "Properties'"),
         ({"patternProperties": {"^a": {}, "b$": {}}}, "'patternProperties'"),
-        (text_of("^(?=a)b"), "look-around"),
+        (text_of("^(?!a)b"), "look-around"),
         (text_of("["), "unclosed character class"),
+        (text_of(r"\bfox\b"), r"word boundaries (\b)"),
+        (text_of("/^fox$/"), "without slashes around it"),
+        (text_of("^a$", minLength=2), "exclude each other"),
+        ({"const": "\ud83d"}, "half a surrogate pair"),
+        ({"type": []}, "is empty"),
+        ({"propertyNames": {"pattern": "^a", "maxLength": 2}}, "'propertyNames'"),
         ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "no answer at all"),

@@ -1,0 +1,92 @@
+"""Regular expressions of other dialects, and formats, in the notation of llguidance."""
+
+import re
+
+MAX_PATTERN = 10_000
+"""Characters of a regular expression; more can take seconds."""
+_ECMA = re.compile(
+    r"\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)|\\(?P<nul>0)(?!\d)"
+    r"|\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\.|(?P<any>\[\^\])"
+    r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
+    re.DOTALL,
+)
+_PART = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|.", re.DOTALL)
+"""An escape, a set or a character."""
+_SECONDS = r"\d+(?:[.,]\d+)?S"
+_HOURS = rf"T(?:\d+H(?:\d+M)?(?:{_SECONDS})?|\d+M(?:{_SECONDS})?|{_SECONDS})"
+_WITHOUT_LOOK_AROUND = {
+    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(?:\d+\.?\d*|\.\d+)$",
+    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+    "": r"^([\w'+-]+\.)*[\w'+-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$",
+    r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
+    "": rf"^P(?:\d+W|(?:\d+Y(?:\d+M)?(?:\d+D)?|\d+M(?:\d+D)?|\d+D)(?:{_HOURS})?|{_HOURS})$",
+}
+"""What pydantic writes for decimals and zod for addresses and durations, and equal patterns."""
+_DATE = (
+    r"(?:\d{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+    r"|(?:0[13578]|1[02])-31)"
+    r"|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+)
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-%s[0-9a-fA-F]{3}-%s[0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
+_BASE64 = "^(?:[A-Za-z0-9%s]{4})*(?:[A-Za-z0-9%s]{2}==|[A-Za-z0-9%s]{3}=)?$"
+FORMATS = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DATE}T{_TIME}$",
+    "uuid": _UUID % ("[0-9a-fA-F]", "[0-9a-fA-F]"),
+    **{f"uuid{version}": _UUID % (version, "[89abAB]") for version in (1, 3, 4, 5, 6, 7, 8)},
+    "base64": _BASE64.replace("%s", "+/"),
+    "base64url": _BASE64.replace("%s", "_-"),
+}
+"""Formats that llguidance lacks, or does not enforce in full: it knows no leap years, and its leap
+seconds are refused elsewhere."""
+
+
+def as_rust(pattern: str, *, quoted: bool = False) -> str:
+    """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
+    letters, pairs of surrogates, control characters, braces that repeat nothing, the end, and
+    within a set "[", "&" and "~". `quoted`: within JSON's strings, where llguidance lets quotes and
+    backslashes through sets that exclude them, unless these exclude a rare control character."""
+
+    def in_set(one: re.Match[str]) -> str:
+        return r"\x08" if one[0] == r"\b" else one[1] or "\\"
+
+    def part(found: re.Match[str]) -> str:
+        if found["set"]:
+            literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", in_set, found["set"])
+            inside = _ECMA.sub(part, literal)
+            if quoted and inside.startswith("^"):
+                return rf"[^\x1f[{inside[1:]}]]"
+            controls = quoted and re.search(r"\\x00|\\u0000|\\x\{0+\}", inside)
+            return rf"[[{inside}]--\x1f]" if controls else f"[{inside}]"
+        if found["high"]:
+            units = bytes.fromhex(found["high"] + found["low"])
+            return f"\\x{{{ord(units.decode('utf-16-be')):x}}}"
+        if found["control"]:
+            return f"\\x{ord(found['control']) % 32:02x}"
+        if found["any"]:
+            return r"[\s\S]"
+        if found["nul"]:
+            return r"\x00"
+        written = rf"\{found[0]}" if found["brace"] else found[0].replace(r"\Z", r"\z")
+        return found["letter"] or written
+
+    return _ECMA.sub(part, pattern)
+
+
+def without_look_ahead(pattern: str) -> list[str]:
+    """Patterns which together match what one with looks ahead from its beginning does. Other looks
+    around are left in it."""
+    pattern = _WITHOUT_LOOK_AROUND.get(pattern, pattern)
+    if not pattern.startswith("^(?="):
+        return [pattern]
+    depth, begin, found = 0, 1, list[str]()
+    for part in _PART.finditer(pattern, 1):
+        depth += (part[0] == "(") - (part[0] == ")")
+        if part[0] == "|" and not depth:
+            return [pattern]
+        if part[0] == ")" and not depth and pattern.startswith("(?=", begin):
+            found.append(f"^(?:{pattern[begin + 3 : part.start()]})")
+            begin = part.end()
+    return [*found, f"^{pattern[begin:]}"]
