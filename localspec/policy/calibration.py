@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 WHOLE = (1.4, 0.35)
 """Seconds for the target and for the draft model in a calibration on request."""
 FIRST = (0.3, 0.08)  # the same before a first answer
-CORE, ROUNDS = 11, 2
-"""How many of SIZES are measured ROUNDS times: the first CORE ones; all where passes are BRIEF."""
+ROUNDS, FIRST_ROUND = 2, 0.6
+"""How often each size is measured, as its first pass builds a graph, and on a GPU loads kernels;
+share of the time for the first round, which settles how many sizes there are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second context length, for the cost of the cache."""
 LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
@@ -55,13 +56,11 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room for drafts either
-        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
-        # A GPU's first pass of a size may load kernels, which doubles its time.
-        rounds = ROUNDS if near[max(near)] < BRIEF else 1
-        measure(passes, filler, sizes[CORE:], near, deadline, rounds)
+        measure(passes, filler, sizes, near, deadline - (1.0 - FIRST_ROUND) * budget)
+        measure(passes, filler, list(near), near, deadline, ROUNDS - 1)
         again: dict[int, float] = {}
         # A pass of some microseconds varies more, and costs little to repeat.
-        rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
+        rounds = max(1, min(30, round(AGAIN / near[sizes[0]])))
         measure(passes, filler, sizes[:2], again, float("inf"), rounds)
         length = FAR_LENGTH
         # A prompt costs about as much per token as the largest pass.
@@ -104,7 +103,7 @@ def matches_curve(passes: Cache, curve: CostCurve) -> bool:
     text = len(passes.tokens)
     if passes.capacity <= 16 + text:
         return True
-    one, four = SIZES[:2]
+    one, four = FAR[:2]
     filler = passes.filler(8)
     now: dict[int, float] = {}
     try:

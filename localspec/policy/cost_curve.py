@@ -16,7 +16,7 @@ from localspec.policy.baseline import Baseline
 from localspec.policy.stored import Stored
 from localspec.policy.worth import Bid
 
-SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
+SIZES = (1, 8, 4, 16, 2, 6, 3, 12, 5, 7, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most informative ones first."""
 
 
