@@ -69,10 +69,7 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
     if not _is_typed(found) or (of_objects and not found.keys() & _DECIDES_TYPE):
         found = {"type": "object", **found}
     plain = map_schemas(found, lambda part: _rewrite(part, found))
-    joined: dict[str, Any] = map_schemas(
-        plain, lambda part: _evaluate(_merge_all_of(_evaluate(part), plain))
-    )
-    joined = map_schemas(joined, _as_variants)
+    joined: dict[str, Any] = map_schemas(plain, lambda part: _merge_all_of(part, plain))
     varied = map_schemas(joined, _as_variants)
     composed = _is_composed(varied)
     varied, close = (joined, dict) if composed else (varied, _close)
@@ -123,6 +120,7 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
         return {"anyOf": [_rewrite(part, root), {"type": "null"}]}
     if "$ref" in part and "unevaluatedProperties" in part and "allOf" not in part:
         part["allOf"] = [{"$ref": part.pop("$ref")}]
+    part = _evaluate(part)
     given, properties = part.get("propertyNames"), part.get("properties", {})
     if isinstance(given, dict) and isinstance(properties, dict):
         names, value = _names(given, root), part.get("additionalProperties", {})
@@ -158,8 +156,9 @@ def _names(given: Any, root: Mapping[str, Any]) -> list[str] | str | None:
 
 
 def _evaluate(part: dict[str, Any]) -> dict[str, Any]:
-    """Write `unevaluatedProperties` and `unevaluatedItems` as what they mean in one schema."""
-    if part.keys() & _APPLIED:
+    """Write `unevaluatedProperties` and `unevaluatedItems` as what they mean in one schema, unless
+    they stand alone, as those that cannot see others of `allOf` do."""
+    if part.keys() <= _UNEVALUATED or part.keys() & _APPLIED:
         return part
     found = {key: value for key, value in part.items() if key not in _UNEVALUATED}
     for key in _UNEVALUATED & part.keys():
@@ -209,7 +208,6 @@ def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `allOf` if it is one schema, or objects with different properties. If some of them are
     closed, the whole is meant: each would forbid the others' properties."""
-    part = _evaluate(part)
     options, shut = part.get("allOf"), part.get("unevaluatedProperties") is False
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
