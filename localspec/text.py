@@ -58,10 +58,10 @@ def gigabytes(count: int) -> str:
 
 
 def parameter_count(number: int | None) -> str:
-    """Number of parameters: 1.7 B, 135 M; "" for None."""
+    """Number of parameters: 1.7 B, 135 M, 172 K; "" for None."""
     if number is None:
         return ""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
             digits = 0 if number >= 100 * size else 1
             return f"{f'{number / size:.{digits}f}'.removesuffix('.0')} {unit}"

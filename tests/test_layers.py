@@ -139,17 +139,19 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     "async_engine": (196, 10),  # generators that a task left
     "async_stream": (145, 10),  # left streams end at once; readers in other loops and tasks
-    "bench": (2_267, 90),  # three peers, shapes; auto against each of them
+    "bench": (2_268, 90),  # three peers, shapes; auto against each of them
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
-    "cli": (5_205, 160),  # options of other verbs are named with their verb; a race that is stopped
+    # Heads in doctor and show.
+    "cli": (5_213, 160),  # options of other verbs are named with their verb; a race that is stopped
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_259, 95),
-    "distill": (2_584, 146),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
+    "distill": (2_625, 148),
     "doctor": (249, 12),  # answers on a busy machine are found
-    "drafters": (2_357, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_360, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
@@ -180,7 +182,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_941, 250),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (952, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (964, 56),  # forecasts know experts and instruction sets
+    "pairing": (966, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again.
     "policy": (2_093, 72),
@@ -232,7 +234,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
-    "tests": (42_760, None),  # options of other verbs; errors of disks and downloads
+    "tests": (42_824, None),  # options of other verbs; errors of disks and downloads
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -15,6 +15,7 @@ from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import NewTensor, require_room, write_gguf
 from localspec.llama.types import FILE_TYPES
+from localspec.text import parameter_count
 
 _Tensor = npt.NDArray[Any]
 _BESIDE = 1.3
@@ -89,8 +90,8 @@ class Shape:
 
     def describe(self) -> str:
         return (
-            f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "
-            f"{self.parameters / 1e6:.1f} M parameters"
+            f"width {self.width}, layers {self.layers}, feed-forward {self.feed_forward}, "
+            f"{parameter_count(self.parameters)} parameters"
         )
 
 

@@ -73,7 +73,7 @@ Training:
         Train on N tokens per step. Default 2048.
     --rate X
         Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.
-    --seed N
+    --seed N≥0
         Set the seed of order, weights and sampling. Default 0.
     -t --threads N≥1
         Use N threads. With one, the same recording gives the same file, byte for byte. Default 1.
@@ -168,6 +168,8 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
         texts=params.get("text", ()),
         **given,
     )
+    if not 0 < request.learning_rate <= 1:
+        raise UsageError(f"--rate is {request.rate:g}. Give more than 0, and at most 1.")
     if not 0 <= request.rounds <= request.epochs:
         raise UsageError(
             f"--rounds is {request.rounds}. Give 0 or more, and no more than there are --epochs "
@@ -182,8 +184,9 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     from localspec.distill.training import lower_priority
     from localspec.llama import library
 
-    if not record_only:
-        torch_package()  # fail before the recording, which may take an hour
+    if not record_only:  # fail before the recording, which may take an hour
+        distillation.require_output(request)
+        torch_package()
     lower_priority()
     crashes.watch()
     library.on_abort(console.exit_with)

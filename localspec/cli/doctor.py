@@ -83,6 +83,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
+    from localspec.gguf.heads import head_kind
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.hub.cache import require_usable
@@ -118,7 +119,8 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
         chosen.name,
         (chosen.why or chosen.why_none or "") if chosen.automatic else "",
     )
-    if draft is not None and not chosen.own_mtp:
+    # Whether a trained head fits is checked where it is opened.
+    if draft is not None and not chosen.own_mtp and head_kind(draft.path) is None:
         device_free = devices.free_memory() if options.gpu_layers < 0 else 0
         use = PairUse(options=options, device_free=device_free)
         findings.checks += judge_files(target, draft, use).checks

@@ -44,6 +44,7 @@ def show(console: Console, params: o.Params) -> int:
 
     Reads only the files' metadata.
     """
+    from localspec.gguf.description import why_not
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.hub.local import local_models
@@ -68,10 +69,12 @@ def show(console: Console, params: o.Params) -> int:
         else:
             console.notice("The model has no chat template.")
         return 0
-    measured = of_target(meant.path, options)
-    found = candidates(file, local_models(), PairUse(options=options), measured)
+    found = []
+    if (problem := why_not(file)) is None:
+        measured = of_target(meant.path, options)
+        found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
-    console.result(record, _facts(file, record) + _drafts(found))
+    console.result(record, _facts(file, record) + ("" if problem else _drafts(found)))
     return 0
 
 

@@ -1,9 +1,10 @@
 """Make a draft from a target and prompts: record, plan, train, write."""
 
 import math
+import os
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -23,12 +24,13 @@ from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import TrainingFacts, Weights
-from localspec.errors import TraceError, UsageError
+from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity, fingerprint
+from localspec.pairing.trained import TARGET
 from localspec.retrieval.texts import SkippedFiles
-from localspec.text import gigabytes
+from localspec.text import gigabytes, printable
 
 CONTEXT = 640
 
@@ -73,6 +75,20 @@ def record(
         if left_out := skipped.sentence():
             notice(left_out)
         return len(trace), there + tokens
+
+
+def require_output(request: DistillRequest) -> None:
+    """Raise UsageError if --output names a file that a draft must not replace."""
+    out, own = request.out, False
+    if out is None or not os.path.lexists(out):
+        return
+    with suppress(LocalspecError):
+        own = read_gguf(out).text(TARGET) == content_identity(request.target)
+    if not own:
+        raise UsageError(
+            f"{printable(str(out))} exists, and is not a draft that was trained for "
+            f"{request.target.name}. Give --output the name of a new file."
+        )
 
 
 def distill(
@@ -121,7 +137,7 @@ def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notic
     weight = weight_of_tokens(trace) if 0 < size < trace.header.size else None
     if request.kind == DRAFT:
         part = None if weight is None else FrequentPart(target, weight, size)
-        return Draft(request, target, part, notice)
+        return Draft(request, target, part, trace.path.parent, notice)
     said = None
     if weight is not None:
         said = KeptTokens(np.argsort(-weight, kind="stable")[:size].tolist(), weight)

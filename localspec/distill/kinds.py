@@ -1,9 +1,10 @@
 """The kinds of drafts to train: draft models, EAGLE-3 heads and Medusa heads (dev/heads.md)."""
 
+import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens
 from localspec.distill.losses import Labels, Output
 from localspec.distill.pytorch import Tensor, torch
+from localspec.distill.training_run import saving
 from localspec.distill.weights import Fact, TrainingFacts, Weights
 from localspec.errors import ModelInvalid
+from localspec.files import write_atomically
 from localspec.gguf.file import ARRAY, I32, STRING, U32, Array, GGUFFile
 from localspec.gguf.writer import NewTensor
 from localspec.llama.options import ModelOptions
+from localspec.text import parameter_count
 
 Tensors = Mapping[str, Tensor]
 
@@ -75,7 +79,7 @@ class Head(DraftKind):
         self.part = part
         self.frozen: Tensors = {}
         self.parameters = sum(values.size for values in self.initial().values())
-        self.description = f"{self.label}, {self.parameters / 1e6:.1f} M parameters"
+        self.description = f"{self.label}, {parameter_count(self.parameters)} parameters"
 
     def begin(self, put: Callable[[npt.NDArray[Any]], Tensor]) -> None:
         self.frozen = {name: put(values) for name, values in self.target.items()}
@@ -102,7 +106,12 @@ class Draft(DraftKind):
     part: FrequentPart | None
 
     def __init__(
-        self, request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
+        self,
+        request: DistillRequest,
+        target: GGUFFile,
+        part: FrequentPart | None,
+        folder: Path,
+        notice: Notice,
     ) -> None:
         self._request, self._target, self.part = request, target, part
         self._tuned: Weights | None = None
@@ -120,7 +129,7 @@ class Draft(DraftKind):
         elif request.shape is not None:
             self.shape = shape.parse(request.shape, facts)
         else:
-            self.shape, promise = shape.choose(facts, _measure_curve(request))
+            self.shape, promise = shape.choose(facts, _curve(request, folder))
             if not promise.pays:
                 notice(
                     f"No shape gains much: the best, {self.shape.describe()}, about "
@@ -148,8 +157,19 @@ class Draft(DraftKind):
         weights.write(path, self.shape, made, self._target, trained, quant, tokenizer)
 
 
+def _curve(request: DistillRequest, folder: Path) -> tuple[float, ...]:
+    """T(n) ÷ T(1) of the target, measured once and kept in `folder`: a training is continued only
+    with the shape that was chosen at its beginning."""
+    file = folder / f"passes-{request.threads}.json"
+    with suppress(OSError, ValueError, TypeError):
+        return tuple(map(float, json.loads(file.read_text())))
+    curve = _measure_curve(request)
+    with saving(folder):
+        write_atomically(file, json.dumps(curve), private=True)
+    return curve
+
+
 def _measure_curve(request: DistillRequest) -> tuple[float, ...]:
-    """T(n) ÷ T(1) of the target, measured now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.pairing.forecast import measured_curve

@@ -223,6 +223,11 @@ class Training:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
                     depths[depth] += losses.chunked_loss(output, self._plan.hard, backward=False)[1]
         found = sum(depths.values(), Metrics())
+        if not math.isfinite(found.mean_loss):
+            raise LocalspecError(
+                f"The training has failed: after {step} of {self._plan.steps} steps, the weights "
+                f"are no numbers. Give a lower --rate than {self._plan.rate:g}."
+            )
         point = Point(
             step,
             self._tokens(step),

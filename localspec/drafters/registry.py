@@ -49,6 +49,9 @@ class Parts:
     def lack(self, registered: Registration) -> str | None:
         """What a source lacks, and what to do, for users; None if it can be built."""
         if registered.needs_model and self.model is None:
+            if self.head is not None:
+                use = f"Use --drafter {self.head_source}, or auto."
+                return f"needs a draft model, and --draft names a trained head. {use}"
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:
             own = ", or self for MTP layers of the model's own" * (registered.needs_head == "mtp")

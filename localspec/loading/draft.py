@@ -97,7 +97,7 @@ def draft_for(
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
     # The search takes a while, and the embedded target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
-        return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")
+        return Choice(best_for(target), "")
     use = PairUse(
         options=options,
         accelerated=options.gpu_layers != 0 and library.accelerated(),

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
+from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -26,12 +27,13 @@ def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
 
 
 def best_for(target: Path) -> Path | None:
-    """The draft trained for a target with the highest acceptance."""
+    """The draft trained for a target, here or as part of the embedded pair, with the highest
+    acceptance."""
     found: list[tuple[float, Path]] = []
-    for place in places.distilled_drafts():
+    here = [place.path for place in places.distilled_drafts()]
+    for path in (paths.embedded(paths.EMBEDDED_DRAFT), *here):
         with suppress(LocalspecError):
-            mine, draft = (read_gguf(path) for path in (target, place.path))
-            rate = acceptance(mine, draft)
+            rate = acceptance(read_gguf(target), read_gguf(path))
             if rate is not None:
-                found.append((rate, place.path))
+                found.append((rate, path))
     return max(found)[1] if found else None

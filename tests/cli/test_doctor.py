@@ -20,7 +20,8 @@ from localspec.pairing import recommendations
 from localspec.pairing.memory import place
 from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
-from tests.support.ggufs import sized_llama, tiny_bert
+from tests.support import heads
+from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to
 from tests.support.mtp import glm
 
@@ -113,6 +114,18 @@ def test_a_model_that_predicts_ahead_drafts_for_itself(cli: Cli, here: Path) -> 
     assert told["draft"]["path"] == str(path)
     assert "trained with to predict ahead" in told["why_draft"]
     assert "smaller" not in {check["rule"] for check in told["checks"]}
+
+
+def test_a_trained_head_is_measured(cli: Cli, here: Path) -> None:
+    result = cli("doctor", "--quick", "-d", str(heads.eagle(here / "head.gguf")), "--json")
+    told = result.json
+    assert (result.code, told["draft"]["name"], told["usable"]) == (0, "head", True)
+    assert told["calibration"]["draft_seconds"] > 0
+    tiny_llama(here / "other.gguf")
+    refused = cli("doctor", "--quick", "-m", "other.gguf", "-d", "head.gguf")
+    refused.refused("head of another model", code=5)
+    command = ("run", "-m", "demo", "-d", "head.gguf", "--drafter", "model", "hi")
+    cli(*command).refused("Use --drafter eagle, or auto")
 
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

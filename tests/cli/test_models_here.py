@@ -10,6 +10,7 @@ from localspec import ModelOptions
 from localspec.pairing.recommendations import store
 from tests.cli.conftest import Cli
 from tests.pairing.pairs import TOKENS, model
+from tests.support import heads
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
@@ -48,6 +49,19 @@ def test_models_fit_80_columns_with_their_licences(
 
 def test_show_counts_files_and_memory_in_one_unit(cli: Cli) -> None:
     assert set(re.findall(r"\d ([kKMGT]?i?B)\b", cli("show", "demo").out)) == {"MB"}
+
+
+def test_show_has_no_drafts_for_what_generates_no_text(cli: Cli, here: Path) -> None:
+    shown = cli("show", str(heads.eagle(here / "head.gguf")))
+    assert "trained head (eagle3)" in shown.out
+    for words in ("draft for it", "DOES NOT FIT", "WHY"):
+        assert words not in shown.out
+
+
+def test_small_models_have_rounded_sizes(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "tiny.gguf")
+    row = cli("list", "tiny.gguf").out.splitlines()[-1]
+    assert re.search(r"\d{3} K ", row)
 
 
 def test_list_filters_by_words(cli: Cli, here: Path) -> None:

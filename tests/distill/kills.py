@@ -20,8 +20,9 @@ ANSWERS = 64
 
 
 def prepare(home: Path) -> Path:
-    """A target, and a trace of it under LOCALSPEC_HOME; returns the target."""
-    target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
+    """A target that localspec's kernels take, and a trace of it under LOCALSPEC_HOME; returns the
+    target."""
+    target = tiny_llama(home / "target.gguf", dim=64, heads=1, layers=1, ff=64)
     with Model(target, ModelOptions(context=64, threads=1)) as model:
         header = replace(folders.header_of(target, model.vocabulary), k=4)
     with pytest.MonkeyPatch.context() as patch:

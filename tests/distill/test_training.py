@@ -27,6 +27,7 @@ from localspec.distill.pytorch import device
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
+from localspec.hub.places import drafts_folder
 from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.head_caches import EagleCache
@@ -126,7 +127,7 @@ def test_chunks_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("vocabulary", [None, 400])
 def test_draft_learns_once(home: Path, vocabulary: int | None) -> None:
     target = kills.prepare(home)
-    request = request_for(target, shape="32x1x64", vocabulary=vocabulary)
+    request = request_for(target, shape="64x1x64", vocabulary=vocabulary)
     steps = []
     result = distill(request, lambda progress: steps.append(progress.step), print)
     first, last = result.curve[0], result.curve[-1]
@@ -155,7 +156,7 @@ def test_on_policy_texts_are_the_drafts(home: Path, monkeypatch: pytest.MonkeyPa
     target = kills.prepare(home)
     calls = record_calls(monkeypatch, training.Training, "_train_step")
     lines: list[str] = []
-    request = request_for(target, shape="32x1x64", epochs=3, rounds=2)
+    request = request_for(target, shape="64x1x64", epochs=3, rounds=2)
     result = distill(request, lambda _: None, lines.append)
     assert [line[:24] for line in lines] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
     steps = [(records, hard) for _, _, records, hard in calls]
@@ -181,6 +182,13 @@ def test_killed_and_resumed_training_gives_the_same_file(tmp_path: Path) -> None
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
     assert {steps[0] // 2, -1} & {*seen[:-1]}, "one kill was in the round, maybe before a step"
     assert torn == whole
+
+
+def test_a_training_without_numbers_writes_no_draft(home: Path) -> None:
+    request = request_for(kills.prepare(home), shape="64x1x64", epochs=1)
+    with pytest.raises(LocalspecError, match=r"no numbers. Give a lower --rate than 1e\+09"):
+        distill(replace(request, rate=1e9), lambda _: None, print)
+    assert not list(drafts_folder().rglob("*.gguf"))
 
 
 def test_too_little_memory_is_reported() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from localspec import ModelOptions, paths
 from localspec.distill import weights
+from localspec.distill.distill_request import DistillRequest
+from localspec.distill.kinds import Draft
 from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
 from localspec.distill.weights import TrainingFacts
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
@@ -20,6 +22,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.types import FILE_TYPES
 from localspec.loading.draft import choose_draft
+from localspec.pairing import forecast
 from localspec.pairing.auto import candidates
 from localspec.pairing.memory import PairUse
 from localspec.pairing.trained import acceptance
@@ -94,6 +97,22 @@ def test_narrow_draft_starts_with_the_principal_components(draft_path: Path) -> 
     assert off < 0.3 * np.abs(whole[some] @ whole[some].T).mean()
 
 
+def test_a_continued_training_has_the_same_shape(
+    target_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if passes over several tokens take longer this time."""
+    shapes = []
+    for curve in ((1.0, 1.05, 1.1, 1.15, 1.2), (1.0, 1.6, 2.2, 2.8, 3.4)):
+        monkeypatch.setattr(forecast, "measured_curve", lambda *_, curve=curve: curve)
+        for folder in (tmp_path / str(curve[-1]), tmp_path / "recording"):
+            folder.mkdir(exist_ok=True)
+            request, file = DistillRequest(target=target_path), read_gguf(target_path)
+            shapes.append(Draft(request, file, None, folder, lambda _: None).shape)
+    fast, first, slow, second = shapes
+    assert fast != slow
+    assert first == second == fast
+
+
 def test_other_models_cannot_be_tuned(tmp_path: Path) -> None:
     with pytest.raises(ModelInvalid, match="cannot be trained"):
         weights.read(tiny_llama(tmp_path / "more.gguf", more=True))
@@ -109,8 +128,11 @@ def test_auto_selects_the_best_draft(home: Path, target_path: Path) -> None:
     options = ModelOptions()
     assert choose_draft(target_path, options).draft == paths.embedded(paths.EMBEDDED_DRAFT)
     folder = drafts_folder() / "tale"
-    small_draft(target_path, folder / "a.gguf", 0.5)
-    best = small_draft(target_path, folder / "b.gguf", 0.7)
+    small_draft(target_path, folder / "worse.gguf", 0.1)
+    assert choose_draft(target_path, options).draft == paths.embedded(paths.EMBEDDED_DRAFT)
+    (folder / "worse.gguf").unlink()
+    small_draft(target_path, folder / "a.gguf", 0.7)
+    best = small_draft(target_path, folder / "b.gguf", 0.8)
     other = small_draft(paths.embedded(paths.EMBEDDED_DRAFT), folder / "c.gguf", 0.9)
     assert choose_draft(target_path, options).draft == best
     best.unlink()

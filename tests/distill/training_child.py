@@ -14,7 +14,7 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
     training.PAUSE = 0.0
     request = DistillRequest(
         target=target,
-        shape="32x1x64",
+        shape="64x1x64",
         epochs=epochs,
         batch=96,
         rate=3e-3,

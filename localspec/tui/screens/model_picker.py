@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 
 from localspec.errors import describe
 from localspec.hub.places import EMBEDDED
-from localspec.text import gigabytes, harmless
+from localspec.text import gigabytes, harmless, parameter_count
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.screens.dialogs import Dialog
 from localspec.tui.session.background_engine import PairReference
@@ -283,7 +283,7 @@ def _row(mark: Text, name: str, style: Style | str, palette: Palette, *details: 
 
 
 def _to_download(entry: Entry) -> str:
-    parts = [f"to download from {entry.repo}", f"{entry.parameters / 1e6:,.0f} M parameters"]
+    parts = [f"to download from {entry.repo}", f"{parameter_count(entry.parameters)} parameters"]
     if entry.size:
         parts.append(gigabytes(entry.size))
     return " · ".join([*parts, entry.licence])
@@ -299,7 +299,7 @@ def _describe(model: LocalModel) -> str:
         return model.problem
     parts = [model.reference, model.architecture, model.quantization, gigabytes(model.size)]
     if model.parameters:
-        parts.insert(2, f"{model.parameters / 1e6:,.0f} M parameters")
+        parts.insert(2, f"{parameter_count(model.parameters)} parameters")
     if model.trained_context:
         parts.append(f"context {model.trained_context:,}")
     parts.append(f"from {model.source}")
