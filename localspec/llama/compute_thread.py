@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from localspec.errors import UsageError
+
 Result = TypeVar("Result")
 _PAUSE = 0.1  # seconds without work after which the thread is idle
 
@@ -33,6 +35,11 @@ def post(function: Callable[[], object]) -> None:
         if _ident is None:
             thread = threading.Thread(target=_work, name="localspec-compute", daemon=True)
             thread.start()
+            if thread.native_id == threading.get_native_id():
+                raise UsageError(
+                    "gevent or eventlet has replaced Python's threads, which localspec needs. "
+                    "Leave out threads and queues: patch_all(thread=False, queue=False)."
+                )
             _ident = thread.ident
     _calls.put(function)
 

@@ -35,6 +35,9 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             self._limit("head", options.header_timeout)
 
         def data_received(self, data: bytes) -> None:
+            waits = self.cycle is None or self.cycle.response_complete
+            if waits and not self.conn.trailing_data[0]:
+                data = data.lstrip(b"\r\n")  # some clients end a body with an empty line
             super().data_received(data)
             waits = self.cycle is None or self.cycle.response_complete
             self._limit("head", options.header_timeout if waits else None)

@@ -1,6 +1,8 @@
 """The compute thread, which makes all passes of a process."""
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -120,3 +122,31 @@ def test_queued_work_precedes_idle_work() -> None:
     compute_thread.call(divmod, 7, 2)
     assert made == [1]
     compute_thread.when_idle(lambda: False)
+
+
+GREENLETS = """
+import queue, threading
+from greenlet import getcurrent, greenlet
+
+class Yielding(queue.SimpleQueue):
+    def get(self, *arguments, **more):
+        while (parent := getcurrent().parent) and self.empty():
+            parent.switch()
+        return super().get(*arguments, **more)
+
+def start(function, arguments, start_thread=threading._start_new_thread):
+    if function.__self__.name != "localspec-compute":
+        return start_thread(function, arguments)
+    greenlet(function).switch(*arguments)
+
+queue.SimpleQueue, threading._start_new_thread = Yielding, start
+import localspec
+localspec.load(context=256, threads=1)
+"""
+"""A thread replaced by a greenlet, as gevent and eventlet do."""
+
+
+def test_threads_that_are_greenlets_are_refused() -> None:
+    command = [sys.executable, "-c", GREENLETS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1].startswith("localspec.errors.UsageError: gevent"), done

@@ -486,6 +486,10 @@ def test_images_of_tools_are_refused_in_words(families: Running) -> None:
     use = {"type": "tool_use", "id": "t", "name": "now", "input": {}}
     body = {"model": "qwen3", "max_tokens": 2, "messages": [*ASK, assistant([use]), user([result])]}
     assert "reads text only" in families.post("/v1/messages", body).error()
+    part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    reply = families.post("/v1/responses", {"model": "qwen3", "input": [user([part])]})
+    assert "reads text only" in reply.error()
+    assert reply.json["error"]["param"] != "messages"
 
 
 @pytest.mark.parametrize("said", ["", "So I look."])

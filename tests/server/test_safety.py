@@ -49,6 +49,18 @@ def get_status(server: Running, host: str, **headers: str) -> int:
     return int(answer.split()[1])
 
 
+def test_empty_lines_before_a_request(server: Running) -> None:
+    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+    answers = bytearray()
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection:
+        connection.sendall(f"\r\n\n{head}\r\n".encode())
+        while b"ok" not in answers and (more := connection.recv(1 << 16)):
+            answers += more
+        connection.sendall(f"\r\n{head}Connection: close\r\n\r\n".encode())
+        answers += read_to_end(connection)
+    assert answers.count(b"HTTP/1.1 200") == answers.count(b"ok") == 2
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -125,7 +125,7 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
     for part in content:
         if part.type not in TEXTS:
             kind = f"The model reads text only, and a message has a part of type '{part.type[:40]}'"
-            raise ApiError(400, f"{kind}. Leave it out.", param="messages")
+            raise ApiError(400, f"{kind}. Leave it out.")
     return between.join(part.text or part.refusal or "" for part in content)
 
 
@@ -194,13 +194,13 @@ def _image(url: str) -> bytes:
     found = _DATA.match(url)
     if found is None:
         why = "An image has no data: URL. The server fetches nothing: send the image itself, as "
-        raise ApiError(400, f"{why}data:image/png;base64,…", param="messages")
+        raise ApiError(400, f"{why}data:image/png;base64,…")
     # Clients wrap its lines, quote it, and leave out what pads it.
     data = "".join(unquote(url[found.end() :]).split()).translate(_OF_URLS).rstrip("=")
     try:
         return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
     except binascii.Error:
-        raise ApiError(400, "An image is not valid base64.", param="messages") from None
+        raise ApiError(400, "An image is not valid base64.") from None
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
