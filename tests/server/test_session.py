@@ -139,11 +139,13 @@ def test_invalid_slot_requests(
 def test_foreign_file_is_kept(slot_server: Running, folder: Path) -> None:
     notes = folder / "notes.txt"
     notes.write_text("Milk, bread.")
+    tokens_read(slot_server, FRANCE)
     for action in ("save", "restore"):
         assert (
             slot_server.post(f"/slots/0?action={action}", {"filename": "notes.txt"}).status == 400
         )
     assert notes.read_text() == "Milk, bread."
+    assert tokens_read(slot_server, FRANCE) == 1  # the slot is as it was
 
 
 def test_slot_save_needs_a_folder(server: Running) -> None:

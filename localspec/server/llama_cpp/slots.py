@@ -63,8 +63,8 @@ def _path(service: Service, name: str) -> Path:
 def _restore(engine: Engine, path: Path) -> int:
     if not path.is_file():
         raise SessionError("There is no file of that name. Save a slot first.")
-    engine.clear()
     found = engine.open_session(path)
     if not found.tokens:
         raise SessionError(" ".join(found.notices) or "There is nothing in that file.")
-    return found.tokens
+    engine.clear()  # it forgets what was opened, too
+    return engine.open_session(path).tokens
