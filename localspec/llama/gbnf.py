@@ -2,13 +2,14 @@ r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 
 llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
 only in case, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here every part without
-recursion is one terminal; only terminals next to recursive rules take the longest match.
+recursion is one terminal; only terminals next to recursive rules take the longest match. There,
+terminals end where the next character tells: `name ws "("` beside `name ws "+"` is four of them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from localspec.errors import UsageError
 
@@ -27,38 +28,50 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]"
 
 
 _Match: TypeAlias = re.Match[str]
-_Item: TypeAlias = tuple[str, bool]
-"""Lark's notation of a part, and whether that is regular: without recursive rules."""
+_EVERY = (1 << 129) - 1
+"""A set of characters: a bit for each of ASCII, and one for all others."""
+
+
+class _Item(NamedTuple):
+    """Lark's notation of a part."""
+
+    text: str
+    regular: bool
+    """Whether it is without recursive rules, and the sets below are known."""
+    first: int = 0
+    """With what it can begin."""
+    more: int = 0
+    """With what a text that it matches can go on within a longer one, at most."""
+    empty: bool = False
+
+
 _Alternatives: TypeAlias = list[list[_Item]]
 
 
 def lark_of(gbnf: str) -> str:
     """The grammar in Lark's notation, starting at the rule "root"; a UsageError names a fault."""
-    bodies = _rules_in(gbnf)
-    references: dict[str, set[str]] = {name: set() for name, _ in bodies}
-    for name, body in bodies:
-        # Tokens are no part of terminals: a rule with one counts as recursive.
-        references[name] |= {f["name"] or name for f, _ in body if f["name"] or f["token"]}
+    bodies = dict(_rules_in(gbnf))  # the last one of a name
+    references = {  # tokens are no part of terminals: a rule with one counts as recursive
+        name: {f["name"] or name for f, _ in body if f["name"] or f["token"]}
+        for name, body in bodies.items()
+    }
     for name in sorted(set().union(*references.values()) - references.keys()):
         raise _invalid(f"the rule '{name}' is missing")
     if "root" not in references:
         raise _invalid("it has no rule 'root', where it would begin")
     if len(references) > MAX_RULES:
         raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
-    regular: set[str] = set()
-    while found := {n for n in references.keys() - regular if references[n] <= regular}:
-        regular |= found
-    parts = {
-        name: (f"{'T' if name in regular else 'r'}{number}", name in regular)
-        for number, name in enumerate(references)
-    }
-    rules: dict[str, _Alternatives] = {name: [] for name in references}
-    terminals: list[str] = []
-    for name, body in bodies:
-        rules[name] += _alternatives(body, parts, terminals)
-    lines = [f"start: {parts['root'][0]}"]
-    for name, (written, is_terminal) in parts.items():
-        lines.append(f"{written}: {_written(rules[name], is_terminal, terminals)}")
+    parts = {name: _Item(f"r{number}", False) for number, name in enumerate(references)}
+    order: list[str] = []  # of rules without recursion, the innermost first
+    while found := [n for n in references.keys() - order if references[n] <= {*order}]:
+        order += sorted(found)
+    lines, terminals = [f"start: {parts['root'].text}"], list[str]()
+    for name in (*order, *(name for name in references if name not in order)):
+        alternatives = _alternatives(bodies[name], parts, terminals)
+        if name in order:
+            parts[name] = _either(alternatives)._replace(text=parts[name].text.upper())
+        lines.append(f"{parts[name].text}: {_written(alternatives, name in order, terminals)}")
+    lines[0] = f"start: {parts['root'].text}"
     return "\n".join(lines + terminals) + "\n"
 
 
@@ -106,28 +119,55 @@ def _alternatives(
             if len(groups) == 1:
                 raise _invalid(f"')' in line {line} closes nothing")
             group = groups.pop()
-            regular = all(each for sequence in group for _, each in sequence)
-            groups[-1][-1].append((f"({_written(group, regular, terminals)})", regular))
+            whole = _either(group)
+            written = _written(group, whole.regular, terminals)
+            groups[-1][-1].append(whole._replace(text=f"({written})"))
         elif sign == "|":
             groups[-1].append([])
         elif sign in "*+?{":
             if not sequence:
                 raise _invalid(f"{found[0]!r} in line {line} repeats nothing")
-            text, regular = sequence.pop()
-            times = _repetition(found, line)
-            sequence.append(('""' if times == "{0,0}" else f"({text}){times}", regular))
+            sequence.append(_repeated(sequence.pop(), _repetition(found, line)))
         elif found["name"]:
             sequence.append(parts[found["name"]])
         elif found["token"]:
             token = found[0].replace("!<[", "<[^")
             if token[0] == "!":
                 raise _invalid(f"{token} in line {line} excludes a name: exclude an id, as !<[5]>")
-            sequence.append((token, False))
+            sequence.append(_Item(token, False))
         else:
-            sequence.append((_terminal(found, line), True))
+            sequence.append(_terminal(found, line))
     if len(groups) > 1:
         raise _invalid(f"a parenthesis is not closed by line {body[-1][1]}")
     return groups[0]
+
+
+def _in_sequence(items: Sequence[_Item]) -> _Item:
+    """What items match one after the other."""
+    first, more, empty = 0, 0, True
+    for item in items:
+        clash = more & item.first or more == _EVERY
+        first |= item.first * empty
+        more = _EVERY if clash else item.more | (more | item.first) * item.empty
+        empty &= item.empty
+    return _Item("", all(item.regular for item in items), first, more, empty)
+
+
+def _either(alternatives: _Alternatives) -> _Item:
+    first, more, empty, regular = 0, 0, False, True
+    for one in map(_in_sequence, alternatives):
+        more |= _EVERY if first & one.first else one.more
+        first, empty, regular = first | one.first, empty | one.empty, regular & one.regular
+    return _Item("", regular, first, more | first * empty, empty)
+
+
+def _repeated(item: _Item, times: str) -> _Item:
+    if times == "{0,0}":
+        return _Item('""', item.regular, empty=True)
+    again = item.first * (times not in ("?", "{1,1}", "{0,1}"))
+    empty = item.empty or times[0] in "*?" or times.startswith("{0,")
+    more = _EVERY if item.more & again else item.more | again | item.first * empty
+    return _Item(f"({item.text}){times}", item.regular, item.first, more, empty)
 
 
 def _written(alternatives: _Alternatives, is_terminal: bool, terminals: list[str]) -> str:
@@ -135,14 +175,30 @@ def _written(alternatives: _Alternatives, is_terminal: bool, terminals: list[str
     texts = []
     for sequence in alternatives:
         written: list[str] = []
-        for regular, items in groupby(sequence, lambda item: item[1]):
-            run = [text for text, _ in items]
-            if regular and not is_terminal:
-                terminals.append(f"X{len(terminals)}: {' '.join(run)}")
-                run = [f"X{len(terminals) - 1}"]
-            written += run
+        for regular, items in groupby(sequence, lambda item: item.regular):
+            run = [*items]
+            for part in [run] if is_terminal or not regular else _told_apart(run):
+                texts_of = [item.text for item in part]
+                if regular and not is_terminal:
+                    terminals.append(f"X{len(terminals)}: {' '.join(texts_of)}")
+                    texts_of = [f"X{len(terminals) - 1}"]
+                written += texts_of
         texts.append(" ".join(written) or '""')
     return " | ".join(texts)
+
+
+def _told_apart(run: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Parts of a run of regular items, which end where the next character tells so."""
+    following = [0]
+    for item in reversed(run):
+        following.append(item.first | following[-1] * item.empty)
+    begin, whole = 0, _in_sequence([])
+    for at, item in enumerate(run, 1):
+        whole = _in_sequence([whole, item])
+        if at < len(run) and whole.more and not whole.more & following[len(run) - at]:
+            yield run[begin:at]
+            begin, whole = at, _in_sequence([])
+    yield run[begin:]
 
 
 def _repetition(found: _Match, line: int) -> str:
@@ -156,27 +212,39 @@ def _repetition(found: _Match, line: int) -> str:
     return f"{{{int(least)},{int(most) if most else ''}}}"
 
 
-def _terminal(found: _Match, line: int) -> str:
+def _terminal(found: _Match, line: int) -> _Item:
     """A literal, a set, or the sign of any character."""
     if found["literal"]:
-        text = "".join(_escape(letter) for letter in _letters(found[0][1:-1], line))
-        return f"/{text}/" if text else '""'
+        letters = _letters(found[0][1:-1], line)
+        text = "".join(map(_escape, letters))
+        first = _bits(letters[0], letters[0]) if letters else 0
+        return _Item(f"/{text}/" if text else '""', True, first, empty=not text)
     if found[0] in (".", "[^]"):
-        return "/(?s:.)/"
+        return _Item("/(?s:.)/", True, _EVERY)
     negated = found[0].startswith("[^")
     letters = _letters(found[0][1 + negated : -1], line, hyphen=_RANGE)
-    shown, at = "", 0
+    shown, at, bits = "", 0, 0
     while at < len(letters):
-        shown += _escape(letters[at][0])
+        low = high = letters[at][0]
+        shown += _escape(low)
         if letters[at + 1 : at + 2] == [_RANGE] and at + 2 < len(letters):
-            shown += "-" + _escape(letters[at + 2][0])
-            if letters[at][0] > letters[at + 2][0]:
+            high = letters[at + 2][0]
+            shown += "-" + _escape(high)
+            if low > high:
                 raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
             at += 2
+        bits |= _bits(low, high)
         at += 1
     if not shown:
         raise _invalid(f"the set [] in line {line} is empty")
-    return f"/[{'^' * negated}{shown}]/"
+    bits = _EVERY & ~bits | 1 << 128 if negated else bits
+    return _Item(f"/[{'^' * negated}{shown}]/", True, bits)
+
+
+def _bits(first: str, last: str) -> int:
+    """The set of characters from `first` to `last`."""
+    low, high = min(ord(first), 128), min(ord(last), 128)
+    return (1 << high + 1) - (1 << low)
 
 
 _RANGE = "--"

@@ -124,6 +124,13 @@ def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
     assert other.allows(vocabulary.tokenize("a")[-1])
 
 
+CALLS = """
+root ::= term ws ("+" ws term)*
+term ::= name ws | call | "(" root ")"
+call ::= name ws "(" root ")"
+name ::= [a-z]+
+ws ::= " "?
+"""
 NAMES = 'root ::= a-b | aB | ab | start\na-b ::= "1"\naB ::= "2"\nab ::= "3"\nstart ::= "4"'
 JSON = r"""
 root   ::= object
@@ -155,6 +162,12 @@ ws     ::= | " " | "\n" [ \t]{0,20}
         ('root ::= "x" | "(" root ")"', ["x", "((x))"], ["(x", "()"]),
         ('root ::= root "+" n | n\nn ::= [0-9]+', ["1", "12+3+4"], ["+", "1+"]),
         ('root ::= (\n  "a"\n  | "b"\n)', ["a", "b"], ["ab"]),
+        ('root ::= "a"\nroot ::= "b"', ["b"], ["a"]),
+        (
+            CALLS,
+            ["x", "x + y", "f (x)", "f (x + (y))", "f(ab) + x", "x  + y"],
+            ["x +", "f (x y)", "x + + y"],
+        ),
         (JSON, ['{"a": [1, -2.5e3, {"b": "\\u00e9 \\n"}],\n "c": null}'], ["[1]", '{"a": 01}']),
     ],
 )
