@@ -210,7 +210,7 @@ def advised(stream: Callable[Asked, Result]) -> Callable[Asked, Result]:
     @wraps(stream)
     def call(*args: Asked.args, **keywords: Asked.kwargs) -> Result:
         for name in keywords.keys() - {*known}:
-            raise TypeError(_unknown(name, known, "stream"))
+            raise TypeError(_unknown(name, known, "An answer"))
         return stream(*args, **keywords)
 
     return call
@@ -225,9 +225,9 @@ def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
     return dataclasses.replace(record, **fields) if fields else record
 
 
-def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
-    elsewhere = OTHER_NAMES if function == "load" else IN_ANSWERS_ELSEWHERE
-    wrong = f"{function}() got an unexpected keyword argument {name!r}."
+def _unknown(name: str, known: tuple[str, ...], what: str = "load()") -> str:
+    elsewhere = OTHER_NAMES if what == "load()" else IN_ANSWERS_ELSEWHERE
+    wrong = f"{what} takes no keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (
             f"{wrong} Sampling is set per answer: "

@@ -1,6 +1,7 @@
 """Signals that end a program."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -26,6 +27,21 @@ def handle_signals(
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@contextmanager
+def delayed_signals() -> Iterator[None]:
+    """Deliver Ctrl+C and END_SIGNALS at the end of the block. Inside it their exceptions would be
+    lost, or end the process, as in imports that catch all errors. Does nothing outside of the main
+    thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with handle_signals((signal.SIGINT, *END_SIGNALS), lambda number, _: came.append(number)):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
 
 
 @contextmanager

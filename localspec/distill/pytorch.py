@@ -1,8 +1,10 @@
 """PyTorch, imported only when something is trained."""
 
+import sys
 from typing import Any
 
 from localspec.errors import UsageError, extra_package
+from localspec.signals import delayed_signals
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 Tensor = Any
@@ -11,7 +13,10 @@ Tensor = Any
 
 def torch_package() -> Any:
     """The package torch, or a UsageError."""
-    return extra_package("torch", "Drafts are trained with", "train")
+    if known := sys.modules.get("torch"):
+        return known
+    with delayed_signals():
+        return extra_package("torch", "Drafts are trained with", "train")
 
 
 class _Torch:

@@ -24,6 +24,7 @@ from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
+from localspec.signals import delayed_signals
 from localspec.text import gigabytes
 
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
@@ -129,15 +130,19 @@ class Training:
         for tensor in self._weights.values():
             tensor.requires_grad_(True)
         self._step, self._before = (0, 0.0) if known is None else (known.step, known.seconds)
-        self._adam = torch.optim.AdamW(
-            [
-                {"params": [t for t in self._weights.values() if t.dim() > 1]},
-                {"params": [t for t in self._weights.values() if t.dim() == 1], "weight_decay": 0},
-            ],
-            betas=BETAS,
-            eps=EPSILON,
-            weight_decay=DECAY,
-        )
+        with delayed_signals():  # torch imports more here
+            self._adam = torch.optim.AdamW(
+                [
+                    {"params": [t for t in self._weights.values() if t.dim() > 1]},
+                    {
+                        "params": [t for t in self._weights.values() if t.dim() == 1],
+                        "weight_decay": 0,
+                    },
+                ],
+                betas=BETAS,
+                eps=EPSILON,
+                weight_decay=DECAY,
+            )
         if known is not None:
             for part, mean in MEANS.items():
                 for name, values in known.part(part).items():

@@ -107,7 +107,7 @@ def test_parameters_equal_those_of_the_engine() -> None:
 
 
 async def test_wrong_keyword_is_refused_at_once(async_engine: AsyncEngine) -> None:
-    with pytest.raises(TypeError, match=r"stream\(\) .*'max_token'. Did you mean 'max_tokens'\?"):
+    with pytest.raises(TypeError, match=r"takes no .*'max_token'. Did you mean 'max_tokens'\?"):
         async_engine.stream("Once", max_token=3)  # type: ignore[call-arg]
 
 

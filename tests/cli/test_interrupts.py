@@ -1,6 +1,7 @@
 """Ctrl+C while the model loads, while it reads the prompt and while it answers."""
 
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -153,6 +154,30 @@ sys.exit(main(["list"]))
 def test_before_a_command_has_begun(name: str) -> None:
     ended = finished(command=(sys.executable, "-c", EARLY.format(name)))
     assert (ended.code, ended.out, ended.err) == (130, "", "")
+
+
+CATCHES = """
+import os, signal
+
+try:
+    os.kill(os.getpid(), {})
+    for _ in range(1000):
+        pass
+except BaseException:
+    pass
+"""
+
+
+@SIGNALS
+def test_while_a_package_is_imported_that_catches_all(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "torch.py").write_text(CATCHES.format(int(number)))
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Tell me a story.")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "LOCALSPEC_HOME": str(tmp_path)}
+    ended = finished("distill", str(prompts), env=environment)
+    assert (ended.code, ended.sentence()) == (130, "Interrupted. The same command continues.")
 
 
 WAITING = """
