@@ -41,6 +41,7 @@ _FORMATS = frozenset(
         "uri-template", "json-pointer", "relative-json-pointer", "regex"
     )
 )  # fmt: skip
+_IN_ASCII = {"iri": "uri", "idn-email": "email", "idn-hostname": "hostname"}
 _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "if": (("then", "else"), ()),
     "then": (("if",), ()),
@@ -207,6 +208,7 @@ def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     given = without_look_ahead(pattern) if isinstance(pattern, str) else []
     texts = [{"pattern": as_rust(one, quoted=True)} for one in given]
     known = FORMATS.get(str(form), FORMATS.get(str(part.get("contentEncoding"))))
+    form = _IN_ASCII.get(str(form), form)
     forms = [{"pattern": known}] if known else [{"format": form}] if str(form) in _FORMATS else []
     if (
         texts

@@ -12,16 +12,20 @@ _ECMA = re.compile(
 )
 _PART = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|.", re.DOTALL)
 """An escape, a set or a character."""
+_CHARACTERS = re.compile(
+    r"(?P<any>\.\*)?(?P<character>\[(?P<set>(?:\\.|[^]\\])+)\]"
+    r"|(?P<one>\\[^a-zA-Z0-9]|\\[dswDSW]|[\w\s/:;,!@#%&=~<>'\"-]))(?P<twice>(?P=character)|\{2\})?"
+)
+"""Looks ahead for one character, or one twice, at once or anywhere."""
+_BLANK = {r"\s*$": r"\S", r"\s+$": r"^$|\S", "$": r"[\s\S]"}
 _SECONDS = r"\d+(?:[.,]\d+)?S"
 _HOURS = rf"T(?:\d+H(?:\d+M)?(?:{_SECONDS})?|\d+M(?:{_SECONDS})?|{_SECONDS})"
 _WITHOUT_LOOK_AROUND = {
     r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(?:\d+\.?\d*|\.\d+)$",
-    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
-    "": r"^([\w'+-]+\.)*[\w'+-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$",
     r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
     "": rf"^P(?:\d+W|(?:\d+Y(?:\d+M)?(?:\d+D)?|\d+M(?:\d+D)?|\d+D)(?:{_HOURS})?|{_HOURS})$",
 }
-"""What pydantic writes for decimals and zod for addresses and durations, and equal patterns."""
+"""What pydantic writes for decimals and zod for durations, and equal patterns."""
 _DATE = (
     r"(?:\d{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
     r"|(?:0[13578]|1[02])-31)"
@@ -30,6 +34,9 @@ _DATE = (
 _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 _UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-%s[0-9a-fA-F]{3}-%s[0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
 _BASE64 = "^(?:[A-Za-z0-9%s]{4})*(?:[A-Za-z0-9%s]{2}==|[A-Za-z0-9%s]{3}=)?$"
+_POINTER = "(?:/(?:[^~/]|~[01])*)*"
+_PATH = r"(?:[A-Za-z0-9._~/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_REFERENCE = f"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?{_PATH}(?:#{_PATH})?$"
 FORMATS = {
     "date": f"^{_DATE}$",
     "time": f"^{_TIME}$",
@@ -38,9 +45,12 @@ FORMATS = {
     **{f"uuid{version}": _UUID % (version, "[89abAB]") for version in (1, 3, 4, 5, 6, 7, 8)},
     "base64": _BASE64.replace("%s", "+/"),
     "base64url": _BASE64.replace("%s", "_-"),
+    "json-pointer": f"^{_POINTER}$",
+    "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
+    **dict.fromkeys(("uri-reference", "iri-reference"), _REFERENCE),
 }
 """Formats that llguidance lacks, or does not enforce in full: it knows no leap years, and its leap
-seconds are refused elsewhere."""
+seconds are refused elsewhere. Addresses are written in ASCII."""
 
 
 def as_rust(pattern: str, *, quoted: bool = False) -> str:
@@ -76,17 +86,32 @@ def as_rust(pattern: str, *, quoted: bool = False) -> str:
 
 
 def without_look_ahead(pattern: str) -> list[str]:
-    """Patterns which together match what one with looks ahead from its beginning does. Other looks
-    around are left in it."""
+    """Patterns which together match what one with looks ahead from its beginning does, or less.
+    Other looks around are left in it."""
     pattern = _WITHOUT_LOOK_AROUND.get(pattern, pattern)
-    if not pattern.startswith("^(?="):
-        return [pattern]
     depth, begin, found = 0, 1, list[str]()
-    for part in _PART.finditer(pattern, 1):
+    for part in _PART.finditer(pattern if pattern.startswith(("^(?=", "^(?!")) else "", 1):
         depth += (part[0] == "(") - (part[0] == ")")
         if part[0] == "|" and not depth:
             return [pattern]
-        if part[0] == ")" and not depth and pattern.startswith("(?=", begin):
-            found.append(f"^(?:{pattern[begin + 3 : part.start()]})")
+        if part[0] == ")" and not depth and pattern[begin : begin + 3] in ("(?=", "(?!"):
+            ahead = pattern[begin + 3 : part.start()]
+            other = f"^(?:{ahead})" if pattern[begin + 2] == "=" else _excluding(ahead)
+            if other is None:
+                break
+            found.append(other)
             begin = part.end()
-    return [*found, f"^{pattern[begin:]}"]
+    return [*found, f"^{pattern[begin:]}"] if found else [pattern]
+
+
+def _excluding(pattern: str) -> str | None:
+    """A pattern that only texts match which do not begin with `pattern`; None if none is known."""
+    if pattern in _BLANK:
+        return _BLANK[pattern]
+    if not (found := _CHARACTERS.fullmatch(pattern)):
+        return None
+    one = found["set"] or found["one"]
+    other = f"[{one[1:]}]" if one.startswith("^") and found["set"] else f"[^{one}]"
+    if found["twice"]:
+        return f"^(?:{found['character']}?{other})*{found['character']}?$" if found["any"] else None
+    return f"^{other}*$" if found["any"] else f"^(?:{other}|$)"
