@@ -122,12 +122,13 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
         part["allOf"] = [{"$ref": part.pop("$ref")}]
     part = _evaluate(part)
     given, properties = part.get("propertyNames"), part.get("properties", {})
-    if isinstance(given, dict) and isinstance(properties, dict):
+    plain = isinstance(properties, dict) and "patternProperties" not in part
+    if isinstance(given, dict) and plain:
         names, value = _names(given, root), part.get("additionalProperties", {})
         closed = {**part, "propertyNames": {}, "additionalProperties": False}
         if isinstance(names, list):
             return {**closed, "properties": {name: properties.get(name, value) for name in names}}
-        if names is not None and not properties and "patternProperties" not in part:
+        if names is not None and not properties:
             return {**closed, "patternProperties": {names: value}}
     return part
 
@@ -174,19 +175,20 @@ def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
     options = part.get("oneOf", [])
     if part.keys() & _VARIED or part.get("additionalProperties", False) is not False:
         return part
-    if part.get("type", "object") != "object" or not isinstance(properties, dict):
+    if part.get("type") != "object" or not isinstance(properties, dict):
         return part
     lists = [base, *(one.get("required") for one in options if isinstance(one, dict))]
     if not all(isinstance(one, list) and {*map(str, one)} <= {*properties} for one in lists):
         return part
-    if options and all(one.keys() - _ANNOTATIONS == {"required"} for one in options):
+    least = part.get("minProperties", 0)
+    if options and not least and all(one.keys() - _ANNOTATIONS == {"required"} for one in options):
         needed = [{*one} - {*base} for one in lists[1:]]
         missing = [[other - one for other in needed if other is not one] for one in needed]
         if any(len(names) > 1 for group in missing for names in group):
             return part
         each = zip(needed, missing, strict=True)
         pairs = [({*chain(*group)}, one) for one, group in each if all(group)]
-    elif part.get("minProperties") == len({*base}) + 1 and len(properties) <= _MOST_VARIANTS:
+    elif not options and least == len({*base}) + 1 and len(properties) <= _MOST_VARIANTS:
         free = [name for name in properties if name not in base]
         pairs = [({*free[:at]}, {name}) for at, name in enumerate(free)]
     else:

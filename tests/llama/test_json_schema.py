@@ -45,7 +45,7 @@ OR = [{"properties": {name: {}}, "required": [name]} for name in "ab"]
 WORDS = '"What is the meaning of life, and who knows it, and if nobody does, why?"'
 BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
 FLAG = {"type": "boolean"}
-FLAGS = {"properties": {"a": FLAG, "b": FLAG, "c": FLAG}}
+FLAGS = {"type": "object", "properties": {"a": FLAG, "b": FLAG, "c": FLAG}}
 LEAP = {"enum": ["2023-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], "format": "date"}
 UUID = "123e4567-e89b-42d3-a456-426614174000"
 SPAN = (
@@ -217,6 +217,12 @@ def test_accepted_and_rejected_answers(
         ({"type": []}, "is empty"),
         ({"propertyNames": {"pattern": "^a", "maxLength": 2}}, "'propertyNames'"),
         ({"allOf": [FLAGS, {"unevaluatedProperties": False}]}, "'unevaluatedProperties'"),
+        ({"propertyNames": {"enum": ["a"]}, "patternProperties": {"b": {}}}, "'propertyNames'"),
+        ({**FLAGS, "minProperties": 2, "oneOf": [{"required": ["a"]}]}, "'minProperties'"),
+        (
+            {"oneOf": [{"type": "array"}, {"properties": {"a": FLAG}, "minProperties": 1}]},
+            "'oneOf'",
+        ),
         ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "no answer at all"),
