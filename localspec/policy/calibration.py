@@ -30,7 +30,6 @@ IN_A_ROW, BRIEF = 4, 0.02
 """Plain passes in a row, if one takes fewer seconds than BRIEF. After a pass of another size
 llama.cpp rebuilds its graph, and its CUDA backend replays a graph from the third pass on."""
 SIMILAR = 1.6  # largest ratio between a known curve and a quick measurement
-REPEATED = 2  # repetitions of a calibration because the machine was busy
 SHARE = 0.01  # of the seconds of answers, for comparisons with a stored curve
 
 
@@ -175,7 +174,7 @@ class Calibration:
         """
         started, profile, measured = perf_counter(), self._profile, self._curves(target, models)
         fresh = not 4 * known > len(prompt)
-        again = 0 < profile.doubts <= REPEATED and fresh
+        again = profile.uncertain and fresh
         wanted = [whole or again or not curve for _, curve in measured]
         with self._threads.hold_count():
             if not any(wanted) and not self.checked:

@@ -49,6 +49,7 @@ class CostCurve(Stored):
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
     """Largest unconfirmed change of the pace: as a logarithm, and in units of the noise."""
+    FASTER = 4.0  # least ratio of the expected time to that of a pass that corrects it
     OVERDUE = 32  # passes over several tokens until a plain one has to confirm the baseline
     APART = 256  # least difference of two context lengths to measure the cost of the cache
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
@@ -151,6 +152,13 @@ class CostCurve(Stored):
                 return True
             tolerance = max(tolerance, self.NOISY * self.baseline.noise)
         return abs(math.log(self.pace / self._confirmed)) > tolerance
+
+    def correct(self, n: int, context: int, seconds: float) -> None:
+        """Take over the pace of a live pass that is far faster than expected: unlike a slow one, it
+        was not interrupted, so the table was measured while the machine was busy."""
+        expected = self.seconds(n, context)
+        if self.FASTER * seconds < expected * self.pace:
+            self.set_pace(seconds / expected)
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         """Learn from a live pass. `alike`: whether the pass before a plain one was plain, too."""

@@ -77,7 +77,7 @@ def repays_prompt(profile: PairProfile, model: ModelSource, session: Session, kn
     """
     prompt, source = session.context, profile.source(model)
     reads = model.reads(prompt, known)
-    if not reads or not profile.target or not source.costs:
+    if not reads or not profile.target or not source.costs or profile.uncertain:
         return True
     longest = session.limit - len(prompt)
     verifying, seconds = profile.verifying(len(prompt), 8), profile.pass_seconds(source, reads)

@@ -270,6 +270,7 @@ class Policy(Drafter):
         if state is not None and builder is not None and builder.sizes:
             if len({*builder.sizes}) == 1:
                 seconds = step.draft_seconds / len(builder.sizes) / target.pace
+                state.profile.costs.correct(builder.sizes[0], held, seconds)
                 state.profile.costs.observe(builder.sizes[0], held, seconds)
             state.profile.gain.learn(self._gain)
         if builder is not None:

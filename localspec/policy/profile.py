@@ -31,6 +31,7 @@ class PairProfile(Stored):
     """
 
     OVERHEAD_RATE = 0.05
+    REPEATED = 2  # calibrations after one on a busy machine
     KEPT = 0.9  # decay of an answer's weight, per later answer
 
     target: CostCurve = field(default_factory=CostCurve)
@@ -65,6 +66,11 @@ class PairProfile(Stored):
         self.answers, self.said = self.answers * self.KEPT + 1.0, self.said * self.KEPT
         for source in self.sources.values():
             source.begin()
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the costs were measured on a busy machine, and will be again."""
+        return 0 < self.doubts <= self.REPEATED
 
     @property
     def usual_length(self) -> float:

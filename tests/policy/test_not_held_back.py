@@ -116,6 +116,21 @@ def test_target_and_draft_model_measured_at_different_moments(then: float) -> No
     assert expected_seconds == pytest.approx(sum(run.seconds[n] for n in late), rel=0.03)
 
 
+class MachineThatWasBusy(Machine):
+    """A machine that was busy while the draft model was calibrated."""
+
+    def draft_curve(self, n: int) -> float:
+        return 30.0 * super().draft_curve(n)
+
+    def draft(self, n: int) -> float:
+        return super().draft(n) / 30.0
+
+
+def test_draft_model_calibrated_on_a_busy_machine() -> None:
+    steps = answers(MachineThatWasBusy(Q4_0), partly_right(0.9), lengths=(200,))[1].steps
+    assert statistics.mean(bool(step.tree.tokens) for step in steps[20:]) > 0.8
+
+
 @pytest.mark.parametrize("one", [0.02, 0.06])
 def test_busy_spells_do_not_end_drafting(one: float) -> None:
     """Steps of busy spells were once compared with the idle baseline, which ended drafting."""
