@@ -259,5 +259,10 @@ def _verdict(pair: PairResults) -> str:
         if cell is not None and cell.speed_up is not None:
             how = f"temperature {temperature:g}" if temperature else "greedy"
             gains.append(f"{cell.speed_up:.2f}× plain decoding ({how})")
-    gain = f"localspec is {', '.join(gains)}" if gains else "plain decoding was not compared"
+    if not any(sample.tokens for sample in pair.samples):
+        gain = "no speed was measured, as every answer ended at once. Give other --prompts"
+    elif gains:
+        gain = f"localspec is {', '.join(gains)}"
+    else:
+        gain = "plain decoding was not compared with auto"
     return f"{pair.name}: {gain}."

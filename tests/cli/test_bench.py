@@ -58,6 +58,15 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
 
 
+def test_answers_without_tokens_have_no_speed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "Once upon a time"}\n', encoding="utf-8")
+    prompts = ("--prompts", str(tmp_path / "mine.jsonl"), "--arms", "plain,auto", "--temp", "0")
+    result = cli("bench", "--quick", "-n", "1", *prompts)
+    assert result.out.splitlines()[0].endswith(
+        "no speed was measured, as every answer ended at once. Give other --prompts."
+    )
+
+
 def test_an_interrupt_leaves_a_partial_report(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
