@@ -37,10 +37,10 @@ def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteIt
     for number, line in prompt_lines(path, f"a question of {suite}, as published"):
         try:
             item = make(json.loads(line), str(number))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(
-                f"Line {number} of {path} is not a question of {suite}: {error!r}. Its fields are "
-                "in dev/quality.md."
+                f"Line {number} of {path} is not a question of {suite}. Give JSON with the fields "
+                f"{FIELDS[suite]}."
             ) from None
         items += [] if item is None else [item]
     if not items:
@@ -120,3 +120,10 @@ SUITES: dict[str, Callable[[dict[str, Any], str], SuiteItem | None]] = {
     "mmlu": _mmlu,
     "truthfulqa": _truthfulqa,
 }
+FIELDS = {
+    "gsm8k": "question and answer, which has a number after ####",
+    "humaneval": "task_id, prompt, entry_point and test",
+    "mmlu": "subject, question, choices and answer, the number of a choice",
+    "truthfulqa": "question, best_answer and incorrect_answers",
+}
+"""Fields of a question, for error messages."""

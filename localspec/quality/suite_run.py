@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localspec.answer_line import counted, rate, times
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.rules import LOSSY
 from localspec.drafters.options import Drafting
@@ -152,16 +153,16 @@ _LISTED = 20
 
 def outcome_text(suite: str, found: dict[str, Any]) -> str:
     """The outcome of a suite as text, from `SuiteOutcome.as_dict`."""
-    lines = [f"{suite}, {found['items']} questions"]
+    lines = [f"{suite}, {counted(found['items'], 'question')}"]
     plain = found["ways"]["plain"]
     for name, way in found["ways"].items():
         low, high = way["interval"]
         line = (
             f"{name:12}{way['right']:4} of {way['of']} right ({low:.0%} to {high:.0%})"
-            f"{way['tokens_per_second']:9.1f} tok/s"
+            f"{rate(way['tokens_per_second']):>9} tok/s"
         )
         if name != "plain" and plain["tokens_per_second"]:
-            line += f"  {way['tokens_per_second'] / plain['tokens_per_second']:.2f} x plain"
+            line += f"  {times(way['tokens_per_second'] / plain['tokens_per_second'])} plain"
         lines.append(line if way["lossless"] else line + "  lossy")
     for name, way in found["ways"].items():
         differences = way["differences"]

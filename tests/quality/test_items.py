@@ -87,6 +87,26 @@ def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> 
         load_items("gsm8k", path, None)
 
 
+@pytest.mark.parametrize(
+    ("suite", "fields"),
+    [
+        ("gsm8k", "question and answer"),
+        ("humaneval", "task_id, prompt, entry_point and test"),
+        ("mmlu", "subject, question, choices and answer"),
+        ("truthfulqa", "question, best_answer and incorrect_answers"),
+    ],
+)
+def test_questions_of_other_suites_are_told_the_fields(
+    tmp_path: Path, suite: str, fields: str
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    for found in ({}, {"question": 1, "answer": "many", "choices": [], "prompt": None}):
+        path.write_text(json.dumps(found))
+        with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{fields}") as told:
+            load_items(suite, path, None)
+        assert "Error" not in str(told.value)
+
+
 def test_strings_may_have_line_separators(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps(SUM | {"question": "Two\u2028and three?"}, ensure_ascii=False))

@@ -110,3 +110,6 @@ def test_eval_command(cli: Cli, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert (found["suite"], found["ways"]["localspec"]["of"]) == ("gsm8k", 1)
+    lines = cli("eval", "gsm8k", "--file", str(path), "-c", "512", "-t", "1").out.splitlines()
+    assert lines[0] == "gsm8k, 1 question"
+    assert lines[2].endswith("× plain")
