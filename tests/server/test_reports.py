@@ -1,5 +1,6 @@
 """Reports by users of other servers: each request once gave a wrong answer, or none."""
 
+import base64
 import gzip
 import json
 import re
@@ -890,6 +891,26 @@ def test_text_documents_are_read(families: Running, block: Any) -> None:
         return message_tokens(families, "chatml", [user([filled])])
 
     assert tokens("A fox ran over the hill.") >= tokens("") + 5
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("A fox ran. \N{FOX FACE}", 200), ("%PDF\0", 400), ("\udcff", 400)]
+)
+def test_text_files_are_read(families: Running, text: str, status: int) -> None:
+    data = base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
+    file = {"filename": "fox.md", "file_data": f"data:text/markdown;base64,{data}"}
+    for body in (
+        {"messages": [user([{"type": "file", "file": file}])]},
+        {"input": [user([{"type": "input_file", **file}])]},
+    ):
+        path = f"{CHAT}/input_tokens" if "messages" in body else "/v1/responses/input_tokens"
+        reply = families.post(path, {"model": "llama2", **body})
+        assert reply.status == status
+        if status == 200:
+            same = families.post(path, {"model": "llama2", "input": text, "messages": [user(text)]})
+            assert reply.json == same.json
+        else:
+            assert "reads text only" in reply.error()
 
 
 def test_coding_agent_items(families: Running) -> None:

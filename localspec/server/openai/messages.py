@@ -7,6 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -50,6 +51,18 @@ class ContentPart(Record):
     refusal: str | None = None
     image_url: dict[str, Any] | str | None = None
     thinking: str | list[ContentPart] | None = None  # of an assistant, as Mistral and vLLM have it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_file(cls, given: Any) -> Any:
+        """Convert a file with text in UTF-8 to a text."""
+        if not isinstance(given, dict) or given.get("type") not in ("file", "input_file"):
+            return given
+        file = given["file"] if isinstance(given.get("file"), dict) else given
+        with suppress(ValueError):
+            text = _bytes_of(str(file.get("file_data"))).decode()
+            return given if "\0" in text else {"type": "text", "text": text}
+        return given
 
 
 def _as_parts(given: Any) -> Any:
@@ -191,16 +204,22 @@ def _with_images(content: Sequence[ContentPart]) -> list[dict[str, Any]]:
 
 
 def _image(url: str) -> bytes:
-    found = _DATA.match(url)
-    if found is None:
+    if _DATA.match(url) is None:
         why = "An image has no data: URL. The server fetches nothing: send the image itself, as "
         raise ApiError(400, f"{why}data:image/png;base64,…")
-    # Clients wrap its lines, quote it, and leave out what pads it.
-    data = "".join(unquote(url[found.end() :]).split()).translate(_OF_URLS).rstrip("=")
     try:
-        return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
+        return _bytes_of(url)
     except binascii.Error:
         raise ApiError(400, "An image is not valid base64.") from None
+
+
+def _bytes_of(url: str) -> bytes:
+    """The content of a data: URL; a ValueError if it has none."""
+    if (found := _DATA.match(url)) is None:
+        raise ValueError(url[:40])
+    # Clients wrap its lines, quote it, and leave out what pads it.
+    data = "".join(unquote(url[found.end() :]).split()).translate(_OF_URLS).rstrip("=")
+    return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
