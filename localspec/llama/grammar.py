@@ -20,9 +20,9 @@ from localspec.llama.gbnf import MAX_RULES, lark_of
 from localspec.llama.patterns import MAX_PATTERN, as_rust
 from localspec.llama.vocabulary import Vocabulary
 
-_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*:(?!:=))")
+_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|[?!]?start\s*(?:\[[^]\n]*\])?\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
-_START = re.compile(r"(?m)^[ \t]*[?!]?start[ \t]*:")
+_START = re.compile(r"(?m)^[ \t]*[?!]?start[ \t]*(\[[^]\n]*\])?[ \t]*:")
 _THOUGHT = """
 start: thought space answer
 space: /\\s{0,8}/
@@ -36,6 +36,8 @@ _MAX_LENGTH = 50_000
 _FUEL = 4_000_000
 """Steps of llguidance's lexer per mask, at most some 300 ms. Fewer are too few for "multipleOf" and
 for patterns beside limits of length."""
+_ANCHORS = {"Word": r"word boundaries (\b) cannot be followed"}
+_ANCHORS |= dict.fromkeys(("Start", "End"), "^ and $ can only be followed at its ends")
 _DEAD_END = "NoExtensionBias"
 """llguidance's error where no token may follow."""
 _PENALTIES = np.where(
@@ -62,7 +64,7 @@ class Grammar:
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
         _require_length(text, "grammar", _MAX_LENGTH)
-        if _LARK.search(text):
+        if _LARK.search(text) or ("::=" not in text and _LARK_RULE.search(text)):
             self._begin(vocabulary, _bound_lark(text), _INVALID, thought_end)
         else:
             self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thought_end)
@@ -94,7 +96,7 @@ class Grammar:
             ids = vocabulary.tokenize(thought_end, special=True)
             if not vocabulary.piece(ids[0]):  # a control token
                 thought = ": /(?s:.)*/ " + " ".join(f"<[{token}]>" for token in ids)
-            grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT + thought
+            grammar = _START.sub(r"answer\1:", grammar, count=1) + _THOUGHT + thought
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
@@ -230,6 +232,8 @@ def _keep_allowed(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
 
 
 def _cause(message: str) -> str:
+    if found := re.search(r"not supported yet; (Word|Start|End)", message):
+        return _ANCHORS[found[1]]
     wrong = re.findall(r"(?m)^ *error: (.*)$", message)
     lines = [line.strip() for line in message.splitlines()]
     first = wrong[0] if wrong else next(filter(None, lines), "no cause given")

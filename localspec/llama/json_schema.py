@@ -319,6 +319,8 @@ _EXPLANATIONS = {
     "a '$ref' to {!r}, which is not in it. Put it into '$defs'.",
     "not disjoint|are disjoint": "The JSON schema uses 'patternProperties' that may match the same "
     "name, which cannot be enforced. Write patterns that exclude each other.",
+    "Invalid type: ([^\n]*)": "The JSON schema has the 'type' {!r}, which there is not. Use "
+    "string, number, integer, boolean, object, array or null.",
     "recursion limit": str(too_large("it is nested too deeply")),
     "too large|too big|fuel": str(too_large("what it allows cannot be worked out within bounds")),
     r"(?:error: |lookarounds not supported yet; )([^\n]*)": "The JSON schema uses a 'pattern' that "

@@ -66,7 +66,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --grammar 'root ::= (' hi", "The grammar is not valid GBNF"),
         ("run --grammar missing.gbnf hi", "--grammar names no file: missing.gbnf"),
         ("run --grammar 'start: missing' hi", "The grammar is not valid Lark"),
-        ("""run --json-schema '{"type": "nonsense"}' hi""", "Invalid type: nonsense"),
+        ("""run --json-schema '{"type": "nonsense"}' hi""", "the 'type' 'nonsense'"),
         ("run --json-schema {} --regex a hi", "exclude each other"),
         ("run --regex '(' hi", "The regular expression is not valid: unclosed group"),
         ("run --regex '' hi", "The regular expression is empty"),

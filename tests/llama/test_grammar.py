@@ -48,6 +48,7 @@ def test_grammar_starts_after_a_thought(vocabulary: Vocabulary, closes: str) -> 
         Grammar(vocabulary, 'root ::= "ab"', thought_end=closes),
         Grammar(vocabulary, 'start: "ab"', thought_end=closes),
         Grammar(vocabulary, '?start: "ab"', thought_end=closes),
+        Grammar(vocabulary, 'start[temperature=0.5]: "ab"', thought_end=closes),
         Grammar.from_regex(vocabulary, "ab", thought_end=closes),
     ):
         advance(vocabulary, grammar, "ab? </thi")
@@ -202,6 +203,9 @@ def test_accepted_and_rejected_texts(
         ('root ::= "a"{3,2}', "cannot be counted"),
         ('root ::= "a"{99999999999}', "cannot be counted"),
         ('"a" root ::= "b"', "belongs to no rule"),
+        ('a: "x"', "not valid Lark: no start rule"),
+        ("start: /fox$x/", "^ and $ can only be followed at its ends"),
+        (r"start: /\bfox\b/", r"word boundaries (\b)"),
         ("root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000, "nested deeper than 100"),
         (
             "\n".join(f"r{i} ::= r{i + 1}" for i in range(900)) + '\nr900 ::= "a"\nroot ::= r0',
