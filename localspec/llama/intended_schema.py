@@ -1,9 +1,9 @@
 """JSON schemas as their authors intend them, without artefacts of clients' languages."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,8 +25,9 @@ _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedItems", "unevaluatedProperties"])
 _APPLIED = _CHOICES | {"allOf", "if", "then", "else", "dependentSchemas", "contains"}
 _VARIED = _CHOICES - {"oneOf"} | {"allOf", "patternProperties", "propertyNames"}
-_VARYING = frozenset(["properties", "required", "additionalProperties", "minProperties", "oneOf"])
-_MOST_VARIANTS = 20
+_VARYING = frozenset(["properties", "required", "additionalProperties", "minProperties"])
+_PRESENCE = frozenset(["oneOf", "not", "dependentRequired", "dependencies"])
+_MOST_NAMES, _MOST_VARIANTS = 5, 20
 _LISTS = frozenset(
     ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
 )
@@ -169,28 +170,40 @@ def _evaluate(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
-    """Write as `anyOf` which properties a closed object must have: exactly one list of `oneOf`, or
-    one more than those that are required."""
+    """Write as `anyOf` which properties a closed object has, by lists of names: exactly one of
+    `oneOf`, not all of `not`, `dependentRequired`, or one more than are required."""
     properties, base = part.get("properties"), part.get("required", [])
-    options = part.get("oneOf", [])
     if part.keys() & _VARIED or part.get("additionalProperties", False) is not False:
         return part
     if part.get("type") != "object" or not isinstance(properties, dict):
         return part
-    lists = [base, *(one.get("required") for one in options if isinstance(one, dict))]
+    needs = part.get("dependentRequired", part.get("dependencies", {}))
+    options, given = part.get("oneOf", []), part.keys() & _PRESENCE
+    bare = [*options, part.get("not", {"required": []})] if isinstance(options, list) else []
+    if not bare or not isinstance(needs, dict) or {"dependentRequired", "dependencies"} <= given:
+        return part
+    lists = [base, *needs.values(), *map(_required_alone, bare)]
     if not all(isinstance(one, list) and {*map(str, one)} <= {*properties} for one in lists):
         return part
+    *ones, out = ({*one} for one in lists[1 + len(needs) :])
+
+    def allowed(names: set[str]) -> bool:
+        fits = sum(one <= names for one in ones) == 1 or not ones
+        return (
+            fits
+            and not ("not" in part and out <= names)
+            and all({*needs[name]} <= names for name in names & needs.keys())
+        )
+
+    named = sorted({*chain(*lists[1:]), *needs.keys() & properties.keys()} - {*base})
     least = part.get("minProperties", 0)
-    if options and not least and all(one.keys() - _ANNOTATIONS == {"required"} for one in options):
-        needed = [{*one} - {*base} for one in lists[1:]]
-        missing = [[other - one for other in needed if other is not one] for one in needed]
-        if any(len(names) > 1 for group in missing for names in group):
-            return part
-        each = zip(needed, missing, strict=True)
-        pairs = [({*chain(*group)}, one) for one, group in each if all(group)]
-    elif not options and least == len({*base}) + 1 and len(properties) <= _MOST_VARIANTS:
+    pairs: Iterable[tuple[set[str], Iterable[str]]]
+    if given and not least and len(named) <= _MOST_NAMES:
+        some = chain.from_iterable(combinations(named, size) for size in range(len(named) + 1))
+        pairs = [({*named} - {*more}, more) for more in some if allowed({*base, *more})]
+    elif not given and least == len({*base}) + 1 and len(properties) <= _MOST_VARIANTS:
         free = [name for name in properties if name not in base]
-        pairs = [({*free[:at]}, {name}) for at, name in enumerate(free)]
+        pairs = [({*free[:at]}, [name]) for at, name in enumerate(free)]
     else:
         return part
     if not pairs:
@@ -199,12 +212,20 @@ def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
         {
             "type": "object",
             "properties": {name: one for name, one in properties.items() if name not in gone},
-            "required": [*base, *sorted(more)],
+            "required": [*base, *more],
             "additionalProperties": False,
         }
         for gone, more in pairs
     ]
-    return {key: one for key, one in part.items() if key not in _VARYING} | {"anyOf": variants}
+    return {key: one for key, one in part.items() if key not in _VARYING | _PRESENCE} | {
+        "anyOf": variants
+    }
+
+
+def _required_alone(option: Any) -> Any:
+    """The names that a schema requires, if it does nothing else."""
+    alone = isinstance(option, dict) and option.keys() - _ANNOTATIONS == {"required"}
+    return option["required"] if alone else None
 
 
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:

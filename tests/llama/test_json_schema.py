@@ -118,6 +118,17 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ['{"a":true}', '{"b":true,"c":true}'],
             ['{"a":true,"b":true}', '{"c":true}', "{}"],
         ),
+        (
+            {**FLAGS, "oneOf": [{"required": ["a", "b"]}, {"required": ["c"]}]},
+            ['{"a":true,"b":true}', '{"a":true,"c":true}', '{"c":true}'],
+            ['{"a":true}', "{}", '{"a":true,"b":true,"c":true}'],
+        ),
+        (
+            {**FLAGS, "dependentRequired": {"a": ["b"]}, "not": {"required": ["b", "c"]}},
+            ['{"a":true,"b":true}', '{"c":true}', "{}"],
+            ['{"a":true}', '{"b":true,"c":true}'],
+        ),
+        ({**FLAGS, "dependencies": {"a": ["b"]}}, ['{"b":true}'], ['{"a":true}']),
         ({"$id": "#here", "type": "boolean"}, ["true"], ["1"]),
         (LEAP, ['"2024-02-29"', '"2000-02-29"'], ['"2023-02-29"', '"1900-02-29"']),
         ({"format": "date-time"}, ['"2026-01-31T10:00:00.5Z"'], ['"2026-04-31T10:00:00Z"']),
