@@ -375,7 +375,7 @@ class Engine(Unique, AnswerGenerator):
     def _require_one_at_a_time(self) -> None:
         if self.parallel > 1:
             raise SessionError(
-                "Sessions work only with one answer at a time. Open the model with parallel=1."
+                "Sessions work only with one answer at a time. Leave out --parallel (parallel=1)."
             )
 
     def _checked(self, tokens: Sequence[int], least: int = 0) -> list[int]:

@@ -114,7 +114,7 @@ class Context(NativeCache):
         if self._passes is not None and self.model.layers in layers:
             raise UsageError(
                 "A drafter that reads the last hidden state cannot serve answers in parallel. "
-                "Open the model with parallel=1, or choose another drafter."
+                "Leave out --parallel (parallel=1), or choose another drafter."
             )
         self._native.hidden.request(layers)
         self._layers = layers

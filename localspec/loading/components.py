@@ -125,7 +125,7 @@ def _open_draft_model(
     if options.parallel > 1 and model.recurrent:
         raise DraftMismatch(
             f"{path.name} has a recurrent memory, which cannot draft for several answers at "
-            "once. Open the pair with parallel=1, or choose another draft model."
+            "once. Leave out --parallel (parallel=1), or choose another draft model."
         )
     vocabulary_map, mine = None, target.model
     if options.cross_vocabulary == "off":

@@ -158,8 +158,8 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
     if options.parallel > 1:
         raise DraftMismatch(
             f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
-            "answers share, llama.cpp gives no last hidden states. Open the model with "
-            "parallel=1, or choose another drafter."
+            "answers share, llama.cpp gives no last hidden states. Leave out --parallel "
+            "(parallel=1), or choose another drafter."
         )
 
     def matrix(name: str, *shape: int) -> Matrix:

@@ -278,7 +278,7 @@ def test_target_without_hidden_states_is_refused(
 ) -> None:
     path = make(tmp_path / "head.gguf")
     if make is heads.medusa:
-        check_refused(None, path, DraftMismatch, "parallel=1", parallel=2)
+        check_refused(None, path, DraftMismatch, r"Leave out --parallel \(parallel=1\)", parallel=2)
     monkeypatch.setattr(hidden, "LAYER_INPUTS", frozenset())
     monkeypatch.setattr(hidden, "NO_FINAL", frozenset({"llama"}))
     check_refused(None, path, NativeError, r"architecture llama.*--draft none")
