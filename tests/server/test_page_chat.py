@@ -260,6 +260,17 @@ def test_regenerate_edit_and_delete_can_be_undone(page: Page) -> None:
     assert "First" not in page.evaluate("JSON.stringify(localStorage)")
 
 
+def test_a_change_is_undone_only_until_the_next_question(page: Page) -> None:
+    """Later, that would drop what was asked since."""
+    show_answer(page, "First.")
+    mock_answer(page, "Second.")
+    page.keyboard.press("Alt+r")
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    show_answer(page, "Third.")
+    expect(page.get_by_role("button", name="Undo")).to_be_hidden()
+    expect(page.locator("article.assistant .text")).to_have_text(["Second.", "Third."])
+
+
 @pytest.mark.parametrize(
     "text",
     [
