@@ -283,7 +283,8 @@ def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
         left_out.add("oneOf")
         part["anyOf"] = part.pop("oneOf")
     left_out |= gone
-    return {key: value for key, value in part.items() if key not in gone}
+    opened = {"additionalProperties"} if "patternProperties" in gone else set[str]()
+    return {key: value for key, value in part.items() if key not in gone | opened}
 
 
 def _required_context(name: str, part: Mapping[str, Any]) -> dict[str, Any]:

@@ -345,6 +345,9 @@ def test_make_enforceable_drops_unsupported_keywords() -> None:
     kept["properties"] = {"a": {"type": "integer"}}
     assert make_enforceable(large) == (kept, ["enum"])
     assert make_enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
+    named = {"properties": {"a": {"type": "object", "patternProperties": {"^(?!ab)": {}}}}}
+    loose = {"type": "object", "properties": {"a": {"type": "object"}}, **CLOSED}
+    assert make_enforceable(named) == (loose, ["patternProperties"])
     for other in ("array", "nothing", ["object", "null"]):
         assert make_enforceable({"type": other})[0]["type"] == "object"
     odd: dict[str, Any]
