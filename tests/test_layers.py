@@ -180,8 +180,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # unevaluated; which properties of an object are required. What these allow was refused, or
     # invalid dates and texts were accepted. Threads that gevent replaced are refused.
     # Calls beside names in GBNF: terminals end where the next character tells.
-    # Refusals ahead in patterns; pointers and references.
-    "llama": (6_071, 249),  # contexts without the kernels are llama.cpp's in all
+    # Refusals ahead and behind in patterns; pointers and references; names that go together.
+    "llama": (6_082, 249),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (952, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (966, 56),  # forecasts know experts and instruction sets
@@ -237,7 +237,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
-    "tests": (43_021, None),  # options of other verbs; errors of disks and downloads; greenlets
+    "tests": (43_022, None),  # options of other verbs; errors of disks and downloads; greenlets
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -17,6 +17,8 @@ _CHARACTERS = re.compile(
     r"|(?P<one>\\[^a-zA-Z0-9]|\\[dswDSW]|[\w\s/:;,!@#%&=~<>'\"-]))(?P<twice>(?P=character)|\{2\})?"
 )
 """Looks ahead for one character, or one twice, at once or anywhere."""
+_LAST = re.compile(rf"\(\?<!{_CHARACTERS.pattern}\)\$$")
+"""A look behind at the end."""
 _BLANK = {r"\s*$": r"\S", r"\s+$": r"^$|\S", "$": r"[\s\S]"}
 _SECONDS = r"\d+(?:[.,]\d+)?S"
 _HOURS = rf"T(?:\d+H(?:\d+M)?(?:{_SECONDS})?|\d+M(?:{_SECONDS})?|{_SECONDS})"
@@ -86,14 +88,18 @@ def as_rust(pattern: str, *, quoted: bool = False) -> str:
 
 
 def without_look_ahead(pattern: str) -> list[str]:
-    """Patterns which together match what one with looks ahead from its beginning does, or less.
-    Other looks around are left in it."""
-    pattern = _WITHOUT_LOOK_AROUND.get(pattern, pattern)
+    """Patterns which together match what one with looks ahead from its beginning, and behind at its
+    end, does, or less. Other looks around are left in it."""
+    given = pattern = _WITHOUT_LOOK_AROUND.get(pattern, pattern)
     depth, begin, found = 0, 1, list[str]()
-    for part in _PART.finditer(pattern if pattern.startswith(("^(?=", "^(?!")) else "", 1):
+    if not pattern.startswith("^") or "(?" not in pattern:
+        return [pattern]
+    if (last := _LAST.search(pattern)) and not (last["any"] or last["twice"]):
+        found, pattern = [f"^$|{_other(last)}$"], f"{pattern[: last.start()]}$"
+    for part in _PART.finditer(pattern, 1):
         depth += (part[0] == "(") - (part[0] == ")")
         if part[0] == "|" and not depth:
-            return [pattern]
+            return [given]
         if part[0] == ")" and not depth and pattern[begin : begin + 3] in ("(?=", "(?!"):
             ahead = pattern[begin + 3 : part.start()]
             other = f"^(?:{ahead})" if pattern[begin + 2] == "=" else _excluding(ahead)
@@ -104,14 +110,19 @@ def without_look_ahead(pattern: str) -> list[str]:
     return [*found, f"^{pattern[begin:]}"] if found else [pattern]
 
 
+def _other(found: re.Match[str]) -> str:
+    """The set of characters that one does not have."""
+    one = found["set"] or found["one"]
+    return f"[{one[1:]}]" if one.startswith("^") and found["set"] else f"[^{one}]"
+
+
 def _excluding(pattern: str) -> str | None:
     """A pattern that only texts match which do not begin with `pattern`; None if none is known."""
     if pattern in _BLANK:
         return _BLANK[pattern]
     if not (found := _CHARACTERS.fullmatch(pattern)):
         return None
-    one = found["set"] or found["one"]
-    other = f"[{one[1:]}]" if one.startswith("^") and found["set"] else f"[^{one}]"
+    other = _other(found)
     if found["twice"]:
         return f"^(?:{found['character']}?{other})*{found['character']}?$" if found["any"] else None
     return f"^{other}*$" if found["any"] else f"^(?:{other}|$)"

@@ -150,6 +150,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ['"1.0"', '"a."'],
             ['"a..b"', '"a-b"', '"01"'],
         ),
+        (text_of(r"^(?!-)[a-z-]{1,3}(?<!-)$"), ['"a-b"', '"a"'], ['"a-"', '"-a"', '"abcd"']),
         ({"type": "string", "format": "json-pointer"}, ['""', '"/a/b~0"'], ['"a"', '"/~2"']),
         ({"format": "uri-reference"}, ['"a/b?c#d"', '"http://a.b/"'], ['"a b"', '"a#b#c"']),
         ({"type": "string", "format": "iri"}, ['"http://a.b/"'], ['"a b"']),
