@@ -272,8 +272,9 @@ def parse_body(body: bytes, record: type[Wire]) -> Wire:
         # Report the alternative of a union type that fits best.
         best = max(range(len(paths)), key=lambda n: (paths[n][:1] == paths[0][:1], len(paths[n])))
         name = ".".join(paths[best])[:200]
-        why = f"{name or 'The body'}: {errors[best]['msg'].partition(' or instance of')[0]}."
-        raise ApiError(400, why, param=name or None) from None
+        why = errors[best]["msg"].partition(" or instance of")[0]
+        why = why.replace("valid dictionary", "JSON object").replace("valid tuple", "valid list")
+        raise ApiError(400, f"{name or 'The body'}: {why}.", param=name or None) from None
 
 
 def _error_path(value: Any, error: ErrorDetails) -> list[str]:
