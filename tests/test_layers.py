@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
-    "policy": (2_106, 72),
+    "policy": (2_110, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.

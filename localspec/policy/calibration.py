@@ -20,6 +20,7 @@ FIRST = (0.3, 0.08)  # the same before a first answer
 ROUNDS, FIRST_ROUND = 2, 0.6
 """How often each size is measured, as its first pass builds a graph, and on a GPU loads kernels;
 share of the time for the first round, which settles how many sizes there are."""
+KEPT = 11  # sizes whose graphs are kept at a time (`localspec/kernels/graphs.cpp`)
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second context length, for the cost of the cache."""
 LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
@@ -55,11 +56,14 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room for drafts either
-        measure(passes, filler, sizes, near, deadline - (1.0 - FIRST_ROUND) * budget)
-        measure(passes, filler, list(near), near, deadline, ROUNDS - 1)
+        for group in sizes[:KEPT], sizes[KEPT:]:
+            begun, known = perf_counter(), {*near}
+            measure(passes, filler, group, near, begun + FIRST_ROUND * (deadline - begun))
+            group = [n for n in near if n not in known]
+            measure(passes, filler, group, near, deadline, ROUNDS - 1)
         again: dict[int, float] = {}
         # A pass of some microseconds varies more, and costs little to repeat.
-        rounds = max(1, min(30, round(AGAIN / near[sizes[0]])))
+        rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
         measure(passes, filler, sizes[:2], again, float("inf"), rounds)
         length = FAR_LENGTH
         # A prompt costs about as much per token as the largest pass.

@@ -119,14 +119,14 @@ class GraphBuildingCache(ToyCache):
         super().__init__(SuccessorModel({}, 4), capacity=1024)
         self.unit = unit  # seconds
         self.size = self.row = 0
-        self.sizes: set[int] = set()
+        self.kept: list[int] = []  # sizes
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         before, rows = self.native_seconds, super().extend(tokens, outputs)
         self.row = self.row + 1 if len(tokens) == self.size else 1
         self.size = len(tokens)
-        extra = {1: 0.5, 2: 0.8}.get(self.row, 0.0) + 5.0 * (self.size not in self.sizes)
-        self.sizes.add(self.size)
+        extra = {1: 0.5, 2: 0.8}.get(self.row, 0.0) + 5.0 * (self.size not in self.kept)
+        self.kept = [*(n for n in self.kept if n != self.size), self.size][-11:]
         self.native_seconds = before + self.unit * (1.0 + 0.1 * len(tokens) + extra)
         return rows
 
