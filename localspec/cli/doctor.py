@@ -136,6 +136,7 @@ def _measure(
 ) -> None:
     from localspec import paths as places
     from localspec.doctor import checkup
+    from localspec.loading.draft import draft_for
     from localspec.loading.second_engine import measure_stock
     from localspec.pairing import recommendations
 
@@ -161,3 +162,4 @@ def _measure(
             console.notice(
                 f"{why}, so '-d auto' does not know it. Set LOCALSPEC_HOME to change it."
             )
+    findings.taken = draft_for(target, "auto", options, offline=models.offline).path

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localspec import paths
@@ -12,6 +13,7 @@ from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
+from localspec.pairing.auto import real_path
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.memory import available
 from localspec.pairing.rules import FAIL, OK, Check
@@ -26,7 +28,8 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
 @dataclass(slots=True)
 class Findings:
-    """All findings. `why`: reason for the draft model, if it was chosen automatically."""
+    """All findings. `why`: reason for the draft model, if it was chosen automatically. `taken`: the
+    one that `-d auto` takes after the measurement."""
 
     machine: Machine
     backends: tuple[str, ...]
@@ -40,6 +43,7 @@ class Findings:
     why: str
     checks: list[Check] = field(default_factory=list)
     measurements: PairMeasurements | None = None
+    taken: Path | None = None
 
     @property
     def failed(self) -> list[Check]:
@@ -220,8 +224,10 @@ def _advice(found: Findings) -> str:
         return f"Without a draft model, drafting of repeated text gives {span}."
     name = printable(found.draft_name or found.draft.path.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # its draft is fixed
-    if gain >= PAYS:
-        auto = "" if own else " '-d auto' will take it from now on."
-        return f"{name} is worth drafting with: {span}.{auto}"
-    auto = "" if own else " '-d auto' will not take it."
-    return f"{name} is not worth drafting with: {span}.{auto}"
+    worth, auto = "worth" if gain >= PAYS else "not worth", " '-d auto' will not take it."
+    if found.taken is not None and real_path(found.taken) == real_path(found.draft.path):
+        auto = " '-d auto' will take it from now on."
+    elif gain >= PAYS:
+        other = "only the n-gram drafter" if found.taken is None else printable(found.taken.stem)
+        auto = f" Name it with --draft, as '-d auto' takes {other}."
+    return f"{name} is {worth} drafting with: {span}.{'' if own else auto}"

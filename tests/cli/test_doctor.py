@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 
@@ -196,6 +197,22 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     recommendations.store(target, draft, 0.9, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path != draft
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_it_says_whether_auto_takes_the_draft(
+    cli: Cli, here: Path, tmp_path_factory: pytest.TempPathFactory, elsewhere: bool
+) -> None:
+    target = sized_llama(here / "t.gguf", layers=2)
+    draft = (tmp_path_factory.mktemp("elsewhere") if elsewhere else here) / "d.gguf"
+    copyfile(paths.embedded(paths.EMBEDDED_DRAFT), draft)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
+        found = cli("doctor", "--quick", "--json", "-m", str(target), "-d", str(draft)).json
+    with localspec.load(target, options=ModelOptions(context=256)) as engine:
+        taken = engine.draft_path == draft
+    assert taken is not elsewhere
+    assert ("will take it" in found["recommendation"]["sentence"]) is taken
 
 
 def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
