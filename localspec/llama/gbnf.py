@@ -3,7 +3,7 @@ r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
 only in case, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here every part without
 recursion is one terminal; only terminals next to recursive rules take the longest match. There,
-terminals end where the next character tells: `name ws "("` beside `name ws "+"` is four of them.
+terminals end where the next character decides: `name ws "("` beside `name ws "+"` is four of them.
 """
 
 import re
@@ -188,7 +188,7 @@ def _written(alternatives: _Alternatives, is_terminal: bool, terminals: list[str
 
 
 def _told_apart(run: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """Parts of a run of regular items, which end where the next character tells so."""
+    """Parts of a run of regular items, which end where the next character decides."""
     following = [0]
     for item in reversed(run):
         following.append(item.first | following[-1] * item.empty)
