@@ -5,6 +5,7 @@ import json
 import os
 import time
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ FORMAT, VERSION = "localspec-conversation", 1
 """The version is incremented when the JSON changes incompatibly."""
 
 _ENDINGS = {chat.STREAMING: "still being written", chat.UNSENT: "not sent"}
-_MAX_SUFFIX = 1000
-"""Highest number appended to a file name that is taken."""
 
 
 def to_markdown(conversation: Conversation) -> str:
@@ -69,9 +68,7 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
     """Write a conversation to a new file, whole or not at all; returns the file's path. In a folder
     the file is named after the title. Existing files are kept: -2, -3 … is appended to the name.
     `form`: "md" or "json"; None is chosen by the file's extension, by default "md". Raises
-    UsageError for other formats, LocalspecError if the file cannot be written."""
-    if form is not None and form not in FORMATS:
-        raise UsageError(f"There is no format '{form}'. Choose one of {', '.join(FORMATS)}.")
+    LocalspecError if the file cannot be written."""
     if os.path.isdir(where):  # unlike Path.is_dir, it accepts any name
         form = form or "md"
         where = where / f"{slug(conversation.title)}.{form}"
@@ -87,20 +84,20 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
 
 
 def _write_new(where: Path, data: bytes) -> Path:
-    for number in range(1, _MAX_SUFFIX):
-        target = where if number == 1 else where.with_stem(f"{where.stem}-{number}")
+    target = where
+    for number in count(2):
         try:
             file = target.open("xb")
+            break
         except FileExistsError:
-            continue
-        try:
-            with file:
-                file.write(data)
-        except BaseException:
-            target.unlink(missing_ok=True)
-            raise
-        return target
-    raise FileExistsError(errno.EEXIST, "there are too many of that name", str(where))
+            target = where.with_stem(f"{where.stem}-{number}")
+    try:
+        with file:
+            file.write(data)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return target
 
 
 def _write_error(where: Path, error: OSError) -> str:

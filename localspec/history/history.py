@@ -103,21 +103,22 @@ class History(HistoryFile):
 
     def _forget(self, ids: Sequence[str]) -> None:
         from localspec.distill import chats
-        from localspec.retrieval import manifest
         from localspec.retrieval.learner import forget_conversations
 
         problems = []
-        try:
-            chats.forget(ids)
-        except LocalspecError as error:
-            problems.append(f"from what was recorded: {error}")
-        try:
-            if manifest.exist():
-                forget_conversations(ids)
-        except LocalspecError as error:
-            problems.append(f"from what was learned: {error}")
+        forgets: tuple[Callable[[Sequence[str]], object], ...] = (
+            chats.forget,
+            forget_conversations,
+        )
+        for forget in forgets:
+            try:
+                forget(ids)
+            except LocalspecError as error:  # noqa: PERF203
+                problems.append(str(error))
         if problems:
-            raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
+            raise HistoryError(
+                f"The conversations are removed, but not all that was kept of them. {problems[0]}"
+            )
 
     def _read_or_none(self, question: Callable[[Statements], T]) -> T | None:
         """Run a query; None if the file cannot be read."""

@@ -42,11 +42,6 @@ _SHORT_WAIT = 0.2
 """Seconds to wait for other programs after a wait that failed."""
 
 _ERRORS = (sqlite3.Error, OSError, UnusableFile)
-_CALLER_ERRORS = (
-    *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
-    *(sqlite3.DataError, sqlite3.IntegrityError),
-)
-"""Errors caused by the caller's data, not by the file."""
 
 
 class HistoryFile:
@@ -92,8 +87,6 @@ class HistoryFile:
         """Reopen the file; on failure, `trouble` has the reason."""
         with self._write_lock, self._read_lock:
             self._disconnect()
-            if self._closed:
-                return
             try:
                 self._connect()
             except _ERRORS as error:
@@ -251,10 +244,6 @@ class HistoryFile:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._identity = _identity_of(path)
-            changes = Path(f"{path}-wal")
-            if path.stat().st_size == 0 and changes.exists() and changes.stat().st_size:
-                # SQLite would treat the file as new, and discard its write-ahead log.
-                raise sqlite3.DatabaseError("file is not a database")
             self._writer = Statements(connect(path, "rw", self._patience))
             prepare(self._writer.connection, self._patience)
             self._reader = Statements(connect(path, "rw", self._patience))
@@ -272,21 +261,17 @@ class HistoryFile:
         self._identity = _identity_of(self.path)
         for mode in ("ro", "immutable"):  # the latter if -wal and -shm cannot be created
             try:
-                connection = connect(self.path, mode, self._patience)
-            except sqlite3.Error:
-                continue
-            try:
-                check(connection)
+                self._reader = Statements(connect(self.path, mode, self._patience))
+                check(self._reader.connection)
+                break
             except _ERRORS:
-                connection.close()
-                continue
-            self._reader = Statements(connection)
-            # SQLite's own error may name another cause.
-            text = getattr(why, "strerror", None) or str(why)
-            no_lock = kind_of(why, self.path) == NO_LOCK
-            self._set_trouble(why if no_lock else PermissionError(errno.EACCES, text))
-            return
-        raise why
+                self._disconnect()
+        else:
+            raise why
+        # SQLite's own error may name another cause.
+        text = getattr(why, "strerror", None) or str(why)
+        no_lock = kind_of(why, self.path) == NO_LOCK
+        self._set_trouble(why if no_lock else PermissionError(errno.EACCES, text))
 
     def _disconnect(self) -> None:
         for statements in (self._reader, self._writer):
@@ -309,8 +294,6 @@ class HistoryFile:
 
     def _reopen_after(self, error: Exception, identity: tuple[int, int] | None) -> bool:
         """Recover from an error of the file with that identity; returns whether to try again."""
-        if isinstance(error, _CALLER_ERRORS):
-            raise error
         with self._write_lock, self._read_lock:
             if self._identity == identity:
                 return self._repair_or_note(error)

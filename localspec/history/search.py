@@ -50,8 +50,7 @@ def segment(text: str) -> str:
 
 def _clean_snippet(snippet: str) -> str:
     """Remove the blanks of `segment`, line breaks and control characters; keep MARK and END."""
-    if not snippet.isascii():
-        snippet = _SPACED.sub(r"\1\2\3", snippet)
+    snippet = _SPACED.sub(r"\1\2\3", snippet)
     keep = {ord(MARK): MARK, ord(END): END}
     return " ".join(snippet.translate({**_CONTROL, **keep}).split())
 

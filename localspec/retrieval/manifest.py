@@ -71,7 +71,7 @@ def exist() -> bool:
 
 
 def folders() -> list[Path]:
-    return sorted(path.parent for path in root().glob(f"*/{FILE}"))
+    return sorted(path.parent for path in root().glob(f"*/{FILE}")) if exist() else []
 
 
 def read(folder: Path) -> Manifest | None:

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec import GenerationStats
-from localspec.chat.conversation import ASSISTANT, STATES, STOPPED, USER, Attachment, Conversation
+from localspec.chat.conversation import (
+    ASSISTANT,
+    INTERRUPTED,
+    STOPPED,
+    UNSENT,
+    USER,
+    Attachment,
+    Conversation,
+)
 from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError
 from localspec.history.export import FORMATS, to_json, to_markdown, write_export
@@ -20,7 +28,9 @@ def example_conversation() -> Conversation:
     """A conversation with all that an export may show, in two branches."""
     conversation = Conversation(created=1_700_000_000.0, system="Be brief.", model="a.gguf")
     conversation.add(USER, "What is *this*?", attachments=[Attachment("a.py", "```\nx = 1\n```")])
-    answer = conversation.add(ASSISTANT, "An example.", model="tale-13m", draft="tale-3m")
+    answer = conversation.add(
+        ASSISTANT, "<think>Hm.</think>An example.", model="tale-13m", draft="tale-3m"
+    )
     stats = GenerationStats(
         generated_tokens=139, target_passes=55, drafted=200, tested=185, accepted=128
     )
@@ -46,7 +56,7 @@ def test_markdown() -> None:
     assert "\n".join(lines[3:]) == (
         "\n## System prompt\n\nBe brief.\n\n## You\n\nAttached: **a.py**\n\n"
         "````\n```\nx = 1\n```\n````\n\nWhat is *this*?\n\n"
-        "## tale-13m\n\nAn example.\n\n"
+        "## tale-13m\n\n> Hm.\n\nAn example.\n\n"
         "*139 tokens · 812 tok/s · draft tale-3m*"
         "\n\n## You\n\nGo on.\n\n## tale-13m\n\n"
         "```py\nprint(\n```\n\n*stopped*"  # its code block is closed
@@ -69,7 +79,13 @@ texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(texts, st.sampled_from(STATES), st.integers(0, 5)), max_size=8), texts)
+@given(
+    st.lists(
+        st.tuples(texts, st.sampled_from((STOPPED, INTERRUPTED, UNSENT)), st.integers(0, 5)),
+        max_size=8,
+    ),
+    texts,
+)
 def test_any_conversation_can_be_exported(turns: list[tuple[str, str, int]], system: str) -> None:
     conversation = Conversation(system=system, sampling={"temperature": 0.5, "seed": 1})
     ids: list[str | None] = [None]
