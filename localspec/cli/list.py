@@ -37,9 +37,7 @@ def list_models(console: Console, params: o.Params) -> int:
     """
     words, everything = params["words"], params["all"]
     from localspec.hub.local import local_models
-    from localspec.settings import load_settings
 
-    load_settings()  # report invalid settings
     found = [model for model in local_models() if _matches(model, words)]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]

@@ -19,7 +19,6 @@ from pathlib import Path
 from localspec.errors import ModelInvalid, UsageError
 from localspec.files import size_and_time
 from localspec.gguf import description
-from localspec.gguf.names import stays_inside
 from localspec.paths import expanded
 from localspec.text import printable
 
@@ -96,8 +95,6 @@ def cached_commit(repository: str, revision: str) -> str | None:
     """The commit that a revision pointed to when it was last fetched."""
     if COMMIT.fullmatch(revision):
         return revision
-    if not stays_inside(revision):
-        return None
     with suppress(OSError, ValueError):
         text = (repository_folder(repository) / "refs" / revision).read_text(encoding="ascii")
         return text if COMMIT.fullmatch(text) else None

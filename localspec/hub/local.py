@@ -1,6 +1,5 @@
 """The models on this machine, from any source."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,7 +9,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from localspec import paths
-from localspec.errors import LocalspecError
 from localspec.files import size_and_time
 from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.names import parts_of
@@ -21,8 +19,6 @@ from localspec.llama.outcomes import Outcomes
 
 index = Outcomes("facts", 5_000)
 """Cached facts about files, by path, sizes and times. Rename it when the cached fields change."""
-
-logger = logging.getLogger("localspec.hub")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +65,13 @@ def _validated(facts: object) -> ModelFacts | None:
 
 
 def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
+    from localspec.settings import load_settings
+
     yield from places.all_places()
-    for folder in dict.fromkeys([*folders, *_folders_of_settings()]):
+    for folder in dict.fromkeys([*folders, *load_settings().model_folders]):
         yield from places.folder(paths.expanded(folder))
     with suppress(OSError):  # the current folder may have been removed
         yield from places.folder(Path.cwd(), depth=places.SHALLOW)
-
-
-def _folders_of_settings() -> Sequence[Path]:
-    from localspec.settings import load_settings
-
-    try:
-        return load_settings().model_folders
-    except LocalspecError as error:  # commands that read settings report it
-        logger.info("the setting model_folders is not used: %s", error)
-        return ()
 
 
 def _state(path: Path) -> list[tuple[int, int]]:

@@ -19,11 +19,8 @@ REMOVAL = (
 
 def installed() -> Path | None:
     """The package's file; None where it is not installed."""
-    try:
-        # Importing the package would also import llama_cpp, llm and openai.
-        spec = find_spec(MODULE)
-    except (ImportError, ValueError):
-        return None
+    # Importing the package would also import llama_cpp, llm and openai.
+    spec = find_spec(MODULE)
     folders = [] if spec is None else spec.submodule_search_locations or []
     files = (Path(folder) / FILE for folder in folders)
     return next((file for file in files if file.is_file()), None)

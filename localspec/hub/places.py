@@ -159,20 +159,18 @@ def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator
 def _files(root: Path, depth: int) -> Iterator[Path]:
     """Files below a folder, sorted within each. Follows links, but no loops, up to MOST_ENTRIES."""
     seen: set[str] = set()
-    entries = 0
+    left = MOST_ENTRIES
     for here, folders, files in os.walk(root, followlinks=True) if os.path.isdir(root) else ():
-        if entries + len(seen) > MOST_ENTRIES:
-            return
         real, level = os.path.realpath(here), len(Path(here).parts) - len(root.parts)
         below = sorted(name for name in folders if level < depth and not name.startswith("."))
         folders[:] = below if real not in seen else []
-        for name in sorted(files) if real not in seen else ():
-            entries += 1
-            if entries > MOST_ENTRIES:
-                return
+        for name in sorted(files)[:left] if real not in seen else ():
             if os.path.isfile(path := os.path.join(here, name)):
                 yield Path(path)
         seen.add(real)
+        left -= 1 + len(files)
+        if left <= 0:
+            return
 
 
 def _read(path: Path, most: int) -> str:

@@ -53,10 +53,6 @@ class Repository:
     revision: str = "main"
     typed: CatalogName | None = field(default=None, compare=False)
 
-    def __str__(self) -> str:
-        which = self.file or self.quant
-        return f"{self.id}:{which}" if which else self.id
-
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
     """Parse a reference; None is the embedded model. An existing file takes precedence. Raises

@@ -14,8 +14,6 @@ from huggingface_hub import constants, get_session, get_token, hf_hub_url, hf_ra
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -125,9 +123,6 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
         follow_redirects=True,  # the client does not send credentials to another host
     )
     with request as response:
-        if response.status_code == 416 and have:  # the partial file is not a prefix of it
-            part.unlink()
-            return
         hf_raise_for_status(response)
         done = _start_offset(response, file, have)
         with part.open("r+b" if done else "wb") as output:
@@ -213,27 +208,21 @@ def explain_errors(repository: Repository, again: str) -> Iterator[None]:
     """Turn the client's exceptions into messages with a next step; `again`: the command."""
     try:
         yield
-    except OfflineModeIsEnabled:
-        raise LocalspecError(
-            f"HF_HUB_OFFLINE forbids the network. Unset it, and type '{again}' again."
-        ) from None
     except LocalspecError:
         raise
-    except Exception as error:
-        message = printable(str(error), 300).rstrip(".")
-        if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-            raise LocalspecError(
-                f"{printable(constants.ENDPOINT)} is not a valid address, or redirects to "
-                f"an invalid one: {message}. Check HF_ENDPOINT and the proxy."
-            ) from None
-        if isinstance(error, HTTPError):
-            raise _explain(error, repository, again) from None
-        if not isinstance(error, ValueError | ImportError | OSError):
-            raise
+    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        raise LocalspecError(
+            f"{printable(constants.ENDPOINT)} is not a valid address, or redirects to an invalid "
+            f"one: {printable(str(error), 300).rstrip('.')}. Check HF_ENDPOINT and the proxy."
+        ) from None
+    except HTTPError as error:
+        raise _explain(error, repository, again) from None
+    except (ValueError, ImportError, OSError) as error:
         # An invalid proxy, certificate, token or timeout.
         raise LocalspecError(
-            f"huggingface-hub cannot ask {host()}: {message}. Check the variables that begin with "
-            "HF_, SSL_CERT_ and NETRC, those that end with _PROXY, and HOME."
+            f"huggingface-hub cannot ask {host()}: {printable(str(error), 300).rstrip('.')}. Check "
+            "the variables that begin with HF_, SSL_CERT_ and NETRC, those that end with _PROXY, "
+            "and HOME."
         ) from None
 
 
@@ -291,8 +280,6 @@ def _explain(error: HTTPError, repository: Repository, again: str) -> LocalspecE
             f"{name} has no revision '{printable(repository.revision)}'. Leave it out, or look at "
             f"{page}."
         )
-    if isinstance(error, RemoteEntryNotFoundError):
-        return ModelNotFound(f"The file is no longer in {name}. Look at {page}.")
     if status == 404:
         return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
     if status in (401, 403):
