@@ -206,8 +206,6 @@ def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
         pairs = [({*free[:at]}, [name]) for at, name in enumerate(free)]
     else:
         return part
-    if not pairs:
-        return part
     variants = [
         {
             "type": "object",

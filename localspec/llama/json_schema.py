@@ -31,7 +31,8 @@ _UNENFORCED = frozenset(
     (
         "not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
         "propertyNames", "dependencies", "dependentRequired", "dependentSchemas",
-        "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"
+        "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef",
+        "minProperties", "maxProperties"
     )
 )  # fmt: skip
 _FORMATS = frozenset(
@@ -55,9 +56,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "$recursiveAnchor": ((), (True, False)),
 }
 """Keywords without effect, by the sibling keywords that they need, and by idle values."""
-_TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf")) | {
-    *("minProperties", "maxProperties")
-}
+_TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf"))
 """Keywords that can be enforced with some values only."""
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
@@ -86,8 +85,6 @@ def bound_embedded_schemas(grammar: str) -> str:
     large."""
     found, at = list[str](), 0
     for match in _EMBEDDED.finditer(grammar):
-        if match.start() < at:
-            continue
         try:
             schema, end = json.JSONDecoder().raw_decode(grammar, match.end())
         except (ValueError, RecursionError):
@@ -277,7 +274,7 @@ def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     if not isinstance(part.get("required", []), list):
         gone |= {"required"}
     for name in _TRIED & part.keys() - gone:
-        if _compile({name: part[name], **_required_context(name, part)})[1] is not None:
+        if _compile({name: part[name]})[1] is not None:
             gone |= {name}
     if "oneOf" in part and "anyOf" not in part and _compile({"oneOf": part["oneOf"]})[1]:
         left_out.add("oneOf")
@@ -285,15 +282,6 @@ def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     left_out |= gone
     opened = {"additionalProperties"} if "patternProperties" in gone else set[str]()
     return {key: value for key, value in part.items() if key not in gone | opened}
-
-
-def _required_context(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    """Sibling keywords that decide whether a keyword can be enforced."""
-    if not name.endswith("Properties") or name == "patternProperties":
-        return {}
-    properties = part.get("properties")
-    named = dict.fromkeys(properties, True) if isinstance(properties, dict) else {}
-    return {"properties": named, "required": part.get("required", [])}
 
 
 _EXCLUSIVE = "exclude each other, so that no text matches"
