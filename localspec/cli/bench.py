@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +78,6 @@ Output:
     --json
         Print all samples and figures as JSON instead of tables.
 """)
-
-_WIDTH = 80
 
 
 @o.takes(
@@ -242,10 +239,8 @@ def _temperatures(given: list[float] | None) -> tuple[float, ...]:
 def _shown(report: Report) -> str:
     from localspec.bench.report import report_text
 
-    # In a pipe, assume a terminal of the usual width.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
-    return f"{verdicts}\n{report_text(report, width)}"
+    return f"{verdicts}\n{report_text(report, shutil.get_terminal_size().columns)}"
 
 
 def _verdict(pair: PairResults) -> str:

@@ -59,10 +59,8 @@ class Console:
     def configure(self, *, json: bool = False, quiet: bool, verbosity: int | None) -> None:
         self.json, self.quiet, self.verbosity = json, quiet, verbosity
         logger = logging.getLogger("localspec")
-        for handler in [h for h in logger.handlers if isinstance(h, LogToConsole)]:
-            logger.removeHandler(handler)
+        logger.handlers = [LogToConsole(self)] if verbosity else [logging.NullHandler()]
         if verbosity:
-            logger.addHandler(LogToConsole(self))
             logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
 
     @property

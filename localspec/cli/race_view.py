@@ -21,7 +21,6 @@ _HEAD = 2
 """Header lines of each lane."""
 _REDRAW_SECONDS = 0.1
 """Least time between redraws, which take processor time from the model."""
-_PAGE = (80, 24)
 
 
 class RaceScreen:
@@ -85,7 +84,7 @@ class RaceScreen:
                 self._screen.start()
                 if hasattr(signal, "SIGTSTP"):
                     signal.signal(signal.SIGTSTP, self._pause)
-            size = shutil.get_terminal_size(_PAGE)
+            size = shutil.get_terminal_size()
             self._screen.update(Group(*self.lines(size.columns, size.lines)), refresh=True)
         elif all(counts := [ends[-1][0] for ends in self._ends]):
             self._console.progress(f"tokens: plain {counts[0]}, localspec {counts[1]}")
@@ -106,7 +105,7 @@ class RaceScreen:
                 strict=True,
             )
         ]
-        return [*[*top, *body][: max(0, height - 1)], _cut(self._lead(), width)][:height]
+        return [*[*top, *body][: height - 1], _cut(self._lead(), width)]
 
     def _lane(self, console: Console, lane: int, width: int, room: int) -> list[Text]:
         """Exactly `_HEAD` + `room` lines of a lane, padded to the column's width."""
@@ -115,7 +114,8 @@ class RaceScreen:
         if tokens:
             speed = tokens / seconds if seconds else 0.0
             state = f"{seconds:.2f} s · {counted(tokens, 'token')} · {rate(speed)} tok/s"
-        lines = _wrapped(_tail(self._texts[lane], room * width), console, width)
+        text = _tail(self._texts[lane], room * width)
+        lines = list(text.wrap(console, max(1, width), overflow="fold", tab_size=4))
         lines = lines[max(0, len(lines) - room) :]
         lines += (Text() for _ in range(room - len(lines)))
         lines = [Text(NAMES[lane], "bold"), Text(state, "dim"), *lines]
@@ -135,14 +135,6 @@ class RaceScreen:
 def _cut(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     return text
-
-
-def _wrapped(text: Text, console: Console, width: int) -> list[Text]:
-    if not text:
-        return []
-    text = text.copy()
-    text.expand_tabs(4)
-    return list(text.wrap(console, max(1, width), overflow="fold"))
 
 
 def _tail(text: Text, cells: int) -> Text:

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.nightly
 TINY = ("bench", "--quick", "--suite", "story", "--suite", "copy", "-n", "16", "-c", "512")
 
 
-def test_a_tiny_run(cli: Cli, tmp_path: Path) -> None:
+def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     output = tmp_path / "new" / "report"
     result = cli(*TINY, "--arms", "plain,auto,cold,trees", "--temp", "0", "--output", str(output))
     assert result.code == 0, result.err
