@@ -60,9 +60,9 @@ class Completions(OptionList, can_focus=False):
         return True
 
     @property
-    def chosen(self) -> CommandCompletion | None:
+    def chosen(self) -> CommandCompletion:
         """The highlighted completion, which Enter accepts."""
-        return None if self.highlighted is None else self._all[self.highlighted]
+        return self._all[self.highlighted or 0]
 
 
 class PromptInput(TextArea):
@@ -231,8 +231,6 @@ class PromptInput(TextArea):
     def _accept_completion(self) -> bool:
         """Accept the highlighted completion; returns whether it is a complete command to send."""
         chosen = self._completions.chosen
-        if chosen is None:
-            return True
         whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
         self.set_text(chosen.text)
         self._complete()

@@ -262,8 +262,7 @@ class Transcript(ScrollView, can_focus=True):
     def _refresh_from(self, line: int) -> None:
         first = max(line, self.scroll_offset.y)
         count = self.scroll_offset.y + self.scrollable_content_region.height - first
-        if count > 0:
-            self.refresh_lines(first, count)
+        self.refresh_lines(first, count)
 
     def _scroll(self, y: int) -> None:
         if y != self.scroll_offset.y:
@@ -273,8 +272,6 @@ class Transcript(ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if round(old_value) == round(new_value):
-            return
         # Scrolling up a little, even within the room, stops following.
         room = self._room if new_value < old_value else 0
         self.following = round(new_value) >= self._column.total + room - self._page
@@ -324,8 +321,6 @@ class Transcript(ScrollView, can_focus=True):
             self._settle()
 
     def action_select(self, step: int) -> None:
-        if not self._column.items:
-            return
         selected = self._column.number(self._selected)
         if selected is None:
             number = len(self._column.items) - 1 if step < 0 else 0
