@@ -197,7 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
-    "prompting": (1_941, 60),  # parts of contents; a short way without stop strings
+    "prompting": (1_935, 60),  # parts of contents; a short way without stop strings
     "quality": (394, 16),  # suites are named before files are sought; fields of questions
     "race": (284, 18),
     "remote": (652, 20),
@@ -238,7 +238,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
-    "tests": (43_035, None),  # options of other verbs; errors of disks and downloads; greenlets
+    "tests": (43_034, None),  # options of other verbs; errors of disks and downloads; greenlets
     "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -155,9 +155,7 @@ class ThoughtReader:
 class ResponseReader:
     """Removes the marks around a response, if it begins with one, or the prompt did (`open`)."""
 
-    def __init__(
-        self, inner: Reader, marks: tuple[str, str] = _RESPONSE, *, open: bool = False
-    ) -> None:
+    def __init__(self, inner: Reader, marks: tuple[str, str], *, open: bool = False) -> None:
         self._inner, self._held, self._marks, self._open = inner, "", marks, open
         self._wrapped: bool | None = None
 

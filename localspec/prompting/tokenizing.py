@@ -6,7 +6,6 @@ does (`tokenizer_st_partition`), and the text between them is tokenized as plain
 
 import re
 from collections.abc import Mapping
-from itertools import pairwise
 
 from localspec.llama.vocabulary import SpecialToken, Vocabulary
 from localspec.prompting.marked_text import MarkedText, has_mark, unmarked
@@ -91,12 +90,9 @@ def _find_special_tokens(specials: Mapping[str, SpecialToken], text: str) -> lis
 
 
 def _without_overlaps(matches: list[Match]) -> list[Match]:
-    """The matches that llama.cpp takes: longest first, without overlaps; sorted by position."""
-    ordered = sorted(matches, key=lambda one: one[0])
-    if all(one[1] <= other[0] for one, other in pairwise(ordered)):
-        return ordered
+    """The longest match at each place, without overlaps; sorted by position."""
     taken: list[Match] = []
-    for match in sorted(matches, key=lambda one: (one[0] - one[1], one[0])):
-        if all(match[1] <= other[0] or other[1] <= match[0] for other in taken):
+    for match in sorted(matches, key=lambda one: (one[0], -one[1])):
+        if not taken or taken[-1][1] <= match[0]:
             taken.append(match)
-    return sorted(taken, key=lambda one: one[0])
+    return taken

@@ -21,7 +21,6 @@ from localspec.prompting.pieces import (
 )
 from localspec.prompting.reasoning import (
     ChannelReader,
-    ResponseReader,
     ThoughtReader,
     reasoning_reader,
 )
@@ -74,7 +73,7 @@ READERS: dict[str, Callable[[], Reader]] = {
     "functionary": partial(CallReader, {}, begun=">>>"),
     "thinking": partial(ThoughtReader, Plain(), open=False),
     "open": partial(ThoughtReader, Plain(), open=True),
-    "granite": lambda: ThoughtReader(ResponseReader(Plain()), open=False),
+    "granite": lambda: reasoning_reader("<response>", Plain(), thinks=False),
     "hunyuan": lambda: reasoning_reader("<answer>", any_format(), thinks=False),
     "tagged": lambda: reasoning_reader("<|close|>", any_format(), thinks=True),
     "caller": lambda: ThoughtReader(any_format(), open=True, calls=["<tool_call>"]),
