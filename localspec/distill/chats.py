@@ -32,8 +32,6 @@ def record_answer(
     begin = _begin(conversation)
     key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
     with Trace(folder / folders.TRACE, header) as trace:
-        if key in trace.keys:
-            return
         known = {other[:OF_CONVERSATION]: held for other, held in trace.chats.items()}
         held_back = known.get(begin, len(known) % HELD_BACK == 1)
         trace.append(TraceRecord.of(key, prompt, answer, held_back, chat=True))

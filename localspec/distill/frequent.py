@@ -71,9 +71,8 @@ class FrequentPart(KeptTokens):
         self._parts = _parts(merges, self._ids)
         named = (value for key, value in file.metadata.items() if key.endswith("_token_id"))
         marks = {int(value) for value in named if isinstance(value, int)}
-        types = file.array(_TYPES)
-        if types is not None:
-            marks |= {token for token, kind in enumerate(types) if kind != ORDINARY}
+        types = file.array(_TYPES) or ()
+        marks |= {token for token, kind in enumerate(types) if kind != ORDINARY}
         first = marks & set(range(len(tokens))) | set(range(len(tokens))) - self._parts.keys()
         if size < len(first):
             raise UsageError(

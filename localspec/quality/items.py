@@ -43,8 +43,6 @@ def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteIt
                 f"{FIELDS[suite]}."
             ) from None
         items += [] if item is None else [item]
-    if not items:
-        raise UsageError(f"There are no questions in {path}. Name another file with --file.")
     if limit is None or limit >= len(items):
         return items
     return [items[i * len(items) // limit] for i in range(limit)]

@@ -38,9 +38,6 @@ class Guard:
         self._prefix = f"/{options.api_prefix.strip('/')}".rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         started, status = time.monotonic(), 0
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")

@@ -121,27 +121,20 @@ def compare(
     adapters: Mapping[str, Sequence[Adapter]],
 ) -> list[CertificateDifference]:
     """Compare a certificate's JSON values with the files and versions here. `adapters`: of the
-    model and the draft model, by their names in `settings`. A UsageError if a value is missing, an
-    OSError if a file cannot be read."""
-    try:
-        then, files, settings = found["machine"], found["files"], found["settings"]
-        differences = [
-            _decisive("model", [file["sha256"] for file in files["target"]], _hashes(target)),
-            _decisive("draft model", [file["sha256"] for file in files["draft"]], _hashes(draft)),
-        ]
-        for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
-            row = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
-            differences += [row] if row.here or row.certified else []
-        for name, decides in _VERSIONS.items():
-            here = str(getattr(machine, name))
-            what = name.replace("_", " ")
-            differences.append(CertificateDifference(what, str(then[name]), here, decides))
-        return differences
-    except (KeyError, TypeError):
-        raise UsageError(
-            "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
-            "--output' wrote."
-        ) from None
+    model and the draft model, by their names in `settings`. An OSError if a file cannot be read."""
+    then, files, settings = found["machine"], found["files"], found["settings"]
+    differences = [
+        _decisive("model", [file["sha256"] for file in files["target"]], _hashes(target)),
+        _decisive("draft model", [file["sha256"] for file in files["draft"]], _hashes(draft)),
+    ]
+    for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
+        row = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
+        differences += [row] if row.here or row.certified else []
+    for name, decides in _VERSIONS.items():
+        here = str(getattr(machine, name))
+        what = name.replace("_", " ")
+        differences.append(CertificateDifference(what, str(then[name]), here, decides))
+    return differences
 
 
 def _decisive(what: str, certified: list[str], here: list[str]) -> CertificateDifference:

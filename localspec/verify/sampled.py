@@ -296,8 +296,6 @@ class PlainRows:
         key = tuple(tail)
         found = self._rows.get(key)
         if found is None:
-            if key and key[:-1] not in self._rows:
-                self.row(key[:-1])  # so that the last pass is one over a single token
             text = [*self.base, *key]
             self._subject.target.rollback(text[:-1])
             found = self._rows[key] = np.array(self._subject.row(text))
