@@ -139,7 +139,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     "async_engine": (196, 10),  # generators that a task left
     "async_stream": (145, 10),  # left streams end at once; readers in other loops and tasks
-    "bench": (2_268, 90),  # three peers, shapes; auto against each of them
+    "bench": (2_219, 90),  # three peers, shapes; auto against each of them
     "chat": (929, 57),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
@@ -150,7 +150,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_259, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
-    "distill": (2_635, 148),
+    "distill": (2_632, 147),
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_360, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -198,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
     "prompting": (1_935, 60),  # parts of contents; a short way without stop strings
-    "quality": (394, 16),  # suites are named before files are sought; fields of questions
+    "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (284, 18),
     "remote": (652, 20),
     "retrieval": (684, 38),  # says where else learned texts may be
@@ -214,7 +214,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # JSON, and thoughts that are kept, as further servers take them.
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
-    "server": (5_816, 196),  # files that are moved; lines before requests; text in files; JSON
+    "server": (5_813, 196),  # files that are moved; lines before requests; text in files; JSON
     "sessions": (555, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (55, 10),  # signals in imports that lose them
@@ -226,7 +226,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Of long texts the end is drawn.
     "tui": (5_105, 105),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
-    "verify": (1_366, 62),  # compares a certificate with what is here
+    "verify": (1_357, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (45, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
@@ -239,7 +239,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
     "tests": (43_034, None),  # options of other verbs; errors of disks and downloads; greenlets
-    "tools": (3_449, None),  # larger models on paper, an agent's session, masks of schemas
+    "tools": (3_447, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
 
