@@ -13,7 +13,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from localspec.decoding.distribution import Ids
-from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
+from localspec.decoding.sampling import NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
 from localspec.llama.gbnf import MAX_RULES, lark_of
@@ -46,11 +46,6 @@ _PENALTIES = np.where(
     np.float32(NEVER),
 )
 """What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
-_WORD = np.arange(32)
-_SPARE = 12
-"""Candidates per requested token, before the disallowed ones are dropped."""
-_MAX_WORDS = 500
-"""Up to this many nonzero words of a mask, allowed tokens are copied one by one."""
 
 
 class Grammar:
@@ -110,8 +105,9 @@ class Grammar:
             cause = _cause(self._matcher.get_error())
             if cause != _DEAD_END:
                 raise UsageError(f"{complaint}: {cause}. Correct or simplify it.")
-        few = () if self._matcher.is_error() else self._allowed_ids(vocabulary.size)
-        if few is not None and self._ends.issuperset(few):
+        dead = self._matcher.is_error()
+        allowed: Any = () if dead else np.unpackbits(self._mask(), bitorder="little").nonzero()[0]
+        if self._ends.issuperset(allowed):
             raise UsageError(f"{complaint}: it allows no answer at all. Loosen it.")
 
     def allows(self, token: int) -> bool:
@@ -126,33 +122,14 @@ class Grammar:
         return token in self._ends and (self._matcher.is_stopped() or in_mask)
 
     def masked(self, row: Row) -> Row:
-        ids = self._allowed_ids(len(row))
-        if ids is None:
-            penalties = _PENALTIES.take(self._mask(), axis=0).ravel()[: len(row)]
-            return np.add(row, penalties, out=penalties)
-        found = np.full(len(row), NEVER, np.float32)
-        found[ids] = row[ids]
-        return found
+        penalties = _PENALTIES.take(self._mask(), axis=0).ravel()[: len(row)]
+        self._raise_on_error()
+        return np.add(row, penalties, out=penalties)
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        few = self._allowed_ids(len(row))
-        if few is not None:
-            return few[(-row[few]).argsort(kind="stable")[:k]].astype(np.int32)
-        bits = self._mask()
-        ids = _keep_allowed(top_ids(row, max(k, min(_SPARE * k, GROUPS // 2))), bits)
-        # Most likely tokens are allowed, so a few spare candidates usually suffice.
-        return ids[:k] if len(ids) >= k else _keep_allowed(top_ids(self.masked(row), k), bits)
-
-    def _allowed_ids(self, count: int) -> npt.NDArray[np.int64] | None:
-        """The allowed token ids below `count`, ascending; None if there are too many."""
-        words = self._mask().view(np.uint32)
-        self._raise_on_error()
-        some = words.nonzero()[0]
-        if len(some) > _MAX_WORDS:
-            return None
-        allowed = np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 32)
-        ids = (32 * some[:, None] + _WORD)[allowed.view(np.bool_)]
-        return ids[: ids.searchsorted(count)]
+        masked = self.masked(row)
+        ids = top_ids(masked, k)
+        return ids[masked[ids] > NEVER]
 
     def advance(self, token: int) -> None:
         if self._matcher.try_consume_tokens([token]) != 1 and not self.allows(token):
@@ -224,11 +201,6 @@ def lark_of_regex(pattern: str) -> str:
         pattern = f"(?:{pattern[1:-1]})"
     pattern = _HYPHEN.sub(lambda one: one[0] if one[1] is None else rf"{one[1]}\-", pattern)
     return f"start: /{regex_to_lark(pattern, '')}/"
-
-
-def _keep_allowed(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
-    allowed: Ids = ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
-    return allowed
 
 
 def _cause(message: str) -> str:
