@@ -42,13 +42,8 @@ class NgramIndex:
             self._restart()
 
     def sync(self, context: Sequence[int]) -> None:
-        known = self.automaton.tokens
-        n = len(known) - len(self._expected)
-        if n and (n > len(context) or context[n - 1] != known[-1]):
-            self._restart()
-            n = 0
-        if n < len(context):
-            self.automaton.extend(context[n:])
+        """Index what a text that continues the indexed one adds."""
+        self.automaton.extend(context[len(self.automaton.tokens) - len(self._expected) :])
 
     def begin(self, context: Sequence[int]) -> None:
         """Begin a generation: restart unless `context` continues the indexed text."""

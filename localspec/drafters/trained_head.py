@@ -124,10 +124,7 @@ class BlockHead(FedHead, DepthHead):
 
     def start(self, draft: DraftContext) -> DraftPasses:
         context = draft.session.context
-        most = min(draft.depth, self.room(context))
-        if self._rows is not None and len(self._rows) < most:
-            self._rows = None
-        self._last, self._most = context[-1], most
+        self._last, self._most = context[-1], min(draft.depth, self.room(context))
         return self
 
     def knows(self, path: list[int]) -> bool:
