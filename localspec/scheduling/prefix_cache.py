@@ -124,7 +124,7 @@ class PrefixCache:
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]
     ) -> tuple[int, _Text | None]:
         best, found = 0, None
-        for text in self._texts:
+        for text in reversed(self._texts):  # the latest of equals: the older ones may go
             shared = min(shared_prefix(tokens(text), prompt), len(prompt) - 1)
             if shared > best:
                 best, found = shared, text

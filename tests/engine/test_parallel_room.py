@@ -47,15 +47,17 @@ def test_common_prefix_of_kept_texts_is_reused(parallel: Engine) -> None:
     assert again.stats.cached_tokens == 0
 
 
-def test_least_recently_used_text_is_evicted(small: Engine) -> None:
-    sentence = "The fox and the bird and the bear went to the river. "
-    for number in range(12):
-        assert generate(small, f"{number}. " + sentence * 4, count=20)
-    assert 0 < len(inside.drafts_of_kept_texts(small)) < 12
-    newest = ask(small, "11. " + sentence * 4, count=4)
+@pytest.mark.parametrize("full", ["cells", "sequences"])
+def test_least_recently_used_text_is_evicted(small: Engine, parallel: Engine, full: str) -> None:
+    engine, texts, times = (small, 12, 4) if full == "cells" else (parallel, 20, 1)
+    text = "The fox and the bird and the bear went to the river. " * times
+    for number in range(texts):
+        assert generate(engine, f"{number}. {text}", count=20)
+    assert 0 < len(inside.drafts_of_kept_texts(engine)) < texts
+    newest = ask(engine, f"{texts - 1}. {text}", count=4)
     newest.completion()
     assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
-    oldest = ask(small, "0. " + sentence * 4, count=4)
+    oldest = ask(engine, f"0. {text}", count=4)
     oldest.completion()
     assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
 
