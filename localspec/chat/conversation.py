@@ -18,6 +18,7 @@ USER, ASSISTANT = "user", "assistant"
 
 COMPLETE, STREAMING, STOPPED = "complete", "streaming", "stopped"
 FAILED, INTERRUPTED, UNSENT = "failed", "interrupted", "unsent"
+STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED, UNSENT)
 """States of a message.
 
 `interrupted`: its writer is gone; `unsent`: a user's message that no model has begun to answer.
@@ -63,7 +64,7 @@ _IMAGE = "data:image/*;base64,"
 @dataclass(slots=True)
 class Message:
     """A message. `parent`: id of the previous message, None for a first one; `created`: Unix time;
-    `state`: see COMPLETE; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) over
+    `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) over
     `content`."""
 
     id: str

@@ -244,6 +244,10 @@ class HistoryFile:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._identity = _identity_of(path)
+            changes = Path(f"{path}-wal")
+            if path.stat().st_size == 0 and changes.exists() and changes.stat().st_size:
+                # SQLite would treat the file as new, and discard its write-ahead log.
+                raise sqlite3.DatabaseError("file is not a database")
             self._writer = Statements(connect(path, "rw", self._patience))
             prepare(self._writer.connection, self._patience)
             self._reader = Statements(connect(path, "rw", self._patience))

@@ -15,10 +15,17 @@ def this_process() -> str:
 def is_alive(writer: str | None) -> bool:
     import psutil
 
+    if writer == this_process():
+        return True
     try:
         number, start = (writer or "").split("@")
         process = psutil.Process(int(number))
+        # A killed process keeps its PID until its parent waits for it.
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
         return abs(process.create_time() - float(start)) <= _TOLERANCE
+    except psutil.AccessDenied:
+        return True
     except (psutil.Error, ValueError, OverflowError):
         return False
 

@@ -34,6 +34,10 @@ def set_aside(path: Path) -> Path:
     """Rename the file with its -wal and -shm; returns the new path."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
     path.rename(aside)
     for ending in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
@@ -43,11 +47,22 @@ def set_aside(path: Path) -> Path:
 
 def salvage(aside: Path, into: Statements, patience: float) -> int:
     """Copy the readable rows; returns the number of messages."""
-    most = aside.stat().st_size // _MIN_ROW_BYTES
-    with closing(connect(aside, "ro", patience)) as old:
-        headers = {row[0]: row for row in _rows(old, "conversations", HEADER, most) if row[0]}
+    # Opening an empty file would discard its write-ahead log, which may hold everything.
+    size = aside.stat().st_size
+    if size == 0:
+        return 0
+    try:
+        old = connect(aside, "ro", patience)
+    except sqlite3.Error:
+        return 0
+    with closing(old):
+        headers = {
+            row[0]: row
+            for row in _rows(old, "conversations", HEADER, size // _MIN_ROW_BYTES)
+            if row[0]
+        }
         messages: dict[str, list[Message]] = {}
-        for row in _rows(old, "messages", MESSAGE, most):
+        for row in _rows(old, "messages", MESSAGE, size // _MIN_ROW_BYTES):
             conversation = row[MESSAGE.index("conversation")]
             if row[0] and isinstance(conversation, str) and conversation:
                 messages.setdefault(conversation, []).append(message_from(row))

@@ -8,6 +8,8 @@ from typing import Any
 
 from localspec.chat.conversation import (
     BY_TEXT,
+    INTERRUPTED,
+    STATES,
     Attachment,
     Conversation,
     Message,
@@ -62,12 +64,15 @@ def message_from(row: Sequence[Any]) -> Message:
     """A message from the columns MESSAGE; a damaged file may hold any values."""
     values = dict(zip(MESSAGE, row, strict=True))
     stats, spans, files = values["stats"], values["spans"], values["attachments"]
-    return Message(
+    message = Message(
         **_clean_fields(Message, values),
         stats=None if stats is None else _parse_json(stats, dict, None),
         spans=None if spans is None else _unpack_spans(spans),
         attachments=[] if files is None else _attachments(files),
     )
+    if message.state not in STATES:
+        message.state = INTERRUPTED
+    return message
 
 
 def plain_record(kind: type[Any], row: Iterable[Any]) -> Any:

@@ -2,7 +2,9 @@
 
 import errno
 import re
+import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,8 @@ _DAMAGED = "malformed|not a database|constructor failed|fts5|no such|no column|a
 """Also of a damaged schema or index: the statements never change."""
 _MESSAGES = {"locked": LOCKED, "readonly": READ_ONLY, _DAMAGED: CORRUPT, "is full": FULL}
 """Patterns of SQLite's messages: Python 3.10 has no error codes."""
+_MIN_FREE = 1 << 20
+"""Free bytes below which a failing write means a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,9 @@ def kind_of(error: Exception, path: Path) -> str:
     )
     if kind in (LOCKED, FAILING) and not _has_locks(path.parent):
         return NO_LOCK
+    with suppress(OSError):
+        if kind == FAILING and shutil.disk_usage(path.parent).free < _MIN_FREE:
+            return FULL
     return kind
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.chat.conversation import INTERRUPTED
 from localspec.history.export import to_markdown
 from tests.history.histories import (
     damage,
@@ -57,15 +58,36 @@ def test_damaged_file_is_set_aside_and_salvaged(tmp_path: Path, how: str) -> Non
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
+def test_each_damaged_file_is_kept(tmp_path: Path) -> None:
+    path, texts = tmp_path / "history.db", {b"one" * 1000, b"two" * 1000}
+    for text in texts:  # within a second
+        path.write_bytes(text)
+        open_history(path).close()
+    assert {file.read_bytes() for file in files_set_aside(tmp_path)} == texts
+
+
+def test_log_of_an_emptied_file_is_kept(tmp_path: Path) -> None:
+    path, log = tmp_path / "history.db", tmp_path / "history.db-wal"
+    with closing(open_history(path)) as history:
+        write_conversation(history, "one")
+        written = log.read_bytes()
+    path.write_bytes(b"")
+    log.write_bytes(written)
+    open_history(path).close()
+    (aside,) = files_set_aside(tmp_path)
+    assert Path(f"{aside}-wal").read_bytes() == written
+
+
 def test_damaged_text_is_shown_partly(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     fill(path, 3)
-    rows(path, "UPDATE messages SET content = CAST(x'61ff62' AS TEXT), stats = '{', spans = '[1]'")
+    odd = "content = CAST(x'61ff62' AS TEXT), stats = '{', spans = '[1]', state = 'x'"
+    rows(path, f"UPDATE messages SET {odd}")
     rows(path, "UPDATE conversations SET sampling = '[]', created = 'x'")
     history = open_history(path)
     conversation = history.load(history.find("1"))
     assert {message.content for message in conversation.path()} == {"a\ufffdb"}
-    assert {str(m.stats) + str(m.spans) for m in conversation.path()} == {"NoneNone"}
+    assert {(m.stats, m.spans, m.state) for m in conversation.path()} == {(None, None, INTERRUPTED)}
     assert (conversation.sampling, history.trouble) == ({}, None)
     history.close()
 

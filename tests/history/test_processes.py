@@ -1,13 +1,16 @@
 """Several processes write at once. One that is killed: `tests/tui/test_killing.py`."""
 
+import os
 import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from localspec.history.history import History
+from localspec.history.process import is_alive
 from tests.cli.process import line, running
 from tests.history.histories import rows
 
@@ -75,3 +78,12 @@ def test_concurrent_processes(tmp_path: Path) -> None:
     history.close()
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert rows(path, "SELECT count(*) FROM words") == [(9 * count,)]
+
+
+def test_killed_writer_that_its_parent_does_not_wait_for_is_dead() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        its = f"{child.pid}@{psutil.Process(child.pid).create_time():.2f}"
+        assert is_alive(its)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(its)
