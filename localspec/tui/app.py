@@ -311,7 +311,7 @@ class ChatApp(Host):
         yield from super().get_system_commands(screen)
         for command in commands.COMMANDS:
             yield SystemCommand(
-                f"/{command.name}", command.about, partial(self._actions.run, command, "")
+                f"/{command.name}", command.about, partial(self._actions.begin, command)
             )
 
 

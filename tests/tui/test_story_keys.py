@@ -52,16 +52,23 @@ async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
 
 
 async def test_the_command_palette_has_the_commands() -> None:
-    async with chat() as shown:
-        await shown.send("hello")
+    async def choose(name: str) -> None:
         await shown.open(CommandPalette, "ctrl+p")
-        shown.burst("new")
+        shown.burst(name)
         options = shown.app.screen.query_one(OptionList)
         await shown.until(
-            lambda: options.option_count and "/new" in str(options.get_option_at_index(0).prompt)
+            lambda: (
+                options.option_count and f"/{name}" in str(options.get_option_at_index(0).prompt)
+            )
         )
         await shown.press("enter")
+
+    async with chat() as shown:
+        await shown.send("hello")
+        await choose("new")
         await shown.until(lambda: not shown.texts)
+        await choose("attach")  # which needs a path
+        await shown.until(lambda: shown.app.prompt.text == "/attach ")
 
 
 async def test_the_keys_that_apply_where_the_focus_is() -> None:

@@ -82,6 +82,15 @@ class Actions:
         }
         return actions[action](session.conversation.messages[id])
 
+    def begin(self, command: Command) -> None:
+        """Run a command from the palette; if it needs an argument, put it into the input."""
+        if command.arguments and not command.arguments.startswith("["):
+            self._host.composer.stash()
+            self._host.prompt.set_text(f"/{command.name} ")
+            self._host.prompt.focus()
+        else:
+            self.run(command, "")
+
     def values(self) -> Mapping[str, Sequence[str]]:
         """Values that complete arguments of commands, by `Command.values`."""
         models = [] if self._picker is None else self._picker.models

@@ -11,6 +11,7 @@ _PROGRAMS = {
     "xclip -selection clipboard": "DISPLAY",
     "xsel --clipboard --input": "DISPLAY",
     "tmux load-buffer -w -": "TMUX",
+    "clip.exe": "WSL_DISTRO_NAME",
 }
 """Commands that read a text, and the environment variable that each requires."""
 
@@ -22,7 +23,8 @@ def copy_text(text: str) -> None:
         program = shutil.which(name)
         if program is None or not (os.environ.get(variable) or not variable):
             continue
-        whole, data, nothing = [program, *options], text.encode(), subprocess.DEVNULL
+        data, nothing = text.encode("utf-16" if name == "clip.exe" else "utf-8"), subprocess.DEVNULL
+        whole = [program, *options]
         with suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
                 whole, input=data, stdout=nothing, stderr=nothing, timeout=5, check=False
