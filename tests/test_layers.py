@@ -140,7 +140,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_engine": (196, 10),  # generators that a task left
     "async_stream": (145, 10),  # left streams end at once; readers in other loops and tasks
     "bench": (2_219, 90),  # three peers, shapes; auto against each of them
-    "chat": (929, 57),  # names that terminals quote
+    "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
@@ -152,7 +152,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_632, 147),
     "doctor": (249, 12),  # answers on a busy machine are found
-    "drafters": (2_360, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_920, 91),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_674, 60),
+    "history": (1_712, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_774, 76),  # pipes, empty variables; names of ollama; errors repeat the command
@@ -182,7 +182,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # invalid dates and texts were accepted. Threads that gevent replaced are refused.
     # Calls beside names in GBNF: terminals end where the next character tells.
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
-    "llama": (6_040, 249),  # contexts without the kernels are llama.cpp's in all
+    "llama": (6_042, 249),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (952, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (966, 56),  # forecasts know experts and instruction sets
@@ -224,7 +224,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_105, 105),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (5_116, 105),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_357, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
@@ -238,7 +238,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
     # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
     # programs' names.
-    "tests": (43_034, None),  # options of other verbs; errors of disks and downloads; greenlets
+    "tests": (43_079, None),  # options of other verbs; errors of disks and downloads; greenlets
     "tools": (3_447, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

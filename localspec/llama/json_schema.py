@@ -85,6 +85,8 @@ def bound_embedded_schemas(grammar: str) -> str:
     large."""
     found, at = list[str](), 0
     for match in _EMBEDDED.finditer(grammar):
+        if match.start() < at:
+            continue
         try:
             schema, end = json.JSONDecoder().raw_decode(grammar, match.end())
         except (ValueError, RecursionError):

@@ -278,6 +278,8 @@ def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
     small = Grammar(vocabulary, 'start: %json {"type": "integer", "minimum": -1e20} "!"')
     assert lets_through(vocabulary, small, "5!")
     assert not lets_through(vocabulary, small, "5")
+    spelled = Grammar(vocabulary, 'start: %json {"const": "%json {}"}')
+    assert lets_through(vocabulary, spelled, '"%json {}"')
 
 
 def test_too_deep_and_truncated_schemas_are_refused() -> None:
