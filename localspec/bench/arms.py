@@ -9,6 +9,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
+from localspec.errors import Cancelled
 
 PLAIN = "plain"
 AUTO = "auto"
@@ -57,6 +58,8 @@ class LocalspecArm(Arm):
         )
         with stream:
             tokens = [token for chunk in stream for token in chunk.token_ids]
+        if stream.finish_reason == "cancelled":
+            raise Cancelled("The answer was stopped on request.")
         stats = stream.stats
         return Sample(
             tokens=max(stats.generated_tokens - 1, 0),
@@ -75,10 +78,10 @@ class LocalspecArm(Arm):
 
 
 def localspec_arms(
-    engine: Engine, which: Sequence[str], another: Callable[[], Engine]
+    engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
 ) -> list[LocalspecArm]:
     """The arms of the named groups, in the order of the report. `another`: opens the pair again for
-    each arm that forgets, which must not profit from what others learn."""
+    each arm that forgets; None uses `engine`."""
     has_model = engine.draft is not None and not engine.head_source
     groups = {
         "plain": {PLAIN: Drafting(drafter="none")},
@@ -105,10 +108,11 @@ def localspec_arms(
         }
     forgets: dict[str, Literal["turn", "answer"]] = {FIRST: "turn", COLD: "answer"}
 
+    def own(name: str) -> Engine:
+        return another() if another is not None and name in forgets else engine
+
     return [
-        LocalspecArm(
-            another() if name in forgets else engine, name, drafting, forgets=forgets.get(name)
-        )
+        LocalspecArm(own(name), name, drafting, forgets=forgets.get(name))
         for group, arms in groups.items()
         if group in which
         for name, drafting in arms.items()

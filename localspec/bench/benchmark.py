@@ -92,7 +92,14 @@ def measure(
         engine = open_engine()
         notify(f"{pair.name}: preparing the prompts")
         prompts = render_prompts(engine, settings.prompts)
-        arms: list[Arm] = [*localspec_arms(engine, settings.groups, open_engine)]
+        arms: list[Arm] = [
+            *localspec_arms(
+                engine,
+                settings.groups,
+                # An arm that knows nothing must not profit from what others learn.
+                another=open_engine,
+            )
+        ]
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
         arms += peers
         notify(f"{pair.name}: reading the files")

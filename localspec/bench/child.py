@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import TIMEOUT_MAX, Timer
 from typing import Any
 
 import httpx2
@@ -19,6 +20,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT, ANSWER_TIMEOUT = 120.0, 600.0
 """Seconds that other programs may take."""
 _POLL = 0.02
+_STOP_TIMEOUT = 30.0
 _STAMP = re.compile(r"^[\d.]+ [A-Z] ")
 _ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
 
@@ -82,13 +84,22 @@ class Child:
         with suppress(OSError):  # it has ended; `receive` reports the reason
             print(json.dumps(what), file=self.process.stdin, flush=True)
 
-    def receive(self, done: str) -> Any:
-        """The next line of JSON. Raises NativeError: it ended before it had `done` that (a
-        participle for the message)."""
+    def receive(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
+        """The next line of JSON. Raises NativeError: it ended, or had not `done` it after `limit`
+        seconds. `done`: a participle for the message."""
         assert self.process.stdout is not None
-        if line := self.process.stdout.readline():
+        timer = Timer(limit, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+            late = not timer.is_alive()
+        finally:
+            timer.cancel()
+        if line:
             return json.loads(line)
-        self.process.wait()
+        if late:
+            raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
+        self.process.wait(_STOP_TIMEOUT)
         raise NativeError(f"{self.name} ended before it had {done}: {self.error_line()}")
 
     def error_line(self, *, first: bool = False) -> str:
@@ -109,7 +120,11 @@ class Child:
         if self._log.closed:
             return
         self.process.terminate()
-        self.process.wait()
+        try:
+            self.process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             with suppress(OSError):  # of unread input
                 if stream is not None:

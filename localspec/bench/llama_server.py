@@ -4,7 +4,6 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +57,14 @@ SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
 def server_configurations(names: Sequence[str] | None = None) -> list[ServerConfiguration]:
     """The named configurations, None for all. Raises UsageError: an unknown name."""
     known = {configuration.name: configuration for configuration in SERVER_CONFIGURATIONS}
-    chosen = known if names is None else names
-    for name in chosen:
+    if names is None:
+        return list(SERVER_CONFIGURATIONS)
+    for name in names:
         if name not in known:
             raise UsageError(
                 f"llama-server has no configuration '{name}' here. Choose from {', '.join(known)}."
             )
-    return [known[name] for name in chosen]
+    return [known[name] for name in names]
 
 
 class LlamaServer(Arm):
@@ -150,16 +150,21 @@ class LlamaServer(Arm):
             if response.is_success:
                 reply: dict[str, Any] = response.json()
                 return reply
-            raise NativeError(f"{self.name} refused the prompt: {response.text}")
+            raise NativeError(f"{self.name} refused the prompt: {_message(response)}.")
         except httpx2.TimeoutException:
             raise NativeError(
                 f"{self.name} did not answer within {self._answer_timeout:g} seconds. "
                 "Ask for fewer tokens, or take a smaller model."
             ) from None
-        except (httpx2.HTTPError, ValueError):
-            with suppress(subprocess.TimeoutExpired):
-                child.process.wait(1)  # the connection ends a moment before the process does
-            raise NativeError(f"{self.name} broke off its answer: {child.error_line()}") from None
+        except (httpx2.HTTPError, ValueError) as error:
+            # The connection ends a moment before the process does.
+            try:
+                child.process.wait(1)
+            except subprocess.TimeoutExpired:
+                raise NativeError(
+                    f"{self.name} broke off its answer: {error or type(error).__name__}"
+                ) from None
+            raise NativeError(f"{self.name} died while it answered: {child.error_line()}") from None
 
 
 def _sample(arm: str, reply: dict[str, Any]) -> Sample:
@@ -193,3 +198,10 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
         text=text,
         token_ids=ids,
     )
+
+
+def _message(response: httpx2.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"]).rstrip(".")
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {response.status_code}"

@@ -5,7 +5,7 @@ llama.cpp's server is in `localspec.bench.llama_server`.
 
 import shlex
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -14,7 +14,7 @@ from time import perf_counter
 
 from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
-from localspec.bench.child import Child
+from localspec.bench.child import ANSWER_TIMEOUT, START_TIMEOUT, Child
 from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import Arm, PeerSetup, Question, Sample
@@ -70,8 +70,14 @@ def open_peers(
             # Peers are optional: their failures are reported, not raised.
             refused[name] = str(error) or type(error).__name__
         else:
-            stack.callback(arms[-1].close)
+            stack.callback(_close, arms[-1])
     return arms, refused
+
+
+def _close(arm: Arm) -> None:
+    # A failure here must not lose the report.
+    with suppress(Exception):
+        arm.close()
 
 
 LOOKUPS = (None, 10, 2)
@@ -154,7 +160,7 @@ class IkLlama(Arm):
         advice = "Name the Python of an environment with ik_llama-cpp-python."
         self._child = Child(self.name, command, advice=advice, piped=True)
         try:
-            version = self._child.receive("started")["version"]
+            version = self._child.receive("started", START_TIMEOUT)["version"]
         except BaseException:
             self.close()
             raise
@@ -168,7 +174,7 @@ class IkLlama(Arm):
         prompt = self._setup.tokenize(question.prompt.text)
         try:
             self._child.send(asdict(question) | {"prompt": prompt})
-            reply = self._child.receive("answered")
+            reply = self._child.receive("answered", ANSWER_TIMEOUT)
         except BaseException:
             # Otherwise a late answer would be taken for the next one.
             self.close()

@@ -108,21 +108,23 @@ def markdown(report: Report) -> str:
         parts += [f"## {_escape(pair.name)}", _bullets(_escape(line) for line in _file_lines(pair))]
         for table in tables(pair.summary, shown):
             parts += [f"### {_escape(table.title)}", _markdown_table(table), *table.notes]
-        lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
-        parts += ["### Commands", f"```sh\n{lines}\n```"]
+        if pair.commands:
+            lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
+            parts += ["### Commands", f"```sh\n{lines}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def report_text(report: Report, width: int) -> str:
     parts, shown = [], list[str]()
     for pair in report.pairs:
-        parts.append(f"{pair.name}\n")
-        parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=False)]
-        parts += [
-            f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
-            for found in pair.summary.equality
-            if found.equal < found.total
-        ]
+        if pair.samples:
+            parts.append(f"{pair.name}\n")
+            parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=False)]
+            parts += [
+                f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
+                for found in pair.summary.equality
+                if found.equal < found.total
+            ]
     return "\n".join(parts)
 
 

@@ -113,8 +113,10 @@ class LlamaFile:
         """A value of the llama section. Raises ModelInvalid: it is missing, or differs by layer."""
         value = self.file.own(name)
         value = default if value is None else value
-        if value is None or isinstance(value, Array):
-            raise ModelInvalid(f"{self.path} has no {name} of all layers. {self._cannot}")
+        if value is None:
+            raise ModelInvalid(f"{self.path} lacks its {name}. {self._cannot}")
+        if isinstance(value, Array):
+            raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
         return value
 
     def shape(self) -> Shape:
@@ -149,10 +151,11 @@ class LlamaFile:
         missing, others = {*needed} - self.tensors.keys(), self.tensors.keys() - {*allowed}
         if others or missing:
             shown = ", ".join(sorted(others or missing)[:3])
-            raise ModelInvalid(
-                f"{self.path} has not just the tensors of a plain llama model ({shown}: a mixture "
-                f"of experts, perhaps). {self._cannot}"
-            )
+            why = f"lacks tensors of a llama model ({shown})"
+            if others:
+                why = "has tensors that a plain llama model has not "
+                why += f"({shown}: a mixture of experts, perhaps)"
+            raise ModelInvalid(f"{self.path} {why}. {self._cannot}")
 
 
 def dequantize_tensor(file: GGUFFile, tensor: TensorInfo) -> _Tensor:

@@ -148,7 +148,7 @@ engine = module_pair(context=512, threads=1)  # two threads on a busy machine wa
 
 
 def test_groups_of_arms(engine: Engine) -> None:
-    arms = localspec_arms(engine, ARMS, lambda: engine)
+    arms = localspec_arms(engine, ARMS)
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
     names = [
