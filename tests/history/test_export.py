@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec import GenerationStats
-from localspec.chat.conversation import (
-    ASSISTANT,
-    INTERRUPTED,
-    STOPPED,
-    UNSENT,
-    USER,
-    Attachment,
-    Conversation,
-)
+from localspec.chat.conversation import ASSISTANT, STATES, STOPPED, USER, Attachment, Conversation
 from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError
 from localspec.history.export import FORMATS, to_json, to_markdown, write_export
@@ -79,13 +71,7 @@ texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.lists(
-        st.tuples(texts, st.sampled_from((STOPPED, INTERRUPTED, UNSENT)), st.integers(0, 5)),
-        max_size=8,
-    ),
-    texts,
-)
+@given(st.lists(st.tuples(texts, st.sampled_from(STATES), st.integers(0, 5)), max_size=8), texts)
 def test_any_conversation_can_be_exported(turns: list[tuple[str, str, int]], system: str) -> None:
     conversation = Conversation(system=system, sampling={"temperature": 0.5, "seed": 1})
     ids: list[str | None] = [None]
