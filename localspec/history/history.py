@@ -106,18 +106,15 @@ class History(HistoryFile):
         from localspec.retrieval.learner import forget_conversations
 
         problems = []
-        forgets: tuple[Callable[[Sequence[str]], object], ...] = (
-            chats.forget,
-            forget_conversations,
-        )
-        for forget in forgets:
+        for forget in (chats.forget, forget_conversations):
             try:
                 forget(ids)
-            except LocalspecError as error:  # noqa: PERF203
+            except LocalspecError as error:  # noqa: PERF203 - twice
                 problems.append(str(error))
         if problems:
             raise HistoryError(
-                f"The conversations are removed, but not all that was kept of them. {problems[0]}"
+                "The conversations are removed, but not all that was kept of them. "
+                + " ".join(problems)
             )
 
     def _read_or_none(self, question: Callable[[Statements], T]) -> T | None:

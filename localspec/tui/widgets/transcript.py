@@ -262,7 +262,7 @@ class Transcript(ScrollView, can_focus=True):
     def _refresh_from(self, line: int) -> None:
         first = max(line, self.scroll_offset.y)
         count = self.scroll_offset.y + self.scrollable_content_region.height - first
-        self.refresh_lines(first, count)
+        self.refresh_lines(first, max(0, count))
 
     def _scroll(self, y: int) -> None:
         if y != self.scroll_offset.y:
