@@ -60,6 +60,9 @@ class Repo:
     checksums: dict[str, str] = field(default_factory=dict)
     """Announced instead of the correct checksums."""
 
+    def checksum(self, file: str) -> str:
+        return self.checksums.get(file) or sha256(self.files[file])
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -92,41 +95,24 @@ class Hub:
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    servers = [_Server(hub, kind) for kind in (_HubHandler, _CdnHandler)]
+    kinds = [type("Handler", (_Handler,), {"hub": hub, "kind": kind}) for kind in ("hub", "cdn")]
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), kind) for kind in kinds]
     hub.url, hub.cdn_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
-    threads = [threading.Thread(target=s.serve_forever, args=(0.02,), daemon=True) for s in servers]
-    for thread in threads:
-        thread.start()
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield hub
     finally:
         hub.released.set()
-        for server, thread in zip(servers, threads, strict=True):
+        for server in servers:
             server.shutdown()
             server.server_close()
-            thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, hub: Hub, kind: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(("127.0.0.1", 0), kind)
-        self.hub = hub
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect, as tests do so on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    kind = ""
-
-    @property
-    def hub(self) -> Hub:
-        server = self.server
-        assert isinstance(server, _Server)
-        return server.hub
+    hub: Hub
+    kind: str
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -139,10 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.reply(404)
         told = (self.headers.get(name) for name in ("Range", "Authorization"))
         self.hub.requests.append(Request(self.kind, self.command, self.path, *told))
-        return self.answer(unquote(urlsplit(self.path).path))
-
-    def answer(self, path: str) -> None:
-        raise NotImplementedError
+        answer = self.answer_of_hub if self.kind == "hub" else self.answer_of_cdn
+        return answer(unquote(urlsplit(self.path).path))
 
     def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -153,18 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def fail(self, fault: Fault) -> None:
-        self.reply(fault.status, fault.body.encode(), **fault.headers)
-
-
-class _HubHandler(_Handler):
-    kind = "hub"
-
-    def answer(self, path: str) -> None:
+    def answer_of_hub(self, path: str) -> None:
         if self.hub.api_faults:
             fault = self.hub.api_faults.pop(0)
             if fault.status:
-                return self.fail(fault)
+                return self.reply(fault.status, fault.body.encode(), **fault.headers)
             if fault.cut is not None:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -199,42 +176,29 @@ class _HubHandler(_Handler):
         return self.redirect(name, repo, file)
 
     def listing(self, name: str, repo: Repo) -> None:
-        siblings = [
-            {
-                "rfilename": file,
-                "size": len(content),
-                "blobId": hashlib.sha1(content).hexdigest(),
-                "lfs": {
-                    "size": len(content),
-                    "sha256": repo.checksums.get(file) or sha256(content),
-                    "pointerSize": 135,
-                },
-            }
-            for file, content in repo.files.items()
-        ]
+        siblings = []
+        for file, content in repo.files.items():
+            lfs = {"size": len(content), "sha256": repo.checksum(file), "pointerSize": 135}
+            blob = {"size": len(content), "blobId": hashlib.sha1(content).hexdigest(), "lfs": lfs}
+            siblings.append({"rfilename": file, **blob})
         found = {"id": name, "sha": repo.commit, "tags": [], "siblings": siblings}
         self.reply(200, json.dumps(found).encode(), Content_Type="application/json")
 
     def redirect(self, name: str, repo: Repo, file: str) -> None:
-        content = repo.files[file]
-        checksum = repo.checksums.get(file) or sha256(content)
+        checksum = repo.checksum(file)
         headers = {
             "Location": f"{self.hub.cdn_url}/{name}/{checksum}/{file.encode().hex()}?sig=x",
             "X-Repo-Commit": repo.commit,
             "X-Linked-Etag": f'"{checksum}"',
-            "X-Linked-Size": str(len(content)),
+            "X-Linked-Size": str(len(repo.files[file])),
         }
         self.reply(302, b"", **headers)
 
-
-class _CdnHandler(_Handler):
-    kind = "cdn"
-
-    def answer(self, path: str) -> None:
+    def answer_of_cdn(self, path: str) -> None:
         hub = self.hub
         fault = hub.faults.pop(0) if hub.faults else Fault()
         if fault.status:
-            return self.fail(fault)
+            return self.reply(fault.status, fault.body.encode(), **fault.headers)
         user, name, _, coded = path.strip("/").split("/")
         content = hub.repos[f"{user}/{name}"].files[bytes.fromhex(coded).decode()]
         if fault.corrupt:

@@ -1,4 +1,4 @@
-"""`localspec pull`, `rm` and `models` on the command line."""
+"""`localspec pull`, `rm` and `models` on the command line, and damaged files of the cache."""
 
 import json
 import os
@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from localspec import paths
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
-from tests.hub.conftest import COMMIT, SIZE, Cached, complete_files, entry, partial_files
+from tests.hub.conftest import (
+    COMMIT,
+    SIZE,
+    Cached,
+    cache_file,
+    complete_files,
+    entry,
+    partial_files,
+)
 from tests.hub.server import Fault, Hub, Repo
 from tests.tui.terminals import Terminal
 
@@ -86,12 +95,13 @@ def test_draft_from_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: s
 @pytest.mark.usefixtures("catalogue")
 def test_no_draft_in_the_catalogue(cli: Cli, hub: Hub, model: bytes) -> None:
     hub.repos["user/draft"] = hub.repos["user/unknown"] = hub.repos["user/repo"]
-    result = cli("pull", "small", "--draft", "auto")
-    assert result.code == 0
-    assert "The catalogue has no draft for small, so none is fetched." in result.err
-    result = cli("pull", "user/unknown", "--draft", "auto")
-    assert result.code == 0
-    assert "The catalogue does not know user/unknown, so no draft is fetched." in result.err
+    for name, why in (
+        ("small", "The catalogue has no draft for small, so none is fetched."),
+        ("user/unknown", "The catalogue does not know user/unknown, so no draft is fetched."),
+    ):
+        result = cli("pull", name, "--draft", "auto")
+        assert result.code == 0
+        assert why in result.err
 
 
 def test_invalid_draft_is_refused_before_the_download(cli: Cli, hub: Hub, model: bytes) -> None:
@@ -188,20 +198,14 @@ def test_progress_bar_on_a_terminal(hub: Hub, model: bytes, home: Path) -> None:
 
 def test_rm_needs_a_confirmation(cli: Cli, cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf")
-    result = cli("rm", "user/repo", stdin=b"y\n")
-    assert result.code == 2
-    assert (
-        result.sentence()
-        == "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
-        "without asking."
+    cli("rm", "user/repo", stdin=b"y\n").refused(
+        "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete without"
     )
     assert cli("rm", "user/repo").err.endswith("Nothing was removed.\n")  # nobody types
     assert snapshot.exists()
     other = cached("user/other", "m-Q4_K_M.gguf")
     assert cli("rm", "user/repo", "user/none", "--yes").code == 3
-    result = cli(
-        "rm", "user/repo", "user/other:Q4_K_M", "user/other", "user/repo", "--yes", "--json"
-    )
+    result = cli("rm", "user/repo", "user/other:Q4_K_M", "user/other", "--yes", "--json")
     removed = [str(folder / "m-Q4_K_M.gguf") for folder in (snapshot, other)]
     assert (result.json, result.err) == ({"removed": removed, "freed": 47}, "")
     assert not any(folder.exists() for folder in (snapshot, other))
@@ -240,3 +244,26 @@ def test_models_lists_and_filters(cli: Cli) -> None:
 def test_models_reports_errors_in_the_user_catalogue(cli: Cli, user_catalogue: Path) -> None:
     user_catalogue.write_text('[[model]]\nname = "x"\nfamily = y')
     cli("models").refused(str(user_catalogue), "line 3")
+
+
+AGAIN = "'localspec rm user/repo:m-Q8_0.gguf' and then 'localspec pull user/repo:m-Q8_0.gguf' get"
+
+
+@pytest.mark.parametrize(
+    ("at", "command", "cause"),
+    [
+        (0, ("run", "-m", "user/repo:Q8_0", "hi"), "m-Q8_0.gguf"),
+        (0, ("run", "-d", "user/repo:Q8_0", "hi"), "m-Q8_0.gguf"),
+        (0, ("doctor", "-m", "user/repo:Q8_0"), "m-Q8_0.gguf"),
+        (-9, ("doctor", "-m", "user/repo:Q8_0"), "m-Q8_0.gguf is damaged: its SHA-256 is"),
+        (-9, ("doctor", "-d", "user/repo:Q8_0"), "m-Q8_0.gguf is damaged: its SHA-256 is"),
+    ],
+)
+def test_damaged_files_of_the_cache_are_named_with_the_commands_that_get_them_again(
+    cli: Cli, cache: Path, at: int, command: tuple[str, ...], cause: str
+) -> None:
+    content = bytearray(paths.embedded(paths.EMBEDDED_DRAFT).read_bytes())
+    link = cache_file(cache, "user/repo", "m-Q8_0.gguf", bytes(content), COMMIT)
+    content[at] ^= 0xFF
+    link.resolve().write_bytes(content)
+    cli(*command).refused(cause, AGAIN, code=4)

@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,41 +23,18 @@ def test_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) -> N
     assert pull("user/repo").path.read_bytes() == model
 
 
-def test_overlong_partial_file_is_restarted(hub: Hub, model: bytes, cache: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda part: part.write_bytes(bytes(SIZE + 1)), lambda part: part.symlink_to(os.devnull)],
+    ids=["too long", "no file"],
+)
+def test_partial_file_that_cannot_be_continued(
+    hub: Hub, model: bytes, cache: Path, make: Callable[[Path], object]
+) -> None:
     part = cache / f"models--user--repo/blobs/{sha256(model)}.incomplete"
     part.parent.mkdir(parents=True)
-    part.write_bytes(bytes(SIZE + 1))
+    make(part)
     assert pull("user/repo").path.read_bytes() == model
-
-
-def test_partial_file_that_is_no_file_is_replaced(hub: Hub, model: bytes, cache: Path) -> None:
-    part = cache / f"models--user--repo/blobs/{sha256(model)}.incomplete"
-    part.parent.mkdir(parents=True)
-    part.symlink_to(os.devnull)
-    assert pull("user/repo").path.read_bytes() == model
-
-
-def test_cut_connection_resumes(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=100_000), Fault(cut=50_000), Fault(cut=1)]
-    done = pull("user/repo")
-    assert done.path.read_bytes() == model
-    assert [request.range for request in hub.downloads()] == [
-        None,
-        "bytes=100000-",
-        "bytes=150000-",
-        "bytes=150001-",
-    ]
-    assert hub.sent == done.downloaded == SIZE
-
-
-def test_second_pull_resumes(hub: Hub, model: bytes, cache: Path) -> None:
-    hub.faults = [Fault(cut=120_000), *[Fault(cut=0)] * 5]
-    refusal(pull, "user/repo", r"broke .*'localspec pull user/repo' continues")
-    assert complete_files(cache) == []
-    assert [path.stat().st_size for path in partial_files(cache)] == [120_000]
-    assert hub.faults == []
-    assert pull("user/repo").downloaded == SIZE - 120_000
-    assert hub.sent == SIZE
 
 
 @pytest.mark.parametrize(

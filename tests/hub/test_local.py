@@ -30,42 +30,34 @@ def find_models(*folders: Path) -> list[LocalModel]:
     return [model for model in local_models(folders) if model.source != "built-in"]
 
 
-@pytest.fixture
-def add_cached_model(tmp_path: Path) -> Callable[..., None]:
-    """Stores a model as huggingface_hub does."""
-
-    def keep(cache: Path, repo: str, name: str, commit: str = COMMIT, **more: Any) -> None:
-        seed = len(name) + int(commit[0], 16)
-        model = tiny_llama(tmp_path / "model", seed=seed).read_bytes()
-        cache_file(cache, repo, name, model, commit, **more)
-
-    return keep
+def add_model(path: Path, seed: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return tiny_llama(path, seed=seed)
 
 
-def test_hugging_face_cache(
-    home: Path, add_cached_model: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def add_cached_model(cache: Path, repo: str, name: str, commit: str = COMMIT, **more: Any) -> None:
+    """Store a model as huggingface_hub does."""
+    model = add_model(cache.with_name("model"), seed=len(name) + int(commit[0], 16))
+    cache_file(cache, repo, name, model.read_bytes(), commit, **more)
+
+
+def test_hugging_face_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
     for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "sub/Tiny-Q8_0.gguf", "plain.gguf"):
         add_cached_model(cache, "Me/Tiny-GGUF", name)
-    models = {model.path.relative_to(cache).name: model for model in find_models()}
-    assert {model.source for model in find_models()} == {"huggingface"}
-    assert len(find_models()) == 4
-    assert models["Tiny-Q4_K_M.gguf"].reference == "Me/Tiny-GGUF:Q4_K_M"
-    assert models["plain.gguf"].reference == "Me/Tiny-GGUF:plain.gguf"
-    assert "Me/Tiny-GGUF:Q8_0" in {model.reference for model in find_models()}
-    assert "Me/Tiny-GGUF:sub/Tiny-Q8_0.gguf" in {model.reference for model in find_models()}
+    found = find_models()
+    assert {model.source for model in found} == {"huggingface"}
+    files = {"Q4_K_M", "Q8_0", "sub/Tiny-Q8_0.gguf", "plain.gguf"}
+    assert {model.reference for model in found} == {f"Me/Tiny-GGUF:{file}" for file in files}
     monkeypatch.setenv("HF_HOME", str(home / "elsewhere"))
     assert find_models() == []
     add_cached_model(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf")
     assert [model.name for model in find_models()] == ["a/b:Q8_0"]
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
-    assert len(find_models()) == 4
+    assert find_models() == found
 
 
-def test_older_snapshot_is_referenced_by_path(
-    home: Path, add_cached_model: Callable[..., None]
-) -> None:
+def test_older_snapshot_is_referenced_by_path(home: Path) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
     add_cached_model(cache, "a/b", "m-Q8_0.gguf", "1" * 40, ref=None)
     add_cached_model(cache, "a/b", "m-Q8_0.gguf", "2" * 40)
@@ -76,15 +68,13 @@ def test_older_snapshot_is_referenced_by_path(
 
 def add_ollama_model(root: Path, name: str, digest: str | None = None) -> None:
     digest = digest or f"sha256:{'a' * 64}"
-    blob = root / "blobs" / digest.replace(":", "-")
-    blob.parent.mkdir(parents=True, exist_ok=True)
     if "/" not in digest:
-        tiny_llama(blob)
+        add_model(root / "blobs" / digest.replace(":", "-"))
     manifest = root / "manifests" / name
     manifest.parent.mkdir(parents=True, exist_ok=True)
+    kinds = (("license", f"sha256:{'b' * 64}"), ("model", digest))
     layers = [
-        {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'b' * 64}"},
-        {"mediaType": "application/vnd.ollama.image.model", "digest": digest},
+        {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": one} for kind, one in kinds
     ]
     manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
 
@@ -94,17 +84,13 @@ def test_ollama_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_ollama_model(root, "registry.ollama.ai/library/llama3.2/1b")
     add_ollama_model(root, "registry.ollama.ai/me/mine/latest", f"sha256:{'c' * 64}")
     add_ollama_model(root, "hf.co/me/mine-GGUF/Q8_0", f"sha256:{'d' * 64}")
-    assert [model.name for model in find_models()] == [
-        "hf.co/me/mine-GGUF:Q8_0",
-        "llama3.2:1b",
-        "me/mine:latest",
+    found = find_models()
+    names = ["hf.co/me/mine-GGUF:Q8_0", "llama3.2:1b", "me/mine:latest"]
+    assert [(model.name, model.source, model.problem, model.reference) for model in found] == [
+        (name, "ollama", None, str(model.path)) for name, model in zip(names, found, strict=True)
     ]
-    assert all(model.reference == str(model.path) for model in find_models())
-    assert {(model.source, model.problem) for model in find_models()} == {("ollama", None)}
-    for name, model in zip(
-        ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine"), find_models(), strict=True
-    ):
-        assert resolve(name) == model.path
+    typed = ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine")
+    assert [resolve(name) for name in typed] == [model.path for model in found]
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "else"))
     add_ollama_model(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
     assert "other:latest" in [model.name for model in find_models()]
@@ -142,15 +128,9 @@ def test_manifest_cannot_name_outside_files(home: Path) -> None:
 
 
 def test_lm_studio_and_llama_cpp_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    studio = home / ".lmstudio" / "models" / "pub" / "repo"
-    studio.mkdir(parents=True)
-    tiny_llama(studio / "m-Q8_0.gguf")
-    old = home / ".cache" / "lm-studio" / "models" / "pub" / "old"
-    old.mkdir(parents=True)
-    tiny_llama(old / "n.gguf", seed=1)
-    cache = home / ".cache" / "llama.cpp"
-    cache.mkdir(parents=True)
-    tiny_llama(cache / "user_repo_m.gguf", seed=2)
+    add_model(home / ".lmstudio/models/pub/repo/m-Q8_0.gguf")
+    add_model(home / ".cache/lm-studio/models/pub/old/n.gguf", seed=1)
+    add_model(home / ".cache/llama.cpp/user_repo_m.gguf", seed=2)
     assert [(model.source, model.name) for model in find_models()] == [
         ("llama.cpp", "user_repo_m.gguf"),
         ("lmstudio", "pub/repo/m-Q8_0.gguf"),
@@ -158,13 +138,11 @@ def test_lm_studio_and_llama_cpp_folders(home: Path, monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setenv("LLAMA_CACHE", str(home / "empty"))
     (home / ".lmstudio-home-pointer").write_text(str(home / "moved"))
-    (home / "moved" / "models").mkdir(parents=True)
+    add_model(home / "moved/models/o.gguf", seed=3)
+    add_model(home / "big/p.gguf", seed=4)
     big = json.dumps({"downloadsFolder": str(home / "big")})
     (home / "moved" / "settings.json").write_text(big)
     (home / ".lmstudio" / "settings.json").write_text("[")
-    (home / "big").mkdir()
-    tiny_llama(home / "big" / "p.gguf", seed=4)
-    tiny_llama(home / "moved" / "models" / "o.gguf", seed=3)
     assert [model.name for model in find_models()] == [
         *("o.gguf", "pub/repo/m-Q8_0.gguf", "pub/old/n.gguf", "p.gguf")
     ]
@@ -174,14 +152,10 @@ def test_named_configured_and_current_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, name in enumerate(("said", "set", "here/below")):
-        (tmp_path / name).mkdir()
-        tiny_llama(tmp_path / name / f"{number}.gguf", seed=number)
+        add_model(tmp_path / name / f"{number}.gguf", seed=number)
     monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", str(tmp_path / "set"))
-    assert [model.name for model in find_models(tmp_path / "said")] == [
-        "0.gguf",
-        "1.gguf",
-        "2.gguf",
-    ]
+    names = [model.name for model in find_models(tmp_path / "said")]
+    assert names == ["0.gguf", "1.gguf", "2.gguf"]
     assert resolve("1.gguf") == resolve("1") == tmp_path / "set" / "1.gguf"
     # The same file by another way is the same file.
     (tmp_path / "said" / "link.gguf").symlink_to(tmp_path / "set" / "1.gguf")
@@ -190,20 +164,18 @@ def test_named_configured_and_current_folders(
 
 def test_split_model_is_listed_once(tmp_path: Path) -> None:
     keys = keyed({"general.architecture": "llama", "tokenizer.ggml.model": "gpt2"})
-    for number in range(2):
+    first, second = (tmp_path / "here" / f"m-0000{number}-of-00002.gguf" for number in (1, 2))
+    for number, path in enumerate((first, second)):
         split = [key("split.no", 2, scalar(2, number)), key("split.count", 2, scalar(2, 2))]
-        path = tmp_path / "here" / f"m-0000{number + 1}-of-00002.gguf"
         path.write_bytes(gguf([*keys, *split], [Tensor(f"w{number}", (64, 1))], 256))
     (model,) = find_models()
-    assert (model.parameters, model.problem) == (128, None)
-    assert model.path.name == "m-00001-of-00002.gguf"
-    assert model.size == sum(path.stat().st_size for path in (tmp_path / "here").iterdir())
-    second = tmp_path / "here" / "m-00002-of-00002.gguf"
+    assert (model.path, model.parameters, model.problem) == (first, 128, None)
+    assert model.size == first.stat().st_size + second.stat().st_size
     second.rename(tmp_path / "aside")
     (model,) = find_models()
     assert "m-00002-of-00002.gguf is missing" in (model.problem or "")
     (tmp_path / "aside").rename(second)
-    (tmp_path / "here" / "m-00001-of-00002.gguf").unlink()
+    first.unlink()
     (model,) = find_models()
     assert "later part" in (model.problem or "")
 
@@ -242,13 +214,14 @@ def test_unusable_files_give_a_reason(
     write: Callable[[Path], object], problem: str | None, tmp_path: Path
 ) -> None:
     write(tmp_path / "here" / "x.gguf")
-    (model,) = find_models()
+    found = find_models()[0].problem
     if problem is None:
-        assert model.problem is None
+        assert found is None
     else:
-        assert problem in (model.problem or "")
-        assert (model.problem or "").endswith(".")
-        assert (model.problem or "").isprintable()
+        assert found is not None
+        assert problem in found
+        assert found.endswith(".")
+        assert found.isprintable()
 
 
 def test_known_architectures_are_in_the_library() -> None:
@@ -285,9 +258,7 @@ def test_huge_folder_is_read_partly(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(find_models()) == 20
 
 
-def test_model_folders_are_not_changed(
-    home: Path, add_cached_model: Callable[..., None], tmp_path: Path
-) -> None:
+def test_model_folders_are_not_changed(home: Path, tmp_path: Path) -> None:
     add_cached_model(home / ".cache/huggingface/hub", "a/b", "m.gguf")
     tiny_llama(tmp_path / "here" / "m.gguf", seed=4)
 
@@ -303,7 +274,6 @@ def test_model_folders_are_not_changed(
 def test_descriptions_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_llama(tmp_path / "here" / "m.gguf")
     first = find_models()
-
     with monkeypatch.context() as patch:
         patch.setattr(local, "describe", fail_with(AssertionError("read again")))
         assert find_models() == first
