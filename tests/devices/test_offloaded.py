@@ -5,10 +5,7 @@ That driver (22.3.6) crashes in passes over several tokens if the very first one
 so prompts come first.
 """
 
-import logging
-import re
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +14,7 @@ import numpy as np
 import pytest
 
 import localspec
-from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Cancelled, Engine, ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.gguf.reader import read_gguf
 from localspec.llama import library
@@ -27,6 +24,8 @@ from localspec.llama.model import Model
 from localspec.pairing.memory import place
 from tests.cli.process import finished
 from tests.server.process import serving
+from tests.support.asking import WAYS, ask, tokens_of
+from tests.support.buffers import logged_buffers
 from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import make_drafts_cheap
 
@@ -39,15 +38,9 @@ pytestmark = [pytest.mark.nightly, needs_device]
 
 COUNT = 12
 MIB = 1 << 20
-GREEDY = SamplingParams(temperature=0)
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
 PARTS = {"all": -1, "two": 2, "none": 0}
 """`gpu_layers`, the output counted as one."""
-WAYS = {
-    "plain": Drafting(drafter="none"),
-    "model tree": Drafting(drafter="model", width=3, depth=3),
-    "auto": Drafting(),
-}
 
 
 def options(layers: int = -1, **more: object) -> ModelOptions:
@@ -56,20 +49,18 @@ def options(layers: int = -1, **more: object) -> ModelOptions:
 
 def rows_of(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -> list[Rows]:
     """Logits before each token of known texts, passes over one token each."""
-    with Model(path, options(layers)) as model:
+    found: list[Rows] = []
+    with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as context:
         assert model.on_device == (layers < 0)
-        context = Context(model, options(layers))
-        found: list[Rows] = []
         for prompt, text in zip(prompts, texts, strict=True):
             context.clear()
-            rows = [context.extend(tokens_of(model, prompt))[-1].copy()]
+            rows = [context.extend(ids_of(model, prompt))[-1].copy()]
             rows += [context.extend([token])[-1].copy() for token in text[:-1]]
             found.append(np.array(rows))
-        context.close()
     return found
 
 
-def tokens_of(model: Model, prompt: str) -> list[int]:
+def ids_of(model: Model, prompt: str) -> list[int]:
     return model.vocabulary.tokenize(prompt, special=True, add_bos=True)
 
 
@@ -79,7 +70,7 @@ class PlainDecoding:
     def __init__(self, path: Path, layers: int, prompts: list[str]) -> None:
         self.prompts = prompts
         with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as one:
-            ids = [tokens_of(model, prompt) for prompt in prompts]
+            ids = [ids_of(model, prompt) for prompt in prompts]
             self.tokens = [greedy(one, text, COUNT) for text in ids]
             self.noise = batch_noise(one, ids[:1])
 
@@ -112,25 +103,20 @@ def test_logits_equal_cpu_logits(processor: PlainDecoding, draft_path: Path, lay
     assert farthest < 4 * processor.noise
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["none", "model tree", "auto"])
 def test_text_on_the_device(engine_with_draft: Engine, device: PlainDecoding, way: str) -> None:
-    accepted = 0
-    texts = []
-    for prompt in device.prompts:
-        stream = engine_with_draft.stream(
-            prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way]
-        )
-        texts.append([token for chunk in stream for token in chunk.token_ids])
-        accepted += stream.stats.accepted
-    context = Context(engine_with_draft.model, options())
-    for prompt, expected, got in zip(device.prompts, device.tokens, texts, strict=True):
-        found = divergence(context, tokens_of(engine_with_draft.model, prompt), expected, got)
-        if found is None:
-            assert got == expected
-        else:
-            assert abs(found[1]) <= device.noise
-    context.close()
-    assert (accepted > 0) == (way != "plain")
+    model, accepted = engine_with_draft.model, 0
+    with closing(Context(model, options())) as context:
+        for prompt, expected in zip(device.prompts, device.tokens, strict=True):
+            stream = ask(engine_with_draft, prompt, WAYS[way], COUNT)
+            got = tokens_of(stream)
+            accepted += stream.stats.accepted
+            found = divergence(context, ids_of(model, prompt), expected, got)
+            if found is None:
+                assert got == expected
+            else:
+                assert abs(found[1]) <= device.noise
+    assert (accepted > 0) == (way != "none")
 
 
 def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
@@ -154,38 +140,15 @@ def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
         assert np.array_equal(row, context.extend(text)[-1])
 
 
-_BUFFER = re.compile(r"(\S+) +(?:model|KV|RS|compute|output) buffer size = +([\d.]+) MiB")
-
-
-class Buffers(logging.Handler):
-    """MiB by device, from llama.cpp's log."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.found: dict[str, float] = defaultdict(float)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        for name, size in _BUFFER.findall(record.getMessage()):
-            self.found[name] += float(size)
-
-
 @pytest.mark.parametrize("layers", [-1, 3, 1])
 def test_memory_is_predicted(
     target_path: Path, caplog: pytest.LogCaptureFixture, layers: int
 ) -> None:
-    buffers = Buffers()
-    logger = logging.getLogger("localspec.llama")
-    with caplog.at_level(logging.DEBUG, logger.name):
-        logger.addHandler(buffers)
-        try:
-            with Model(target_path, options(layers)) as model:
-                Context(model, options(layers)).close()
-        finally:
-            logger.removeHandler(buffers)
+    found = logged_buffers(target_path, options(layers), caplog)
     [name] = [device.name for device in devices() if device.takes_layers][:1]
     predicted = place(read_gguf(target_path), options(layers), layers).device.total / MIB
-    print(f"{layers}: predicted {predicted:.1f} MiB, llama.cpp {buffers.found[name]:.1f}")
-    assert predicted == pytest.approx(buffers.found[name], rel=0.1)
+    print(f"{layers}: predicted {predicted:.1f} MiB, llama.cpp {found[name]:.1f}")
+    assert predicted == pytest.approx(found[name], rel=0.1)
 
 
 def test_output_of_the_backend_is_suppressed() -> None:

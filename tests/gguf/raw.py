@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-U32, F32, BOOL, STRING, ARRAY, U64 = 4, 6, 7, 8, 9, 10
+U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 
 
@@ -29,14 +29,21 @@ def key(name: str | bytes, kind: int, value: bytes) -> bytes:
     return text(name) + struct.pack("<I", kind) + value
 
 
-def keyed(values: Mapping[str, int | float | str | None]) -> list[bytes]:
-    """Keys with values of their types; none for None."""
-    kinds = {str: STRING, float: F32, bool: BOOL, int: U32}
-    return [
-        key(name, kinds[type(value)], scalar(kinds[type(value)], value))
-        for name, value in values.items()
-        if value is not None
-    ]
+Value = bool | int | float | str | Sequence[int] | Sequence[str] | None
+_KINDS = {str: STRING, float: F32, bool: BOOL, int: U32}
+
+
+def keyed(values: Mapping[str, Value]) -> list[bytes]:
+    """Keys with values of their types, lists of numbers as I32; none for None."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, (list, tuple)):
+            kind = STRING if value and isinstance(value[0], str) else I32
+            found.append(key(name, ARRAY, array(kind, value)))
+        elif value is not None:
+            kind = _KINDS[type(value)]
+            found.append(key(name, kind, scalar(kind, value)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def write_model(
     path: Path,
     *,
     architecture: str = "llama",
-    own: Mapping[str, int | float | str | None] | None = None,
+    own: Mapping[str, Value] | None = None,
     more: Sequence[bytes] = (),
     tensors: Sequence[Tensor] = (),
     data: int = 0,

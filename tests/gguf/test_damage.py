@@ -7,11 +7,11 @@ import json
 import random
 import struct
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,30 +23,22 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama.types import TYPES
 from tests.cli.process import environment, finished, run_python
 from tests.gguf.mutations import mutate
-from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
+from tests.gguf.raw import STRING, Value, key, keyed, text
 from tests.support import heads, mtp
 from tests.support.block_heads import block
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 
 NAN = float("nan")
 ABORTED, DIVIDED, FAULT = -6, -8, -11
-I32 = 5  # GGUF's type
 _EPSILON = "attention.layer_norm_rms_epsilon"
 
 
-@dataclass(frozen=True)
-class Change:
-    """Changed values of a file.
-
-    Attributes:
-        make: writes a valid one.
-        values: by key of the architecture's section; None removes a key.
-        error: part of the message.
-        signal: which ends llama.cpp.
-    """
+class Change(NamedTuple):
+    """A valid file, and values that make it unusable: by key of the architecture's section; None
+    removes one. `error`: part of the message; `signal`: which ends llama.cpp."""
 
     make: Callable[[Path], Path]
-    values: dict[str, float | int | str | list[int] | None]
+    values: dict[str, Value]
     error: str
     signal: int = ABORTED
 
@@ -97,33 +89,25 @@ CASES = {
 }
 
 
-def _entry(name: str, value: Any) -> bytes:
-    if isinstance(value, list):
-        return key(name, ARRAY, array(I32, value))
-    kind = {str: STRING, float: F32, int: U32}[type(value)]
-    return key(name, kind, scalar(kind, value))
-
-
-def write_changed(path: Path, change: Change) -> Path:
-    """Write a valid file with changed values."""
-    architecture = read_gguf(change.make(path)).architecture
+def write_changed(path: Path, make: Callable[[Path], Path], values: Mapping[str, Value]) -> Path:
+    """Write a valid file with changed values of the tokenizer, or the architecture's section."""
+    file = read_gguf(make(path))
     data = path.read_bytes()
-    length, (count,) = len(data), struct.unpack_from("<Q", data, 16)
-    added = b""
-    for name, value in change.values.items():
-        full = f"{architecture}.{name}"
-        old = read_gguf(path).metadata.get(full)
-        if old is not None:
-            entry = _entry(full, [*old] if isinstance(old, Array) else old)
-            assert data.count(entry) == 1
-            data, count = data.replace(entry, b""), count - 1
-        if value is not None:
-            added, count = added + _entry(full, value), count + 1
+    body, (count,) = data[24:], struct.unpack_from("<Q", data, 16)
+    new = {
+        name if name.startswith("tokenizer.") else f"{file.architecture}.{name}": value
+        for name, value in values.items()
+    }
+    for name in new.keys() & file.metadata.keys():
+        old: Any = file.metadata[name]
+        (entry,) = keyed({name: [*old] if isinstance(old, Array) else old})
+        assert body.count(entry) == 1
+        body, count = body.replace(entry, b""), count - 1
     # Weights keep their alignment of 32 bytes.
-    filled = key("test.filled", STRING, text(b""))
-    filled = key("test.filled", STRING, text(bytes((length - len(data + added + filled)) % 32)))
-    head = data[:16] + struct.pack("<Q", count + 1)
-    path.write_bytes(head + added + filled + data[24:])
+    more = [*keyed(new), key("test.filled", STRING, text(b""))]
+    odd = (len(data) - 24 - len(body) - sum(map(len, more))) % 32
+    more[-1] = key("test.filled", STRING, text(bytes(odd)))
+    path.write_bytes(data[:16] + struct.pack("<Q", count + len(more)) + b"".join(more) + body)
     return path
 
 
@@ -137,11 +121,12 @@ def status(path: Path) -> int:
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", sorted(CASES))
 def test_values_on_which_llama_cpp_aborts_are_refused(what: str, tmp_path: Path) -> None:
-    path = write_changed(tmp_path / "a.gguf", CASES[what])
+    case = CASES[what]
+    path = write_changed(tmp_path / "a.gguf", case.make, case.values)
     with pytest.raises(ModelInvalid, match=r"it is damaged: .* Download it again") as refused:
         require_usable(path)
-    assert CASES[what].error in str(refused.value)
-    assert status(path) == CASES[what].signal
+    assert case.error in str(refused.value)
+    assert status(path) == case.signal
 
 
 @pytest.mark.parametrize(
@@ -196,7 +181,7 @@ def test_holes_of_a_download_are_refused(
 
 def test_zero_rotations_are_refused(tmp_path: Path) -> None:
     """ggml would loop endlessly, so no process shows it."""
-    path = write_changed(tmp_path / "a.gguf", Change(mtp.glm, {"rope.dimension_count": 0}, ""))
+    path = write_changed(tmp_path / "a.gguf", mtp.glm, {"rope.dimension_count": 0})
     with pytest.raises(ModelInvalid, match="rotates 0 numbers of heads that have 32"):
         require_usable(path)
 
@@ -228,9 +213,9 @@ def test_files_of_other_kinds(make: Callable[[Path], object], words: str, tmp_pa
         tiny_bert,
         mtp.glm,
         mtp.qwen,
-        lambda path: write_changed(path, Change(tiny_llama, {"rope.scaling.type": "yarn"}, "")),
-        lambda path: write_changed(path, Change(tiny_mamba, {"rope.dimension_count": 0}, "")),
-        lambda path: write_changed(path, Change(mtp.glm, {"expert_group_count": 1}, "")),
+        lambda path: write_changed(path, tiny_llama, {"rope.scaling.type": "yarn"}),
+        lambda path: write_changed(path, tiny_mamba, {"rope.dimension_count": 0}),
+        lambda path: write_changed(path, mtp.glm, {"expert_group_count": 1}),
     ],
 )
 def test_valid_files_are_accepted(make: Callable[[Path], Path], tmp_path: Path) -> None:
@@ -240,30 +225,14 @@ def test_valid_files_are_accepted(make: Callable[[Path], Path], tmp_path: Path) 
 
 def test_repeated_tokens(tmp_path: Path) -> None:
     """llama.cpp names empty tokens by their numbers, and reads texts up to a NUL."""
-    path = tiny_llama(tmp_path / "a.gguf")
-    tokens = [*(read_gguf(path).array("tokenizer.ggml.tokens") or ())]
-    entry = array(STRING, tokens)
-    data = path.read_bytes()
-    assert data.count(entry) == 1
-
-    def damage_of(one: str, other: str) -> tuple[str | None, int]:
-        """Damage and exit status with two tokens of four letters replaced."""
-        places = [i for i, token in enumerate(tokens) if len(str(token).encode()) == 4][-2:]
-        changed = [*tokens]
-        changed[places[0]], changed[places[1]] = one, other
-        added = array(STRING, changed)
-        path.write_bytes(data.replace(entry, added))
-        if len(added) < len(entry):  # another text is longer instead
-            name = key("general.name", STRING, text(b"llama-64x2"))
-            assert data.count(name) == 1
-            longer = key(
-                "general.name", STRING, text(b"llama-64x2" + b"x" * (len(entry) - len(added)))
-            )
-            path.write_bytes(data.replace(entry, added).replace(name, longer))
-        return damage(read_gguf(path)), status(path)
-
-    assert damage_of("", "") == (None, 0)
-    assert damage_of("ab\0c", "ab\0d") == ("It is damaged: it lists a token twice.", ABORTED)
+    path = tmp_path / "a.gguf"
+    tokens = read_gguf(tiny_llama(path)).array("tokenizer.ggml.tokens") or ()
+    for last, why, code in (
+        (["", ""], None, 0),
+        (["ab\0c", "ab\0d"], "It is damaged: it lists a token twice.", ABORTED),
+    ):
+        write_changed(path, tiny_llama, {"tokenizer.ggml.tokens": [*map(str, tokens)][:-2] + last})
+        assert (damage(read_gguf(path)), status(path)) == (why, code)
 
 
 # 200 damaged files: each is read or refused within a second and 200 MB, in a child process with a

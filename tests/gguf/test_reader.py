@@ -5,6 +5,7 @@ import os
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gguf import GGUFReader
@@ -17,14 +18,15 @@ from localspec.llama.types import TYPES
 from tests.gguf.raw import (
     ARRAY,
     BOOL,
-    F32,
     STRING,
     U32,
     U64,
     Tensor,
+    Value,
     array,
     gguf,
     key,
+    keyed,
     scalar,
     text,
     write_model,
@@ -60,34 +62,23 @@ def test_block_sizes_equal_those_of_llama_cpp() -> None:
 
 def test_arrays_are_decoded_lazily(tmp_path: Path) -> None:
     texts = ["a", "", "né", "\x1b[31m"]
-    keys = [
-        key("t", ARRAY, array(STRING, texts)),
-        key("same", ARRAY, array(STRING, texts)),
-        key("n", ARRAY, array(5, [3, -1, 7])),
-        key("b", ARRAY, array(BOOL, [True, False])),
-        key("broken", ARRAY, array(STRING, [b"\xff\xfe", b"ok"])),
-    ]
+    lists: dict[str, Any] = {"t": texts, "same": texts, "n": [3, -1, 7]}
+    flags, broken = array(BOOL, [True, False]), array(STRING, [b"\xff\xfe", b"ok"])
     path = tmp_path / "a.gguf"
-    path.write_bytes(gguf(keys))
-    file = read_gguf(path)
-    found = file.array("t")
-    assert found is not None
-    assert (len(found), found[2], found[-1], list(found)) == (4, "né", "\x1b[31m", texts)
-    assert found.bytes_of(2) == "né".encode()
-    assert found == file.array("same") != file.array("broken")
+    path.write_bytes(gguf([*keyed(lists), key("b", ARRAY, flags), key("x", ARRAY, broken)]))
+    found: dict[str, Any] = dict(read_gguf(path).metadata)
+    wanted = lists | {"b": [True, False], "x": ["\ufffd\ufffd", "ok"]}
+    assert {name: list(value) for name, value in found.items()} == wanted
+    assert (len(found["t"]), found["t"][2], found["t"][-1]) == (4, "né", texts[3])
+    assert found["t"].bytes_of(2) == "né".encode()
+    assert found["t"] == found["same"] != found["x"]
     with pytest.raises(IndexError):
-        found[4]
-    numbers, flags, broken = (file.metadata[name] for name in ("n", "b", "broken"))
-    assert isinstance(numbers, Array)
-    assert isinstance(flags, Array)
-    assert isinstance(broken, Array)
-    assert (list(numbers), numbers[1], list(flags)) == ([3, -1, 7], -1, [True, False])
-    assert (broken[0], broken[1]) == ("\ufffd\ufffd", "ok")
+        found["t"][4]
 
 
 def test_values_of_other_types_are_ignored(tmp_path: Path) -> None:
-    more = [key("f", F32, scalar(F32, 0.5)), key("b", BOOL, scalar(BOOL, True))]
-    own: dict[str, int | float | str] = {"context_length": "many", "block_count": 4}
+    more = keyed({"f": 0.5, "b": True})
+    own: dict[str, Value] = {"context_length": "many", "block_count": 4}
     file = read_gguf(write_model(tmp_path / "a.gguf", own=own, more=more))
     assert (file.metadata["f"], file.metadata["b"]) == (0.5, True)
     assert file.integer("b") is None
@@ -194,16 +185,15 @@ def test_huge_counts_in_a_sparse_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="no file"):
-        read_gguf(tmp_path / "none.gguf")
-    with pytest.raises(ModelNotFound, match="is a folder"):
-        read_gguf(tmp_path)
-    pipe = tmp_path / "pipe.gguf"
-    os.mkfifo(pipe)
-    with pytest.raises(ModelNotFound, match="is not a file"):
-        read_gguf(pipe)
-    with pytest.raises(ModelNotFound, match="is not a path"):
-        read_gguf(tmp_path / "a\0b.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for name, why in (
+        ("none.gguf", "no file"),
+        (".", "is a folder"),
+        ("pipe.gguf", "is not a file"),
+        ("a\0b.gguf", "is not a path"),
+    ):
+        with pytest.raises(ModelNotFound, match=why):
+            read_gguf(tmp_path / name)
 
 
 def _split(folder: Path, count: int, *, total: int = 3) -> Path:

@@ -48,11 +48,10 @@ def model(
         "tokenizer.chat_template": template,
         "general.name": name,
         **{f"tokenizer.ggml.{which}_token_id": token for which, token in special.items()},
+        "tokenizer.ggml.token_type": types,
     }
-    lists = [
-        key("tokenizer.ggml.tokens", ARRAY, array(STRING, tokens)),
-        key("tokenizer.ggml.token_type", ARRAY, array(5, types)),
-    ]
+    # Some are bytes that are not UTF-8.
+    spelled = key("tokenizer.ggml.tokens", ARRAY, array(STRING, tokens))
     shapes: list[tuple[str, tuple[int, ...]]] = [("token_embd.weight", (width, len(tokens)))]
     for layer in range(layers):
         shapes += [(f"blk.{layer}.attn_{part}.weight", (width, width // 2)) for part in "kv"]
@@ -67,7 +66,7 @@ def model(
         path,
         architecture=architecture,
         own=own,
-        more=[*keyed(more), *lists],
+        more=[*keyed(more), spelled],
         tensors=tensors,
         data=offset,
     )

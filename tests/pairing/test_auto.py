@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import ModelOptions, paths
+from localspec import ModelOptions
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
@@ -23,7 +23,8 @@ from tests.support.ggufs import sized_llama
 from tests.support.patches import fail_with
 
 OPTIONS = Options()
-
+OTHERS = (*TOKENS[:5], "x", *TOKENS[6:])
+"""Another vocabulary than the target's."""
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -41,7 +42,7 @@ def decide_draft(target: Path, known: dict[Path, float] | None = None, **options
 def test_draft_with_the_largest_gain_is_chosen(here: Path, target: Path) -> None:
     model(here / "large.gguf", width=448, layers=8)
     good = model(here / "good.gguf", width=128)
-    model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    model(here / "other.gguf", width=128, tokens=OTHERS)
     model(here / "stranger.gguf", width=128, add_bos=False)
     choice = decide_draft(target)
     assert choice.draft == good
@@ -57,17 +58,16 @@ def test_no_fitting_draft(here: Path, target: Path) -> None:
     assert choice.draft is None
     assert "half.gguf fits best, and would not make it faster" in choice.why
     (here / "half.gguf").unlink()
-    model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    model(here / "other.gguf", width=128, tokens=OTHERS)
     choice = decide_draft(target, cross_vocabulary="off")
     assert choice.draft is None
     assert "other.gguf: the vocabularies differ: token 5 is 'c' in the target" in choice.why
 
 
 def test_other_vocabulary_is_the_last_choice(here: Path, target: Path) -> None:
-    tokens = (*TOKENS[:5], "x", *TOKENS[6:])
-    model(here / "crow.gguf", width=128, name="Crow", tokens=tokens)
+    model(here / "crow.gguf", width=128, name="Crow", tokens=OTHERS)
     assert decide_draft(target).draft is None, "it is a stranger as well"
-    other = model(here / "other.gguf", width=128, tokens=tokens)
+    other = model(here / "other.gguf", width=128, tokens=OTHERS)
     assert decide_draft(target).draft == other
     good = model(here / "good.gguf", width=128)
     assert decide_draft(target).draft == good
@@ -103,8 +103,7 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
 
 
 def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
-    draft = model(here / "draft.gguf")
-    other = model(here / "other.gguf")
+    draft, other = (model(here / f"{name}.gguf") for name in ("draft", "other"))
     store(target, draft, 1.5, OPTIONS)
     store(target, other, 1.1, OPTIONS)
     assert of_target(target, OPTIONS) == {draft: 1.5, other: 1.1}
@@ -123,7 +122,6 @@ def test_choice_is_cached_until_files_change(
     good = model(here / "good.gguf", width=128)
     first = choose(target, ANY_USE)
     assert first.draft is not None
-
     with monkeypatch.context() as patch:
         patch.setattr(auto, "decide", fail_with(AssertionError("decided again")))
         assert choose(target, ANY_USE) == first
@@ -196,38 +194,34 @@ def large(here: Path) -> Path:
     return sized_llama(here / "large.gguf", layers=3)
 
 
-def test_load_opens_and_reports_the_choice(large: Path) -> None:
+def test_load_opens_and_reports_the_choice(large: Path, draft_path: Path) -> None:
     options = ModelOptions(context=256, threads=1)
-    with localspec.load(large, options=options) as engine:
-        assert engine.draft is not None
-        assert "run 'localspec doctor' to measure it" in (engine.why_draft or "")
-        assert engine.why_no_draft is None
-    store(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5, options)
-    with localspec.load(large, options=options) as engine:
-        assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
-        assert "doctor' measured 1.50×" in (engine.why_draft or "")
-        assert engine.why_no_draft is None
+    for why in ("run 'localspec doctor' to measure it", "doctor' measured 1.50×"):
+        with localspec.load(large, options=options) as engine:
+            assert (engine.draft_path, engine.why_no_draft) == (draft_path, None)
+            assert why in (engine.why_draft or "")
+        store(large, draft_path, 1.5, options)
 
 
 def test_draft_that_fails_to_open_is_left_out(here: Path, large: Path) -> None:
     """Its metadata are valid, but tensors are missing."""
-    vocabulary = read_gguf(large).array("tokenizer.ggml.tokens")
-    assert vocabulary is not None
+    tokens = [*map(str, read_gguf(large).array("tokenizer.ggml.tokens") or ())]
     name = "llama-1024x3"  # as the target calls itself
-    model(here / "hollow.gguf", tokens=list(map(str, vocabulary)), controls=range(5), name=name)
-    store(large, here / "hollow.gguf", 5.0, ModelOptions(context=256, threads=1))
-    with localspec.load(large, options=ModelOptions(context=256, threads=1)) as engine:
+    model(here / "hollow.gguf", tokens=tokens, controls=range(5), name=name)
+    options = ModelOptions(context=256, threads=1)
+    store(large, here / "hollow.gguf", 5.0, options)
+    with localspec.load(large, options=options) as engine:
         assert engine.draft is None
         assert "hollow.gguf fails" in (engine.why_no_draft or "")
         assert engine.generate("Once", max_tokens=4).text
     with pytest.raises(localspec.ModelInvalid):
-        localspec.load(large, draft=here / "hollow.gguf", options=ModelOptions(context=256))
+        localspec.load(large, draft=here / "hollow.gguf", options=options)
 
 
-def test_embedded_target_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_target_needs_no_search(draft_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "local_models", fail_with(AssertionError("looked around")))
     with localspec.load(options=ModelOptions(context=64, threads=1)) as engine:
-        assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
+        assert engine.draft_path == draft_path
         assert (engine.why_draft, engine.why_no_draft) == (None, None)
 
 

@@ -16,8 +16,6 @@ from localspec import ModelOptions, NativeError
 from localspec.gguf.dimensions import Dimensions, n_layers
 from localspec.gguf.projectors import image_compute, image_overhead
 from localspec.gguf.reader import read_gguf
-from localspec.hub.local import local_models
-from localspec.llama.context import Context
 from localspec.llama.devices import Device
 from localspec.llama.kernels import status
 from localspec.llama.model import Model
@@ -25,7 +23,7 @@ from localspec.llama.pictures import PicturePart
 from localspec.llama.projector import Projector
 from localspec.llama.quantize import quantize
 from localspec.pairing import rules
-from localspec.pairing.auto import choose, decide
+from localspec.pairing.auto import choose
 from localspec.pairing.memory import (
     MemoryNeed,
     PairUse,
@@ -41,6 +39,7 @@ from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
 from tests.support import inside
 from tests.support.adapters import lora
+from tests.support.buffers import logged_buffers
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 from tests.support.images import png, projector
@@ -48,6 +47,7 @@ from tests.support.images import png, projector
 TOLERANCE = 0.10
 MIB = 1 << 20
 LINUX = sys.platform == "linux"
+REMOTE = ModelOptions(context=1024, rpc=("far:1",))
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +105,6 @@ def test_predicted_resident_memory_is_within_ten_percent(
     check_memory(files[name], options)
 
 
-def logged_buffers(
-    path: Path, caplog: pytest.LogCaptureFixture, **options: Any
-) -> dict[str, float]:
-    """The buffers in llama.cpp's log: MiB by kind."""
-    used = ModelOptions(threads=1, gpu_layers=0, **options)
-    with caplog.at_level(logging.INFO, "localspec.llama"), Model(path, used) as one:
-        Context(one, used).close()
-    found: dict[str, float] = {}
-    pattern = re.compile(r"(KV|RS|compute|output|model) buffer size = +([\d.]+) MiB")
-    for record in caplog.records:
-        for kind, size in pattern.findall(record.getMessage()):
-            found[kind] = found.get(kind, 0.0) + float(size)
-    return found
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("write", "options"),
@@ -140,9 +125,9 @@ def test_predicted_caches_are_exact(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = write(tmp_path / "a.gguf")
-    found = logged_buffers(path, caplog, **options)
+    found = logged_buffers(path, ModelOptions(threads=1, gpu_layers=0, **options), caplog)
     need = predict_memory(path, options)
-    assert need.kv / MIB == pytest.approx(found.get("KV", 0.0) + found.get("RS", 0.0), abs=0.011)
+    assert need.kv / MIB == pytest.approx(found["KV"] + found["RS"], abs=0.011)
 
 
 @pytest.mark.nightly
@@ -161,7 +146,7 @@ def test_predicted_compute_buffers(
 ) -> None:
     defaults: dict[str, Any] = {"dim": 256, "heads": 4, "ff": 1024, "layers": 2}
     path = tiny_llama(tmp_path / "a.gguf", **defaults | shape)
-    found = logged_buffers(path, caplog, **options)
+    found = logged_buffers(path, ModelOptions(threads=1, gpu_layers=0, **options), caplog)
     need = Dimensions(read_gguf(path), ModelOptions(**options)).compute()
     assert need / MIB == pytest.approx(found["compute"], rel=0.15)
 
@@ -226,10 +211,8 @@ def test_draft_cache_is_limited(tmp_path: Path, target_path: Path, draft_path: P
         held = inside.contexts(engine)[1].capacity
     other = read_gguf(model(tmp_path / "other.gguf"))
     for draft, tokens in ((read_gguf(draft_path), held), (other, 8192)):  # whose tokens are others
-        assert (
-            memory_of_pair(target, draft, use)[1]
-            == place(draft, ModelOptions(context=tokens), 0).host
-        )
+        need = place(draft, ModelOptions(context=tokens), 0).host
+        assert memory_of_pair(target, draft, use)[1] == need
     assert held == 2176
 
 
@@ -237,9 +220,7 @@ def test_draft_cache_is_limited(tmp_path: Path, target_path: Path, draft_path: P
 def test_remote_target_needs_little_memory(target_path: Path, draft_path: Path) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
     here, other = memory_of_pair(target, draft, PairUse(options=ModelOptions(context=1024)))
-    rest, same = memory_of_pair(
-        target, draft, PairUse(options=ModelOptions(context=1024, rpc=("far:1",)))
-    )
+    rest, same = memory_of_pair(target, draft, PairUse(options=REMOTE))
     assert same == other, "the draft model stays here"
     assert (rest.kv, here.kv > 0) == (0, True)
     embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")
@@ -279,10 +260,8 @@ def test_predicted_image_buffers(
 ) -> None:
     path = projector(tmp_path / "eye.gguf", 64, **shape)
     options = ModelOptions(context=512, threads=1, gpu_layers=0)
-    with (
-        caplog.at_level(logging.INFO, "localspec.llama"),
-        Model(tiny_llama(tmp_path / "a.gguf"), options) as one,
-    ):
+    caplog.set_level(logging.INFO, "localspec.llama")
+    with Model(tiny_llama(tmp_path / "a.gguf"), options) as one:
         caplog.clear()
         eye = Projector(path, one, options)
         rows = [part.rows() for part in eye.parts("key", png(0)) if isinstance(part, PicturePart)]
@@ -341,14 +320,6 @@ def test_auto_counts_the_projector(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     choice = choose(target, with_eye)  # nothing is remembered of the other
     assert choice.draft is None
     assert "not enough memory for good.gguf" in choice.why
-    found = [one for one in local_models() if one.source != "built-in"]
-    choice = decide(read_gguf(target), found, {}, with_eye)
-    assert choice.draft is None
-
-
-# Room for layers on other machines.
-
-REMOTE = ModelOptions(context=1024, rpc=("far:1",))
 
 
 def device(free: int, *, remote: bool = True) -> Device:
@@ -356,15 +327,8 @@ def device(free: int, *, remote: bool = True) -> Device:
 
 
 def test_too_large_layers_are_refused(target_path: Path) -> None:
-    need = place(read_gguf(target_path), REMOTE, -1).device.total
-    require_remote_room(target_path, REMOTE, [device(need // 2), device(need // 2 + 1)])
+    half = place(read_gguf(target_path), REMOTE, -1).device.total // 2
+    require_remote_room(target_path, REMOTE, [device(half), device(half + 1)])
+    require_remote_room(target_path, REMOTE, [device(0)])  # of unknown size
     with pytest.raises(NativeError, match=r"\(1 of 2 devices are on RPC servers\). Add a server"):
-        require_remote_room(
-            target_path, REMOTE, [device(need // 2), device(need // 2 - 1, remote=False)]
-        )
-
-
-def test_device_of_unknown_size_is_accepted(target_path: Path) -> None:
-    with pytest.raises(NativeError, match="Add a server"):
-        require_remote_room(target_path, REMOTE, [device(1)])
-    require_remote_room(target_path, REMOTE, [device(0)])
+        require_remote_room(target_path, REMOTE, [device(half), device(half - 1, remote=False)])

@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import psutil
 import pytest
 
@@ -17,21 +19,13 @@ from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
 from localspec.pairing.memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
-from tests.gguf.raw import ARRAY, STRING, array, gguf, key, keyed, text, write_model
+from tests.gguf.raw import gguf, keyed, text, write_model
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 
 RULES = (
-    "tokenizer model",
-    "pre-tokenizer",
-    "token ids",
-    "special tokens",
-    "BOS, EOS, EOT",
-    "context",
-    "smaller",
-    "family",
-    "chat template",
-    "memory",
+    *("tokenizer model", "pre-tokenizer", "token ids", "special tokens", "BOS, EOS, EOT"),
+    *("context", "smaller", "family", "chat template", "memory"),
 )
 
 
@@ -143,9 +137,8 @@ def test_memory_rule(pair: Callable[..., PairVerdict], monkeypatch: pytest.Monke
     assert check_of(report, "memory").verdict == "fail"
     assert "They do not fit" in (report.why_not or "")
     set_memory(*(psutil.virtual_memory().total,) * 2)
-    assert (
-        check_of(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
-    )
+    report = pair(target={"context": 1 << 30}, judged_with=1 << 30)
+    assert check_of(report, "memory").verdict == "fail"
 
 
 def test_device_memory_is_not_main_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +149,8 @@ def test_device_memory_is_not_main_memory(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(rules, "available", lambda: (room, room))
 
     def verdict(device_free: int) -> str:
-        return check_of(
-            judge_files(target, draft, PairUse(device_free=device_free)), "memory"
-        ).verdict
+        report = judge_files(target, draft, PairUse(device_free=device_free))
+        return check_of(report, "memory").verdict
 
     assert none.total < room
     assert verdict(0) == "fail"
@@ -177,10 +169,8 @@ def test_extra_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], w
 def test_target_only_tokens_through_text(pair: Callable[..., PairVerdict]) -> None:
     more = (*TOKENS, "<unused1>", "new")
     report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)}, through_text=True)
-    assert (
-        "token 15 is 'new' in the target and none in the draft"
-        in check_of(report, "token ids").evidence
-    )
+    told = "token 15 is 'new' in the target and none in the draft"
+    assert told in check_of(report, "token ids").evidence
     fewer = {"tokens": more[:-1], "controls": (*CONTROLS, 14)}
     assert failed_rules(pair(target=fewer, through_text=True)) == []
     assert failed_rules(pair(tokens=more, through_text=True)) == []
@@ -226,20 +216,16 @@ def test_unusable_file_is_the_only_check(tmp_path: Path, draft_path: Path) -> No
 
 def test_recurrent_target_warns(tmp_path: Path) -> None:
     mamba = tiny_mamba(tmp_path / "mamba.gguf")
-    report = judge(mamba, mamba)
-    assert check_of(report, "rollback").verdict == "warn"
+    assert check_of(judge(mamba, mamba), "rollback").verdict == "warn"
 
 
 def test_hostile_metadata(tmp_path: Path) -> None:
     """Each key in turn has a value of another type."""
     good = model(tmp_path / "good.gguf")
     names = list(read_gguf(good).metadata)
-    for name in names:
-        if name == "general.architecture":
-            continue
-        path = tmp_path / "bad.gguf"
-        spoiled = "x" * len(name)
-        path.write_bytes(good.read_bytes().replace(text(name), text(spoiled)))
+    path = tmp_path / "bad.gguf"
+    for name in {*names} - {"general.architecture"}:
+        path.write_bytes(good.read_bytes().replace(text(name), text("x" * len(name))))
         judge(path, good)
         judge(good, path)
     write_model(tmp_path / "texts.gguf", more=keyed(dict.fromkeys(names[1:], "\x1b[1m")))
@@ -252,21 +238,18 @@ def _is_control(vocabulary: Vocabulary, token: int) -> bool:
 
 
 def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> None:
-    embedded = tiny_llama(tmp_path / "a.gguf")
-    files = [
-        embedded,
-        tiny_llama(tmp_path / "padded.gguf", vocab_size=8200),
-        tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(500, 700)),
-        tiny_llama(tmp_path / "controls.gguf", swap_tokens=(1, 2)),
-        tiny_llama(tmp_path / "both.gguf", swap_tokens=(3, 4000)),
-        tiny_llama(tmp_path / "last.gguf", swap_tokens=(8190, 8191)),
+    changes: list[dict[str, Any]] = [
+        {},
+        {"vocab_size": 8200},
+        *({"swap_tokens": pair} for pair in ((500, 700), (1, 2), (3, 4000), (8190, 8191))),
     ]
-    options = ModelOptions(threads=1, gpu_layers=0)
-    opened = [Model(path, options) for path in files]
+    files = [tiny_llama(tmp_path / f"{n}.gguf", **changed) for n, changed in enumerate(changes)]
     facts = [VocabularyFacts(read_gguf(path)) for path in files]
-    try:
+    with ExitStack() as stack:
+        options = ModelOptions(threads=1, gpu_layers=0)
+        opened = [stack.enter_context(Model(path, options)).vocabulary for path in files]
         for a, b in itertools.product(range(len(files)), repeat=2):
-            mine, other = opened[a].vocabulary, opened[b].vocabulary
+            mine, other = opened[a], opened[b]
             unlike = [
                 token
                 for token in range(min(mine.size, other.size))
@@ -282,12 +265,8 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
             with pytest.raises(DraftMismatch, match=f"token {found.token} "):
                 require_shared(files[a], files[b])
         for one, fact in zip(opened, facts, strict=True):
-            vocabulary = one.vocabulary
-            assert (fact.beginning(), fact.end()) == (vocabulary.bos, vocabulary.eos)
-            assert fact.adds_beginning() == vocabulary.adds_bos
-    finally:
-        for one in opened:
-            one.close()
+            assert (fact.beginning(), fact.end()) == (one.bos, one.eos)
+            assert fact.adds_beginning() == one.adds_bos
 
 
 @pytest.mark.parametrize(
@@ -303,24 +282,15 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
 )
 def test_control_tokens_match_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
     """Also tokens that llama.cpp marks or unmarks by their texts."""
-    import llama_cpp
-
-    from localspec.llama import library
-
     path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
-    merges = key("tokenizer.ggml.merges", ARRAY, array(STRING, ["a b"]))
+    merges = keyed({"tokenizer.ggml.merges": ["a b"]})
     keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
-    path.write_bytes(gguf([keys, merges], n_keys=len(read_gguf(path).metadata) + 1))
+    path.write_bytes(gguf([keys, *merges], n_keys=len(read_gguf(path).metadata) + 1))
     facts = VocabularyFacts(read_gguf(path))
-    library.start()
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    assert handle
-    vocabulary = llama_cpp.llama_model_get_vocab(handle)
-    get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
-    native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
-    turn_end = llama_cpp.llama_vocab_eot(vocabulary)
-    llama_cpp.llama_model_free(handle)
+    with Model(path, ModelOptions(), vocabulary_only=True) as opened:
+        vocabulary = opened.vocabulary.handle
+        get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+        native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
+        turn_end = llama_cpp.llama_vocab_eot(vocabulary)
     assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
     assert (facts.turn_end() is None) == (turn_end < 0)
