@@ -230,13 +230,10 @@ def _progress_text(progress: TrainingProgress) -> str:
     words = [f"step {progress.step:,} of {progress.steps:,}"]
     if progress.left is not None:
         words.append(f"{progress.left / 60:.0f} min left")
+    if (point := progress.point) is not None:
+        words += [f"same token {point.agreement:.3f}", f"accepted {point.acceptance:.3f}"]
     if progress.loss is not None:
-        words.append(f"loss {progress.loss:.3f}")
-    point = progress.point
-    if point is not None:
-        words.append(
-            f"held back: same token {point.agreement:.3f}, accepted {point.acceptance:.3f}"
-        )
+        words.append(f"loss {progress.loss:.3f}")  # last: a narrow terminal cuts it
     return " · ".join(words)
 
 
