@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from localspec.bench.child import HOST, Child, free_port
+from localspec.gguf.reader import read_gguf
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 1800.0
@@ -143,6 +144,9 @@ def servers(args: argparse.Namespace, folder: Path) -> Iterator[Server]:
         (folder / "slots").mkdir()
         theirs = [args.llama_server, *models, "--port", str(port), "-np", "1", "-t"]
         theirs += [str(os.cpu_count()), "--slot-save-path", str(folder / "slots")]
+        # It cuts contexts to the length that the model was trained for.
+        architecture = read_gguf(Path(args.target)).architecture
+        theirs += ["--override-kv", f"{architecture}.context_length=int:{args.tokens + 2500}"]
         yield Server("llama-server", theirs, port)
 
 
