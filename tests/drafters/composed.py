@@ -33,7 +33,7 @@ def steps_of(
     params: SamplingParams = toys.GREEDY,
 ) -> list[Step]:
     rule = GreedyMatch() if params.greedy else SpeculativeSampling()
-    target = toys.ToyTarget(model, capacity=1000)
+    target = toys.ToyTarget(model, capacity=4000)
     drafter = compose(
         drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
     )

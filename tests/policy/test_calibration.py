@@ -36,21 +36,16 @@ def context(model: Model) -> Iterator[Context]:
     made.close()
 
 
-def test_every_size_is_measured_with_enough_time(context: Context) -> None:
+@pytest.mark.parametrize(("seconds", "sizes"), [(AMPLE, len(SIZES)), (NONE, 2)])
+def test_as_many_sizes_are_measured_as_time_allows(
+    context: Context, seconds: float, sizes: int
+) -> None:
     curve = CostCurve()
     context.extend([1, 2, 3])
-    calibrate(context, curve, AMPLE)
-    table = curve.sizes
-    assert set(table) == {n for n in SIZES if n <= context.max_draft + 1}
-    assert all(seconds > 0.0 for seconds in table.values())
-    assert curve.seconds(32, 0) > curve.seconds(1, 0)
-
-
-def test_without_time_two_sizes_are_measured(context: Context) -> None:
-    curve = CostCurve()
-    calibrate(context, curve, NONE)
-    table = curve.sizes
-    assert set(table) == set(SIZES[:2])
+    calibrate(context, curve, seconds)
+    assert set(curve.sizes) == {n for n in SIZES[:sizes] if n <= context.max_draft + 1}
+    assert min(curve.sizes.values()) > 0.0
+    assert sizes == 2 or curve.seconds(32, 0) > curve.seconds(1, 0)
 
 
 def test_longer_context_is_measured_too(model: Model) -> None:

@@ -5,30 +5,28 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Limits, Plan, Step
-from localspec.decoding.loop import drive, speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
 from localspec.policy import reasons
 from localspec.policy.model_state import ModelState
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import COPYING, LEADING, RESTING
 from tests.decoding.exact import step_of
+from tests.drafters.composed import steps_of
 from tests.policy.measuring import (
     SHAPES,
-    TILES,
     UNIT,
     ListedSource,
-    clockless,
     curve,
     expects,
     profile_of,
 )
-from tests.support.toys import GREEDY, SuccessorModel, ToyCache, ToyTarget, session_of
+from tests.support.toys import SuccessorModel, ToyCache, session_of
 
 SURE = [expects(1, 0.97)] * 40  # a long copy
 POOR = [expects(1, 0.02)] * 3
@@ -104,22 +102,12 @@ def test_cheap_draft_model_drafts(count: int) -> None:
     assert (plan.drafter, plan.reason) == (AUTO, LEADING)
 
 
-def test_sure_copy_is_long_with_a_flat_curve() -> None:
+def test_sure_copy_is_drafted_unless_every_token_costs_a_pass() -> None:
     profile = profile_of(SHAPES["flat"], None)
     plan = policy_of(profile, SURE, model=False).plan(session())
     assert (plan.drafter, plan.reason) == (AUTO, COPYING)
     assert (lookup_size(profile, SURE) or 0) >= 7
-
-
-def test_copy_is_not_drafted_where_every_token_costs_a_pass() -> None:
     assert lookup_size(profile_of(SHAPES["ruinous"], None), SURE) is None
-
-
-def test_draft_fills_a_cheaper_larger_pass() -> None:
-    found = set()
-    for chance in np.linspace(0.3, 0.95, 60).tolist():
-        found.add(lookup_size(profile_of(TILES, None), [expects(1, chance)] * 3))
-    assert found == {None, 3}
 
 
 @pytest.mark.parametrize("between", [6.0, 3.5])
@@ -181,22 +169,16 @@ def scripted(
 ) -> list[Step]:
     """The text 0 1 2 3 …, which the draft model knows, then does not, then knows again. Nothing
     repeats, so that the n-gram cannot draft."""
-    size = known + unknown + back + 8
+    count = known + unknown + back
+    size = count + 8
     doubts = 0.7 if wrongly_sure else 0.1
     followers = {token: (token + 1, 0.7) for token in range(size - 1)}
     predictions = followers | dict.fromkeys(range(known, known + unknown), (0, doubts))
     cache = ToyCache(SuccessorModel(predictions, size), capacity=4 * size)
     profile = profile_of(SHAPES["steep"], [price] * wide)
-    lookups = [NgramSource(NgramIndex())]
-    models = [DraftModel(cache, size)]
-    limits = Limits(4 * size, 8, 8)
-    policy = Policy(profile, lookups, models, limits, branches=True, drawn=False)
-    text = session_of([0], size=size, params=GREEDY, count=known + unknown + back)
-    policy.begin(text.context)
-    target = ToyTarget(SuccessorModel(followers, size), capacity=4 * size, max_leaves=8)
-    clockless(policy, profile)
-    steps = list(drive(text, speculate(text, policy, GreedyMatch()), target))
-    assert text.context == list(range(len(text.context)))
+    parts, model = Parts(DraftModel(cache, size)), SuccessorModel(followers, size)
+    steps = steps_of(Drafting(), parts, profile, model, [0], count)
+    assert [token for step in steps for token in step.tokens] == list(range(1, count + 1))
     return steps
 
 
@@ -239,19 +221,17 @@ def test_draft_model_as_slow_as_the_target_is_rarely_used() -> None:
 
 def test_wrongly_confident_draft_model_is_used_again() -> None:
     """Trials show when its confidence is meaningful again."""
-    change = 150 + 60
     steps = scripted(150, 60, 800, wrongly_sure=True)
     lost = next(s.context_length for s in steps if s.context_length >= 150 and not uses_model(s))
     assert lost - 150 <= 20
-    settled = [step for step in steps if step.context_length >= change + 400]
+    settled = [step for step in steps if step.context_length >= 610]
     assert sum(uses_model(step) for step in settled) > 0.5 * len(settled)
 
 
 def test_useless_trials_are_rare_and_short() -> None:
-    differs = 900
-    steps = [step for step in scripted(100, differs, 1) if step.context_length > 150]
+    steps = [step for step in scripted(100, 900, 1) if step.context_length > 150]
     trials = [n for n, step in enumerate(steps) if uses_model(step)]
     distances = np.diff(trials)
-    assert len(trials) <= 0.03 * differs
+    assert len(trials) <= 0.03 * 900
     assert max(distances) <= LONGEST
     assert max(distances) >= 0.9 * ModelState.LONGEST

@@ -60,28 +60,6 @@ def test_required_length_grows_with_the_prompt() -> None:
     assert 1.8 * least(200) < least(400) < 2.2 * least(200)
 
 
-def test_price_of_reading_has_no_rows_in_it() -> None:
-    """A measured pass computes a row of logits for each token, which costs more the more there
-    are."""
-    dear = profile_of(SHAPES["flat"], [*READING, *(2.0 * n / 20 for n in range(5, 33))])
-    cheap = profile_of(SHAPES["flat"], READING)
-    assert pays(dear, reads=400, longest=40) == pays(cheap, reads=400, longest=40) is True
-
-
-def test_prompt_is_not_read_if_drafts_never_pay() -> None:
-    profile = profile_of(SHAPES["ruinous"], READING)
-    assert not pays(profile, reads=1, longest=10_000)
-
-
-@pytest.mark.parametrize("known", ["target", "draft"])
-def test_prompt_is_read_before_calibration(known: str) -> None:
-    profile = profile_of(SHAPES["flat"], None)
-    if known == "draft":
-        profile = PairProfile()
-        profile.source(MODEL).costs = curve(READING)
-    assert pays(profile, reads=60, longest=1)
-
-
 def profile_after(saved: float) -> PairProfile:
     """The profile of a pair whose draft model recently saved that many plain passes per token."""
     profile = profile_of(SHAPES["steep"], READING)
@@ -90,12 +68,30 @@ def profile_after(saved: float) -> PairProfile:
     return profile
 
 
-def test_useless_draft_model_reads_no_prompts() -> None:
-    assert pays(profile_of(SHAPES["steep"], READING), reads=100, longest=64)
-    assert pays(profile_after(0.3), reads=100, longest=64)
-    assert not pays(profile_after(0.02), reads=100, longest=64), "1.3 passes, and 5 to read"
-    assert pays(profile_after(0.02), reads=10, longest=64), "half a pass"
-    assert not pays(profile_after(-0.1), reads=1, longest=64)
+UNMEASURED = PairProfile()  # but for the draft model
+UNMEASURED.source(MODEL).costs = curve(READING)
+ROWS = [2.0 * n / 20 for n in range(5, 33)]  # in measured passes: prompts are read without them
+
+
+@pytest.mark.parametrize(
+    ("profile", "reads", "longest", "wanted"),
+    [
+        (profile_of(SHAPES["ruinous"], READING), 1, 10_000, False),
+        (profile_of(SHAPES["flat"], None), 60, 1, True),
+        (UNMEASURED, 60, 1, True),
+        (profile_of(SHAPES["flat"], READING), 400, 40, True),
+        (profile_of(SHAPES["flat"], [*READING, *ROWS]), 400, 40, True),
+        (profile_of(SHAPES["steep"], READING), 100, 64, True),
+        (profile_after(0.3), 100, 64, True),
+        (profile_after(0.02), 100, 64, False),  # 1.3 passes, and 5 to read
+        (profile_after(0.02), 10, 64, True),  # half a pass
+        (profile_after(-0.1), 1, 64, False),
+    ],
+)
+def test_prompt_is_read_if_that_may_pay(
+    profile: PairProfile, reads: int, longest: int, wanted: bool
+) -> None:
+    assert pays(profile, reads=reads, longest=longest) is wanted
 
 
 def test_useless_draft_model_is_tried_again() -> None:
