@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,8 @@ def python(tmp_path: Path) -> Path:
     )
     about = package.parent / "ik_llama_cpp_python-9.9.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: ik-llama-cpp-python\nVersion: 9.9"
-    )
+    said = "Metadata-Version: 2.1\nName: ik-llama-cpp-python\nVersion: 9.9"
+    (about / "METADATA").write_text(said)
     program = PYTHON.format(python=sys.executable, folder=str(package.parent))
     return executable(tmp_path / "python", program)
 
@@ -131,8 +131,7 @@ def test_sample_counts_tokens_after_the_first(arms: Arms) -> None:
     arm = arms()
     for _ in range(2):
         sample = answer(arm)
-        assert sample.token_ids == (4, 5, 6, 7, 8)
-        assert sample.text == "4 5 6 7 8 "
+        assert (sample.token_ids, sample.text) == ((4, 5, 6, 7, 8), "4 5 6 7 8 ")
         assert (sample.tokens, sample.passes) == (4, 4)
         assert sample.seconds > 0
     assert answer(arm, 1).seconds == 0
@@ -160,13 +159,11 @@ def test_sampling_truncation(chances: list[float], kept: list[int]) -> None:
 
 def test_process_that_dies(arms: Arms) -> None:
     others = psutil.Process().children()  # of other files' fixtures
-    arm = arms(tokens=(12, 13))
     with pytest.raises(NativeError, match=r"before it had answered: GGML_ASSERT.*status 1"):
-        answer(arm)
+        answer(arms(tokens=(12, 13)))
     assert psutil.Process().children() == others
-    full = arms(context=16, tokens=(1,) * 12)
     with pytest.raises(NativeError, match=r"a pass over 1 tokens failed with status 1"):
-        answer(full, 10)
+        answer(arms(context=16, tokens=(1,) * 12), 10)
 
 
 def test_missing_program_or_module(arms: Arms, tmp_path: Path) -> None:
@@ -187,18 +184,14 @@ NEAR_TIE = 0.1
 def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
     # One thread: two would spin for each other wherever the tests share a core.
     options = ModelOptions(context=256, threads=1)
-    with Model(draft_path, options) as opened:
-
-        def tokenize(text: str) -> list[int]:
-            return opened.vocabulary.tokenize(text, special=True, add_bos=True)
-
-        context = Context(opened, options)
+    with Model(draft_path, options) as opened, closing(Context(opened, options)) as context:
+        tokenize = partial(opened.vocabulary.tokenize, special=True, add_bos=True)
         prompts = [
             BenchPrompt("a", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),
             BenchPrompt("b", "copy", "One, two, three, four. One, two, three, four. One, two,"),
         ]
-        arm = PythonLlama(peer_setup(draft_path, tokenize=tokenize, threads=1), lookup)
-        try:
+        setup = peer_setup(draft_path, tokenize=tokenize, threads=1)
+        with closing(PythonLlama(setup, lookup)) as arm:
             for prompt in prompts:
                 ids = tokenize(prompt.text)
                 expected = greedy(context, ids, 40)
@@ -214,17 +207,14 @@ def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
                 assert sample.accepted == sample.tokens - sample.passes
                 assert bool(sample.drafted) == (lookup is not None)
             again = [arm.generate(Question(prompts[0], 0.8, seed, 20)) for seed in (3, 3, 4)]
-        finally:
-            arm.close()
-            context.close()
     assert again[0].token_ids == again[1].token_ids != again[2].token_ids
 
 
 def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
     prompt = [0, *range(300, 400)] * 6
-    arm = PythonLlama(peer_setup(draft_path, tokenize=lambda _: prompt, threads=1, context=1024), 2)
-    assert arm.generate(Question(PROMPT, 0.0, 1, 12)).tokens > 0
-    arm.close()
+    setup = peer_setup(draft_path, tokenize=lambda _: prompt, threads=1, context=1024)
+    with closing(PythonLlama(setup, 2)) as arm:
+        assert arm.generate(Question(PROMPT, 0.0, 1, 12)).tokens > 0
 
 
 # A pair measured with peers: who takes part, and what is said of who does not.
@@ -248,5 +238,4 @@ def test_failing_peers_are_dropped_with_a_reason() -> None:
     (report,) = results
     assert "ended while it started" in report.dropped["llama-server plain"]
     assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
-    arms = {sample.arm for sample in report.samples}
-    assert "llama-cpp-python plain" in arms
+    assert "llama-cpp-python plain" in {sample.arm for sample in report.samples}

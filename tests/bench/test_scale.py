@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from localspec import paths
 from localspec.bench.scale import PAIRS, ScaledPair, scale_model, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
-from localspec.errors import LocalspecError, ModelNotFound, UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -22,16 +23,14 @@ pytestmark = pytest.mark.nightly
 
 TEXT = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
 OPTIONS = ModelOptions(context=256, threads=1)
+SMALL = ModelShape(128, 3, 256, "F16")
 
 
 def logits(path: Path) -> np.ndarray:
     """The logits after every token of TEXT."""
-    with Model(path, OPTIONS) as model:
-        context = Context(model, OPTIONS)
+    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
         tokens = model.vocabulary.tokenize(TEXT, special=True, add_bos=True)
-        rows = np.stack([context.extend([token])[-1].copy() for token in tokens])
-        context.close()
-    return rows
+        return np.stack([context.extend([token])[-1].copy() for token in tokens])
 
 
 def assert_same_function(rows: np.ndarray, expected: np.ndarray) -> None:
@@ -75,16 +74,14 @@ def test_full_disk_leaves_nothing(small_pairs: Path) -> None:
     assert not list(small_pairs.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("shape", "why"),
-    [
-        (ModelShape(384, 6, 1024, "Q9"), "no quantization 'Q9'. Choose from .*Q4_K_M"),
-        (ModelShape(384, 6, 1000, "Q8_0"), "multiple of 128"),
-    ],
-)
-def test_impossible_shapes(tmp_path: Path, target_path: Path, shape: ModelShape, why: str) -> None:
-    with pytest.raises(LocalspecError, match=why):
-        scale_model(target_path, tmp_path / "big.gguf", shape)
+def test_impossible_requests(tmp_path: Path, target_path: Path) -> None:
+    for source, shape, why in (
+        (target_path, ModelShape(384, 6, 1024, "Q9"), "no quantization 'Q9'. Choose from .*Q4_K_M"),
+        (target_path, ModelShape(384, 6, 1000, "Q8_0"), "multiple of 128"),
+        (tmp_path / "none.gguf", SMALL, r"none\.gguf"),
+    ):
+        with pytest.raises(LocalspecError, match=why):
+            scale_model(source, tmp_path / "big.gguf", shape)
     assert not list(tmp_path.iterdir())
 
 
@@ -92,9 +89,6 @@ def test_missing_gguf_package(small_pairs: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UsageError, match=r"pip install '.\[bench\]'"):
         scaled_pair("A")
-
-
-SMALL = ModelShape(128, 3, 256, "F16")
 
 
 @pytest.mark.parametrize("name", ["R0", "R-LONG"])
@@ -112,14 +106,9 @@ def test_pairs_of_a_packaged_model(home: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
     source = ggufs.tiny_llama(tmp_path / "small.gguf", dim=64, layers=2, more=True)
     big = tmp_path / "big.gguf"
-    scale_model(source, big, ModelShape(128, 3, 256, "F16"))
+    scale_model(source, big, SMALL)
     assert float(np.abs(logits(big) - logits(source)).max()) < 0.05
     assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
-
-
-def test_missing_source_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"none\.gguf"):
-        scale_model(tmp_path / "none.gguf", tmp_path / "big.gguf", SMALL)
 
 
 def test_lack_of_disk_space_is_reported_first(

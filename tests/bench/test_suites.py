@@ -13,9 +13,9 @@ from localspec import Engine, ModelOptions
 from localspec.bench.prompt_texts import prompt_for, render_prompts
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import SETS, SUITES, load_suites
-from localspec.decoding.params import SamplingParams
 from localspec.errors import UsageError
 from tests.cli.conftest import plain_model as plain_model
+from tests.support.asking import ask
 from tests.support.ggufs import tiny_llama
 
 
@@ -35,17 +35,13 @@ def test_built_in_suites_are_mixed(prompts: list[str]) -> None:
 
 def test_prompt_files(tmp_path: Path) -> None:
     mail = write(tmp_path / "mail.jsonl", {"prompt": "Dear"}, {"prompt": "Hi", "id": "short"})
-    more = write(
-        tmp_path / "more.jsonl",
+    code, best = (
         {"prompt": "def f", "family": "code", "id": 7},
         {"prompt": "Best,", "suite": "mail"},
     )
-    loaded = [(p.suite, p.id, p.text) for p in load_suites([mail, more])]
-    assert loaded == [
-        ("mail", "mail-0", "Dear"),
-        ("code", "7", "def f"),
-        ("mail", "short", "Hi"),
-        ("mail", "mail-2", "Best,"),
+    loaded = load_suites([mail, write(tmp_path / "more.jsonl", code, best)])
+    assert [" ".join((p.suite, p.id, p.text)) for p in loaded] == [
+        *("mail mail-0 Dear", "code 7 def f", "mail short Hi", "mail mail-2 Best,")
     ]
 
 
@@ -133,7 +129,6 @@ TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 )
 OPTIONS = ModelOptions(context=512, threads=1)
-GREEDY = SamplingParams(temperature=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +158,8 @@ def test_stories_for_another_model(other: Engine, story: BenchPrompt) -> None:
 
 def test_text_and_messages_give_equal_prompts(other: Engine, story: BenchPrompt) -> None:
     (made,) = render_prompts(other, [story])
-    seen = []
-    for prompt in (made.text, story.messages):
-        stream = other.stream(prompt, max_tokens=1, sampling=GREEDY)
-        list(stream)
-        seen.append(stream.stats.prompt_tokens)
-    assert seen[0] == seen[1]
+    answers = [ask(other, prompt, count=1).completion() for prompt in (made.text, story.messages)]
+    assert answers[0].stats.prompt_tokens == answers[1].stats.prompt_tokens
 
 
 def test_model_without_a_template_reads_the_text(plain_model: Path, story: BenchPrompt) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -164,21 +164,14 @@ ARMS = ("auto", "auto, first session", "llama-server draft 3 (default)")
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_table_fits_the_terminal(width: int) -> None:
+    facts = {"tested": 9, "accepted": 7, "calibration_seconds": 1}
     samples = [
-        sample(
-            arm, kind, f"p{n}", seconds=1.0 / (2 + n), tested=9, accepted=7, calibration_seconds=1
-        )
-        for arm in (*ARMS, "plain")
-        for kind in KINDS
-        for n in range(6)
+        sample(arm, kind, f"p{n}", seconds=1.0 / (2 + n), **facts)
+        for arm, kind, n in product((*ARMS, "plain"), KINDS, range(6))
     ]
     table = tables(summarise(samples), [], whole=False)[0]
-    assert [row[0] for row in table.rows] == [
-        ARMS[0],
-        *(f"auto: {k}" for k in KINDS),
-        *ARMS[1:],
-        "plain",
-    ]
+    names = [ARMS[0], *(f"auto: {kind}" for kind in KINDS), *ARMS[1:], "plain"]
+    assert [row[0] for row in table.rows] == names
     lines = table_text(table, width).splitlines()
     assert max(map(len, lines)) <= width
     words = [word for line in lines[2:] for word in line.split()]

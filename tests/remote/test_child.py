@@ -4,8 +4,6 @@ Without servers, its layers stay on this machine.
 """
 
 import logging
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -60,15 +58,10 @@ def there(model: RemoteModel) -> Iterator[RemoteContext]:
     context.close()
 
 
-def pid(model: RemoteModel) -> int:
-    """Of the newest child, which is started when it is missing."""
+def child(model: RemoteModel) -> psutil.Process:
+    """The newest child, which is started when it is missing."""
     model.child()
-    return max(psutil.Process().children(), key=psutil.Process.create_time).pid
-
-
-def kill(model: RemoteModel) -> None:
-    """As an error of llama.cpp ends the child."""
-    os.kill(pid(model), signal.SIGKILL)
+    return max(psutil.Process().children(), key=psutil.Process.create_time)
 
 
 def test_passes_equal_local_ones(here: Context, there: RemoteContext) -> None:
@@ -122,10 +115,10 @@ def test_lost_pass_is_repeated(here: Context, there: RemoteContext, model: Remot
     here.clear()
     rows = here.extend([*PROMPT, 61])[-1].copy()
     there.extend(PROMPT)
-    before = pid(model)
-    kill(model)
+    before = child(model)
+    child(model).kill()
     assert np.allclose(there.extend([61])[-1], rows, atol=0.2)
-    assert pid(model) != before
+    assert child(model) != before
     assert there.tokens == [*PROMPT, 61]
     (notice,) = there.take_notices()
     assert "was lost" in notice
@@ -136,7 +129,7 @@ def test_two_contexts_share_a_child(there: RemoteContext, model: RemoteModel) ->
     second = RemoteContext(model, OPTIONS)
     there.extend(PROMPT)
     second.extend(PROMPT[:5])
-    kill(model)
+    child(model).kill()
     there.extend([61])
     second.extend([62])
     assert there.tokens == [*PROMPT, 61]
@@ -156,7 +149,7 @@ def test_missing_server(
     with monkeypatch.context() as patch:
         patch.setattr(servers, "require_answering", fail_with(MISSING))
         patch.setattr(remote_target, "PATIENCE", 0.3)
-        kill(model)
+        child(model).kill()
         with pytest.raises(ServerUnreachable):
             target.forward(PassRequest([*PROMPT, 61, 62], token_tree(*TREE)))
         target.rollback(PROMPT)  # as after any answer
@@ -178,7 +171,7 @@ def test_waiting_for_a_server_can_be_cancelled(
     monkeypatch.setattr(servers, "require_answering", away)
     monkeypatch.setattr(remote_target, "PATIENCE", 3600.0)
     there.extend(PROMPT)
-    kill(model)
+    child(model).kill()
     with pytest.raises(Cancelled):
         there.extend([61])
 
@@ -188,7 +181,7 @@ def test_hanging_pass_can_be_cancelled(
 ) -> None:
     monkeypatch.setattr(remote_target, "HANGS", 0.1)
     there.extend(PROMPT)
-    os.kill(pid(model), signal.SIGSTOP)  # as if a server hung
+    child(model).suspend()  # as if a server hung
     timer = threading.Timer(0.1, there.cancel)
     timer.start()
     with pytest.raises(Cancelled):
@@ -220,13 +213,12 @@ def test_prompt_can_be_cancelled_between_chunks(model: RemoteModel, there: Remot
 
 
 def test_embeddings_equal_local_ones(model: RemoteModel, here: Context) -> None:
-    options = replace(OPTIONS, rpc=("127.0.0.1:1",))
-    engine = cast("Engine", SimpleNamespace(model=model))
-    with closing(open_embedder(engine, options)) as there:
-        found = there.embed(PROMPT)
-    engine = cast("Engine", SimpleNamespace(model=here.model))
-    with closing(open_embedder(engine, OPTIONS)) as own:
-        np.testing.assert_allclose(found, own.embed(PROMPT), atol=1e-6)
+    found = []
+    for used, options in ((model, replace(OPTIONS, rpc=("127.0.0.1:1",))), (here.model, OPTIONS)):
+        engine = cast("Engine", SimpleNamespace(model=used))
+        with closing(open_embedder(engine, options)) as embedder:
+            found.append(embedder.embed(PROMPT))
+    assert np.allclose(found[0], found[1], atol=1e-6)
 
 
 def test_errors_of_the_child_are_raised(there: RemoteContext) -> None:
@@ -262,18 +254,17 @@ def test_nothing_is_sent_without_room(target_path: Path) -> None:
 def test_close_ends_the_child(target_path: Path) -> None:
     model = RemoteModel(target_path, OPTIONS)
     context = RemoteContext(model, OPTIONS)
-    child = psutil.Process(pid(model))
+    process = child(model)
     context.close()
-    assert child.is_running()
+    assert process.is_running()
     model.close()
-    assert not child.is_running()
+    assert not process.is_running()
 
 
 def test_aborting_file_is_refused(tmp_path: Path) -> None:
-    path = aborting_llama(tmp_path / "aborts.gguf")
     with (
+        RemoteModel(aborting_llama(tmp_path / "aborts.gguf"), OPTIONS) as model,
         pytest.raises((NativeError, ModelInvalid), match="unsupported types"),
-        RemoteModel(path, OPTIONS) as model,
     ):
         RemoteContext(model, OPTIONS).extend(PROMPT)
 

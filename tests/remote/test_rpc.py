@@ -9,23 +9,15 @@ import llama_cpp
 import pytest
 
 import localspec
-from localspec import (
-    Completion,
-    Engine,
-    ModelOptions,
-    NativeError,
-    SamplingParams,
-    ServerUnreachable,
-)
+from localspec import Engine, ModelOptions, NativeError, ServerUnreachable
 from localspec.bench.child import free_port
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, Placement
 from localspec.remote import target as remote_target
 from tests.cli.process import finished
 from tests.server.process import serving
-from tests.support.greedy import Reference, divergence, greedy
+from tests.support.asking import ask, tokens_of, user
+from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
 from tools.delayed_link import DelayedLink
 from tools.native_build import is_built
@@ -38,9 +30,7 @@ needs_servers = pytest.mark.skipif(
 )
 pytestmark = [pytest.mark.nightly, needs_servers]
 
-COUNT = 40
-GREEDY = SamplingParams(temperature=0)
-STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
+STORY = [user("Tell me a story about a fox.")]
 
 
 class TwoServers:
@@ -74,39 +64,25 @@ def pair(servers: TwoServers) -> Iterator[Engine]:
         yield engine
 
 
-def tell_story(engine: Engine) -> Completion:
-    return engine.chat(STORY, max_tokens=COUNT, sampling=GREEDY)
-
-
-def test_answers_equal_local_ones(
-    pair: Engine, prompts: list[str], target_path: Path, plain_answers: Reference
-) -> None:
-    options = ModelOptions(context=512, threads=1)
-    diverged, accepted = [], 0
-    with Model(target_path, options) as model:
-        here = Context(model, options)
-        tokenized = [
-            model.vocabulary.tokenize(prompt, special=True, add_bos=True) for prompt in prompts[:16]
-        ]
-        for prompt, ids in zip(prompts, tokenized, strict=False):
-            stream = pair.stream(prompt, max_tokens=COUNT, sampling=GREEDY)
-            got = [token for chunk in stream for token in chunk.token_ids]
-            accepted += stream.stats.accepted
-            expected = greedy(here, ids, COUNT)
-            found = divergence(here, ids, expected, got)
-            if found is None:
-                assert got == expected
-            else:
-                diverged.append(found)
-        here.close()
-    assert [found for found in diverged if abs(found[1]) > plain_answers.noise] == []
+def test_answers_equal_local_ones(pair: Engine, plain_answers: Reference) -> None:
+    known, diverged, accepted = plain_answers.first(16), [], 0
+    for text, ids, expected in zip(known.texts, known.prompts, known.tokens, strict=True):
+        stream = ask(pair, text)
+        got = tokens_of(stream)
+        accepted += stream.stats.accepted
+        found = divergence(known.context, ids, expected, got)
+        if found is None:
+            assert got == expected
+        else:
+            diverged.append(found)
+    assert [found for found in diverged if abs(found[1]) > known.noise] == []
     assert len(diverged) <= 4
     assert accepted > 50
 
 
 def test_answer_continues_when_a_server_is_back(pair: Engine, servers: TwoServers) -> None:
-    expected = tell_story(pair).text
-    stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
+    expected = ask(pair, STORY).completion().text
+    stream = ask(pair, STORY)
     for number, _ in enumerate(stream):
         if number == 4:
             servers.kill()
@@ -119,8 +95,8 @@ def test_answer_ends_with_an_error_without_a_server(
     pair: Engine, servers: TwoServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_target, "PATIENCE", 0.5)
-    expected = tell_story(pair).text
-    stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
+    expected = ask(pair, STORY).completion().text
+    stream = ask(pair, STORY)
     next(stream)
     servers.kill()
     with pytest.raises(ServerUnreachable) as raised:
@@ -130,9 +106,9 @@ def test_answer_ends_with_an_error_without_a_server(
     assert stream.text
     assert expected.startswith(stream.text), "the text so far stays"
     with pytest.raises(ServerUnreachable, match="connection refused"):
-        tell_story(pair)
+        ask(pair, STORY).completion()
     servers.start()
-    assert tell_story(pair).text == expected
+    assert ask(pair, STORY).completion().text == expected
 
 
 def test_too_large_target_is_refused(servers: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,4 +146,5 @@ def test_over_a_separate_link(servers: TwoServers) -> None:
         options = ModelOptions(context=512, rpc=(f"127.0.0.1:{link.port}",), parallel=3)
         with localspec.load(options=options) as engine:
             assert any("answers one at a time" in notice for notice in engine.notices)
-            assert tell_story(engine).text == tell_story(engine).text
+            first, second = (ask(engine, STORY).completion() for _ in range(2))
+            assert first.text == second.text

@@ -90,8 +90,8 @@ def test_unknown_host() -> None:
 def test_lost_server_is_named() -> None:
     away = f"127.0.0.1:{free_port()}"
     with listening(lambda connection: connection.sendall(ANSWER)) as address:
-        gone = lost([address, away], "Remote RPC server crashed or returned malformed response")
-        back = lost([address], "Remote RPC server crashed or returned malformed response")
+        crashed = "Remote RPC server crashed or returned malformed response"
+        gone, back = lost([address, away], crashed), lost([address], crashed)
         other = lost([address], "RPC handshake failed for 127.0.0.1:1")
         killed = lost([address], "")
         damaged = lost([address], "GGML_ASSERT(n > 0) failed (ggml.c)")

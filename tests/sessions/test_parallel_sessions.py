@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-import localspec
-from localspec import Drafting, Engine
+from localspec import Drafting, Engine, Stream
 from localspec.sessions import conversation_files
-from tests.sessions.test_sessions import check_same, stories
+from tests.sessions.test_sessions import check_same, stored, stories
 from tests.support import inside
 from tests.support.asking import ask
 from tests.support.greedy import Reference
@@ -25,22 +24,16 @@ def open_pair(**options: Any) -> Engine:
     return drafting_pair(**options)
 
 
-def answer(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
+def answer(engine: Engine, prompt: str, **more: Any) -> Stream:
     stream = ask(engine, prompt, DRAFTING, 12, **more)
     stream.completion()
     return stream
 
 
-def check_restored(
-    engine: Engine, before: localspec.Stream, now: localspec.Stream, known: Reference
-) -> None:
+def check_restored(engine: Engine, before: Stream, now: Stream, known: Reference) -> None:
     """Check that an answer's prompt was in the cache, and that it is the same answer."""
     assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
     check_same(engine, before, now, known.noise)
-
-
-def files() -> int:
-    return len(list(conversation_files.folder().glob("*.session")))
 
 
 def test_texts_are_restored_in_the_next_session(plain_answers: Reference) -> None:
@@ -48,18 +41,18 @@ def test_texts_are_restored_in_the_next_session(plain_answers: Reference) -> Non
     with open_pair(context=2048) as engine:
         assert engine.parallel > 1
         wanted = [answer(engine, prompt) for prompt in prompts]
-        assert files() == 0, "there was room"
-    assert files() == 3
+        assert len(stored()) == 0, "there was room"
+    assert len(stored()) == 3
     with open_pair(context=2048) as engine:
         assert engine.parallel > 1
         again = together([partial(answer, engine, prompt) for prompt in prompts])
         for before, now in zip(wanted, again, strict=True):
-            assert isinstance(now, localspec.Stream), now
+            assert isinstance(now, Stream), now
             assert now.stats.notices == []
             check_restored(engine, before, now, plain_answers)
         drafts = inside.drafts_of_kept_texts(engine)
         assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
-    assert files() == 3, "nothing is written twice"
+    assert len(stored()) == 3, "nothing is written twice"
 
 
 def test_evicted_texts_are_restored_from_disk(plain_answers: Reference) -> None:
@@ -70,7 +63,7 @@ def test_evicted_texts_are_restored_from_disk(plain_answers: Reference) -> None:
         for _ in range(2):
             for prompt, before in zip(prompts, wanted, strict=True):
                 check_restored(engine, before, answer(engine, prompt), plain_answers)
-    assert files() == 5
+    assert len(stored()) == 5
 
 
 def test_files_are_shared_with_single_answers(plain_answers: Reference) -> None:
@@ -115,4 +108,4 @@ def test_answers_without_reuse_and_clear_leave_no_files() -> None:
         answer(engine, prompt, reuse=False)
         answer(engine, other)
         engine.clear()
-    assert files() == 0
+    assert len(stored()) == 0

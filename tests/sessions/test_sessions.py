@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,15 @@ def caches(engine: Engine) -> list[list[int]]:
     return [list(context.tokens) for context in inside.contexts(engine)]
 
 
-def first_turn(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
-    """Answer the first turn, which may be saved; returns messages with the second question."""
-    messages = [user(STORY)]
-    first = ask(engine, messages, drafting, 40).completion()
-    messages += [assistant(first.text), user("And then?")]
-    if save is not None:
-        engine.save_session(save, messages)
+def save_first_turn(engine: Engine, drafting: Drafting, path: Path) -> list[Any]:
+    """Answer the first turn, and save it; returns messages with the second question."""
+    first = ask(engine, [user(STORY)], drafting, 40).completion()
+    messages = [user(STORY), assistant(first.text), user("And then?")]
+    engine.save_session(path, messages)
     return messages
 
 
-def continue_chat(engine: Engine, messages: list[Any], drafting: Drafting) -> localspec.Stream:
+def continue_chat(engine: Engine, messages: Any, drafting: Drafting) -> localspec.Stream:
     stream = ask(engine, messages, drafting, 60)
     stream.completion()
     return stream
@@ -61,41 +58,37 @@ def check_same(
         assert abs(row[wanted[at]] - row[got[at]]) <= noise
 
 
-@pytest.mark.parametrize("way", ["none", "model", "model tree", "auto"])
-def test_restored_session_continues(tmp_path: Path, plain_answers: Reference, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [
+        *((way, "the target's") for way in ("none", "model", "model tree", "auto")),
+        *(("model", kind) for kind in ("permuted", "sentencepiece")),
+    ],
+)
+def test_restored_session_continues(
+    tmp_path: Path, draft_path: Path, plain_answers: Reference, way: str, kind: str
+) -> None:
+    """With a draft model of any vocabulary."""
+    draft = draft_path
+    if kind != "the target's":
+        draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
     path, drafting = tmp_path / "a.session", WAYS[way]
-    with open_pair() as engine:
-        messages = first_turn(engine, drafting, path)
+    with open_pair(draft) as engine:
+        messages = save_first_turn(engine, drafting, path)
         kept = caches(engine)
         wanted = continue_chat(engine, messages, drafting)
-    with open_pair() as engine:
+    with open_pair(draft) as engine:
         found = engine.open_session(path)
         assert (found.conversation, found.tokens, found.notices) == (messages, len(kept[0]), ())
+        if way == "model":
+            tokens = engine.prompts.tokens(messages, 60, "error", wanted.stats)
+            inside.sessions(engine).recall(tokens)
+            assert caches(engine) == kept
         again = continue_chat(engine, messages, drafting)
         assert again.stats.notices == []
         assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
         check_same(engine, wanted, again, 0.0 if way == "none" else plain_answers.noise)
-
-
-@pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
-def test_session_with_a_draft_model_of_any_vocabulary(
-    tmp_path: Path, draft_path: Path, plain_answers: Reference, kind: str
-) -> None:
-    draft = draft_path
-    if kind != "the target's":
-        draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
-    path, drafting = tmp_path / "a.session", WAYS["model"]
-    with open_pair(draft) as engine:
-        messages = first_turn(engine, drafting, path)
-        kept = caches(engine)
-        wanted = continue_chat(engine, messages, drafting)
-    with open_pair(draft) as engine:
-        assert engine.open_session(path).notices == ()
-        inside.sessions(engine).recall(engine.prompts.tokens(messages, 60, "error", wanted.stats))
-        assert caches(engine) == kept
-        again = continue_chat(engine, messages, drafting)
-        check_same(engine, wanted, again, plain_answers.noise)
-        if kind == "the target's":
+        if (way, kind) == ("model", "the target's"):
             assert again.stats.by_drafter == wanted.stats.by_drafter, "the same, at the same time"
 
 
@@ -107,24 +100,24 @@ def test_session_of_a_recurrent_model(tmp_path: Path, kind: str) -> None:
         first = ask(engine, text, PLAIN, 12).completion()
         engine.save_session(path)
         more = text + first.text + " and"
-        wanted = continue_chat(engine, more, PLAIN)  # type: ignore[arg-type]
+        wanted = continue_chat(engine, more, PLAIN)
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
         engine.open_session(path)
-        again = continue_chat(engine, more, PLAIN)  # type: ignore[arg-type]
+        again = continue_chat(engine, more, PLAIN)
         assert again.stats.cached_tokens == wanted.stats.cached_tokens
         check_same(engine, wanted, again)
 
 
+Saved = tuple[Path, list[Any], str]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Any], str]]:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     """A session file, the next messages, and the answer."""
     path = tmp_path_factory.mktemp("saved") / "a.session"
     with open_pair() as engine:
-        messages = first_turn(engine, PLAIN, path)
-        yield path, messages, continue_chat(engine, messages, PLAIN).text
-
-
-Saved = tuple[Path, list[Any], str]
+        messages = save_first_turn(engine, PLAIN, path)
+        return path, messages, continue_chat(engine, messages, PLAIN).text
 
 
 @pytest.mark.parametrize(
@@ -161,22 +154,18 @@ def test_session_of_a_changed_model_file_is_read_again(tmp_path: Path, target_pa
 def test_session_of_another_draft_model(saved: Saved) -> None:
     """The target's part is used anyway."""
     path, messages, text = saved
-    with open_pair("none") as engine:
-        assert engine.open_session(path).notices == ()
-        again = continue_chat(engine, messages, PLAIN)
-        assert again.stats.cached_tokens > 300
-        assert again.text == text
-    with open_pair(paths.embedded(paths.EMBEDDED_TARGET)) as engine:
-        (notice,) = engine.open_session(path).notices
-        assert notice.startswith("The draft model reads the session in ")
-        again = continue_chat(engine, messages, PLAIN)
-        assert again.stats.cached_tokens > 300
-        assert again.text == text
+    target = paths.embedded(paths.EMBEDDED_TARGET)
+    for draft, told in (("none", []), (target, ["The draft model reads the session in "])):
+        with open_pair(draft) as engine:
+            notices = engine.open_session(path).notices
+            assert [notice[:37] for notice in notices] == told
+            again = continue_chat(engine, messages, PLAIN)
+            assert again.stats.cached_tokens > 300
+            assert again.text == text
 
 
 def test_session_of_another_version(saved: Saved, tmp_path: Path) -> None:
-    path, _, _ = saved
-    file = SessionFile(path)
+    file = SessionFile(saved[0])
     for what, value, why in (
         ("format", 99, "written by another version of localspec"),
         ("library", "0.1; x", "written with another version of llama.cpp"),
@@ -216,6 +205,10 @@ def stories(count: int) -> list[str]:
     return [f"{name} went to the river and saw a fox there. " * 30 for name in "ABCDEFG"[:count]]
 
 
+def stored() -> list[Path]:
+    return [*conversation_files.folder().glob("*")]
+
+
 def complete(engine: Engine, prompt: str) -> localspec.Completion:
     return ask(engine, prompt, PLAIN, 4).completion()
 
@@ -230,7 +223,7 @@ def test_alternating_conversations_are_read_once() -> None:
                 again = complete(engine, prompt)
                 assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
                 assert (again.text, again.stats.notices) == (text, [])
-    assert len(list(conversation_files.folder().iterdir())) == 3
+    assert len(stored()) == 3
 
 
 def test_only_long_conversations_are_stored_on_request() -> None:
@@ -246,7 +239,7 @@ def test_longer_conversation_replaces_its_prefix() -> None:
     with open_pair(prompt_cache=1 << 30) as engine:
         for prompt in (first, other, first + "And then it rained.", other):
             complete(engine, prompt)
-        assert len(list(conversation_files.folder().iterdir())) == 2
+        assert len(stored()) == 2
         assert complete(engine, first + "And then it rained.").stats.cached_tokens > 300
 
 
@@ -255,16 +248,16 @@ def test_least_recently_used_conversation_is_removed() -> None:
     with open_pair(prompt_cache=1 << 30) as engine:
         for prompt in prompts[:2]:
             complete(engine, prompt)
-    size = max(path.stat().st_size for path in conversation_files.folder().iterdir())
+    size = max(path.stat().st_size for path in stored())
     room = size * 3 + (3 << 16)
     with open_pair(prompt_cache=room) as engine:
         for prompt in (prompts[2], prompts[0], prompts[3]):  # A was used, B was not
             complete(engine, prompt)
-    assert sum(path.stat().st_size for path in conversation_files.folder().iterdir()) <= room
+    assert sum(path.stat().st_size for path in stored()) <= room
     with open_pair() as engine:
         first = [
             b"".join(map(engine.token_bytes, SessionFile(path).part("target.tokens")[:4].tolist()))
-            for path in conversation_files.folder().iterdir()
+            for path in stored()
         ]
     assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
 
@@ -282,7 +275,7 @@ def test_damaged_conversation_is_removed() -> None:
     with open_pair(prompt_cache=1 << 30) as engine:
         text = complete(engine, first).text
         complete(engine, other)
-        (path,) = conversation_files.folder().iterdir()
+        (path,) = stored()
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
@@ -310,11 +303,10 @@ def test_unusable_conversations_stay_on_disk(draft_path: Path) -> None:
     with open_pair(prompt_cache=1 << 30) as engine:
         complete(engine, prompt)
     with open_pair(prompt_cache=1 << 30, context=300) as engine:
-        answer = complete(engine, prompt[: len(prompt) // 2])
-        assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
-    assert len(list(conversation_files.folder().iterdir())) == 1
+        stats = complete(engine, prompt[: len(prompt) // 2]).stats
+        assert (stats.cached_tokens, stats.notices, len(stored())) == (0, [], 1)
     with localspec.load(draft_path, draft="none", options=OPTIONS, prompt_cache=1 << 30) as engine:
-        answer = complete(engine, prompt)
-        assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
+        stats = complete(engine, prompt).stats
+        assert (stats.cached_tokens, stats.notices) == (0, [])
         complete(engine, other)
-    assert len(list(conversation_files.folder().iterdir())) == 3
+    assert len(stored()) == 3
