@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import log_softmax
 
-from localspec import Engine, ModelOptions, load
+from localspec import Engine, ModelOptions
 from localspec.distill import rounds
 from localspec.distill.prompts import questions, read_prompts, text_questions
 from localspec.distill.recording import RecordedQuestion
@@ -26,6 +27,7 @@ from localspec.llama.model import Model
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval.texts import SkippedFiles
 from tests.distill.test_training_run import PLAN
+from tests.support.sessions import module_pair
 
 pytestmark = pytest.mark.nightly
 
@@ -33,10 +35,7 @@ K = 8
 PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]
 
 
-@pytest.fixture(scope="module")
-def engine(target_path: Path) -> Iterator[Engine]:
-    with load(target_path, draft=None, context=4 * 96, threads=1, parallel=4) as opened:
-        yield opened
+engine = module_pair(draft=None, context=4 * 96, threads=1, parallel=4)
 
 
 @pytest.fixture
@@ -85,10 +84,10 @@ def test_rows_equal_those_of_single_answers(engine: Engine, trace: Trace) -> Non
         assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
         assert np.abs(1 - np.exp(likely).sum(1) - record.rest).max() < 0.01
         assert (np.diff(record.log_p, axis=1) <= 0).all()
-        ends = engine.model.vocabulary.ends(int(record.answer[-1]))
-        assert ends or len(record.answer) == 12
-        assert not any(engine.model.vocabulary.ends(int(t)) for t in record.answer[:-1])
-        ended += ends
+        ends = [engine.model.vocabulary.ends(int(token)) for token in record.answer]
+        assert ends[-1] or len(ends) == 12
+        assert not any(ends[:-1])
+        ended += ends[-1]
     assert ended < len(trace)
 
 
@@ -101,8 +100,7 @@ def test_recorded_answers_are_skipped(engine: Engine, trace: Trace) -> None:
     assert len(trace) == len(wanted)
     assert [trace.record(n).answer.tolist() for n in range(3)] == kept
     assert record_answers(engine, trace, wanted) == 0
-    again = RecordedQuestion(wanted[0].tokens, turn=1)
-    assert record_answers(engine, trace, [again]) > 0
+    assert record_answers(engine, trace, [replace(wanted[0], turn=1)]) > 0
 
 
 def test_recording_stops_at_the_limit(engine: Engine, trace: Trace) -> None:
@@ -112,13 +110,11 @@ def test_recording_stops_at_the_limit(engine: Engine, trace: Trace) -> None:
 
 
 def test_given_text_is_read(engine: Engine, trace: Trace, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(
-        "The fox ran to the house. It was a cold day, and he was sad. " * 3
-    )
+    text = "The fox ran to the house. It was a cold day, and he was sad. " * 3
+    (tmp_path / "a.txt").write_text(text)
     vocabulary = engine.model.vocabulary
     wanted = list(text_questions(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
-    text = (tmp_path / "a.txt").read_text()
     assert given == vocabulary.tokenize(text)
     record_answers(engine, trace, wanted)
     record = trace.record(0)
@@ -199,14 +195,12 @@ def test_on_policy_texts_have_the_targets_rows(
     plan = replace(PLAN, records=6, epochs=3, rounds=2, longest=64)
     lines: list[str] = []
     with Trace(story_trace) as known:
-        answers = [known.record(n).prompt.tolist() + known.record(n).answer.tolist() for n in (0,)]
+        first = known.record(0)
+        answer = [*first.prompt.tolist(), *first.answer.tolist()]
 
         def texts(epoch: int) -> Trace:
-            def write(path: Path) -> None:
-                shutil.copyfile(draft_path, path)
-
-            run = Run(tmp_path, plan)
-            return draft_texts(run, known, target_path, epoch, write, lines.append)
+            write = partial(shutil.copyfile, draft_path)
+            return draft_texts(Run(tmp_path, plan), known, target_path, epoch, write, lines.append)
 
         with texts(1) as own:
             records = [own.record(n) for n in range(len(own))]
@@ -216,16 +210,14 @@ def test_on_policy_texts_have_the_targets_rows(
         assert len(lines) == 1
         (tmp_path / f"{ROUND}1").unlink()
         texts(1).close()
-        assert (tmp_path / f"{ROUND}1").read_bytes() == before, (
-            "the same weights give the same texts"
-        )
+        assert (tmp_path / f"{ROUND}1").read_bytes() == before  # as do the same weights
         with texts(2) as later:
             assert {record.key for record in records} != later.keys
     assert lines[0].startswith("On-policy round 1 of 2")
     assert len(records) > 3
     greedy = 0
     for record in records:
-        assert record.prompt.tolist() == answers[0][: len(record.prompt)]  # a beginning of it
+        assert record.prompt.tolist() == answer[: len(record.prompt)]  # a beginning of it
         assert len(record.prompt) >= 4
         likely = np.take_along_axis(single_answer(model, record), record.ids, 1)
         assert np.exp(record.log_p) == pytest.approx(np.exp(likely), abs=0.03)

@@ -20,16 +20,13 @@ from tests.support.patches import files_of_at_most
 
 def same(one: TraceRecord, other: TraceRecord) -> bool:
     """Equality, with probabilities rounded to 16 bits."""
-    rounded = all(
-        np.allclose(getattr(one, name), getattr(other, name), rtol=1e-3, atol=1e-4)
-        for name in ("log_p", "rest")
+    rounded = ((one.log_p, other.log_p), (one.rest, other.rest))
+    equal = ((one.prompt, other.prompt), (one.answer, other.answer), (one.ids, other.ids))
+    return (
+        all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in rounded)
+        and all(np.array_equal(a, b) for a, b in equal)
+        and (one.key, one.held_back) == (other.key, other.held_back)
     )
-    equal = all(
-        np.array_equal(getattr(one, name), getattr(other, name))
-        for name in ("prompt", "answer", "ids")
-    )
-    flags = (one.key, one.held_back) == (other.key, other.held_back)
-    return rounded and equal and flags
 
 
 @pytest.mark.parametrize("size", [97, 1 << 16, (1 << 16) + 1, 250_000])
@@ -45,9 +42,8 @@ def test_appended_records_are_read(tmp_path: Path, size: int) -> None:
         assert all(same(trace.record(n), given[n]) for n in range(3))
         assert trace.numbers(held_back=True) == [1]
         assert trace.keys == {record.key for record in given}
-        counts = [len(record.answer) for record in given]
-        assert trace.tokens(held_back=True) == counts[1]
-        assert trace.tokens(held_back=False) == counts[0] + counts[2]
+        first, held, last = (len(record.answer) for record in given)
+        assert (trace.tokens(held_back=True), trace.tokens(held_back=False)) == (held, first + last)
 
 
 @pytest.mark.nightly
@@ -130,9 +126,11 @@ def test_full_disk_keeps_earlier_records(tmp_path: Path) -> None:
 
 # Answers recorded from chats, which are deleted with their conversation.
 
+LIKELIEST = ({7: 0.5, 5: 0.4, 1: 0.05, 60: 1e-4}, {2: 0.7, 3: 0.2, 9: 0.1, 60: 1e-4})
+"""As many as HEADER.k."""
 LOGPROBS = [
-    TokenLogprob(5, math.log(0.4), ((7, math.log(0.5)), (5, math.log(0.4)), (1, math.log(0.05)))),
-    TokenLogprob(2, math.log(0.7), ((2, math.log(0.7)), (3, math.log(0.2)), (9, math.log(0.1)))),
+    TokenLogprob(token, math.log(top[token]), tuple((one, math.log(p)) for one, p in top.items()))
+    for token, top in zip((5, 2), LIKELIEST, strict=True)
 ]
 
 
@@ -142,10 +140,7 @@ def folder(home: Path) -> Path:
 
 
 def record_turn(folder: Path, conversation: str, *prompt: int) -> None:
-    logprobs = [
-        each._replace(top=(*each.top, (60, -9.0))) for each in LOGPROBS
-    ]  # as many as HEADER.k
-    chats.record_answer(folder, HEADER, conversation, prompt, logprobs)
+    chats.record_answer(folder, HEADER, conversation, prompt, LOGPROBS)
 
 
 def test_answer_is_recorded_once_with_its_likeliest_tokens(folder: Path) -> None:

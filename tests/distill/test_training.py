@@ -35,6 +35,7 @@ from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
 from tests.distill.traces import top_tokens
+from tests.support.asking import ask
 from tests.support.patches import record_calls
 
 pytestmark = pytest.mark.nightly
@@ -108,15 +109,13 @@ def test_loss_is_the_divergence_over_classes() -> None:
 
 
 def test_chunks_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.Generator(np.random.PCG64(1))
-    states = torch.from_numpy(random.normal(size=(11, 8)).astype(np.float32))
-    found = []
+    normal = np.random.Generator(np.random.PCG64(1)).normal
+    states = torch.from_numpy(normal(size=(11, 8)).astype(np.float32))
+    weights = torch.from_numpy(normal(size=(30, 8)).astype(np.float32))
+    wanted, found = labels(normal(size=(11, 30)), 4), []
     for piece in (1 << 24, 30 * 4):  # all at once, and four positions at a time
         monkeypatch.setattr(losses, "CHUNK", piece)
-        matrix = torch.from_numpy(
-            np.random.Generator(np.random.PCG64(2)).normal(size=(30, 8)).astype(np.float32)
-        ).requires_grad_(True)
-        wanted = labels(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
+        matrix = weights.clone().requires_grad_(True)
         gradient, measured = losses.chunked_loss(Output(states, matrix, wanted), 0.1, backward=True)
         found.append((gradient, matrix.grad, measured.loss))
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
@@ -199,13 +198,11 @@ def test_too_little_memory_is_reported() -> None:
 
 def test_missing_devices_are_refused() -> None:
     assert device("cpu").type == "cpu"
-    for name in ("cuda", "mps"):
-        there = torch.cuda.is_available() if name == "cuda" else torch.backends.mps.is_available()
-        if not there:
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    for name in ("cuda", "mps", "abacus"):
+        if not there.get(name):
             with pytest.raises(LocalspecError, match=f"no device '{name}'.*--device cpu"):
                 device(name)
-    with pytest.raises(LocalspecError, match="no device 'abacus'"):
-        device("abacus")
 
 
 @pytest.mark.parametrize("vocabulary", [None, 1000])
@@ -222,10 +219,8 @@ def test_heads_learn(kind: str, vocabulary: int | None, home: Path) -> None:
     assert file.architecture == kind
     assert acceptance(read_gguf(target), file) is None  # `-d auto` does not compare heads
     drafting = localspec.Drafting(drafter=kind.removesuffix("3"), depth=2)
-    with localspec.load(target, draft=str(result.path), drafting=drafting, context=256) as engine:
-        answer = engine.generate(
-            "Once upon a time", max_tokens=24, sampling=localspec.SamplingParams(temperature=0)
-        )
+    with localspec.load(target, draft=str(result.path), context=256) as engine:
+        answer = ask(engine, "Once upon a time", drafting, 24).completion()
         assert answer.stats.by_drafter[drafting.drafter].drafted > 0
     assert ("d2t" in {tensor.name for tensor in file.tensors}) == (vocabulary is not None)
 

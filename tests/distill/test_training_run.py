@@ -15,41 +15,32 @@ from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
-PLAN = TrainingPlan(
-    kind="draft",
-    begun_from="",
-    shape={"width": 8},
-    records=10,
-    steps=6,
-    epochs=2,
-    tokens=64,
-    rate=1e-3,
-    hard=0.1,
-    seed=0,
-    threads=1,
-    device="cpu",
-    longest=32,
-)
+_KIND = {"kind": "draft", "begun_from": "", "shape": {"width": 8}, "threads": 1, "device": "cpu"}
+_COUNTS = {"records": 10, "steps": 6, "epochs": 2, "tokens": 64, "seed": 0, "longest": 32}
+PLAN = TrainingPlan(**_KIND, **_COUNTS, rate=1e-3, hard=0.1)  # type: ignore[arg-type]
 TENSORS = {"weights/a": np.arange(4.0), "first/a": np.ones(4), "second/a": np.zeros(4)}
 STATE = State(3, 1.5, {name: tensor.astype(np.float32) for name, tensor in TENSORS.items()})
 POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
 
 
+def started(folder: Path, plan: TrainingPlan = PLAN) -> Run:
+    return Run.open(folder, plan).start_or_resume(plan)
+
+
 def test_resumed_training_keeps_its_plan(tmp_path: Path) -> None:
-    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run = started(tmp_path)
     run.save(STATE)
     grown = replace(PLAN, records=20, steps=12)  # after more recording
-    again = Run.open(tmp_path, grown).start_or_resume(grown)
-    assert again.plan == PLAN
+    again = started(tmp_path, grown)
     found = again.state()
     assert found is not None
-    assert (found.step, found.seconds) == (3, 1.5)
-    assert np.array_equal(found.part("weights")["a"], STATE.tensors["weights/a"])
-    assert np.array_equal(found.part("first")["a"], STATE.tensors["first/a"])
+    assert (again.plan, found.step, found.seconds) == (PLAN, 3, 1.5)
+    for part in ("weights", "first"):
+        assert np.array_equal(found.part(part)["a"], STATE.tensors[f"{part}/a"])
 
 
 def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) -> None:
-    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run = started(tmp_path)
     run.note(POINT)
     assert not Run.open(tmp_path, PLAN).is_finished(PLAN)
     run.finish()
@@ -63,7 +54,7 @@ def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) ->
 
 @pytest.mark.parametrize("keep", [0, 10, -30])
 def test_damaged_checkpoint_is_ignored(tmp_path: Path, keep: int) -> None:
-    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run = started(tmp_path)
     run.save(STATE)
     path = run.folder / CHECKPOINT
     path.write_bytes(path.read_bytes()[:keep])
@@ -71,19 +62,18 @@ def test_damaged_checkpoint_is_ignored(tmp_path: Path, keep: int) -> None:
 
 
 def test_full_disk_keeps_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run = started(tmp_path)
     run.save(STATE)
     monkeypatch.setattr(np, "savez", fail_with(OSError(28, "No space left on device")))
     with pytest.raises(TraceError, match=r"No space left.*same command again"):
         run.save(replace(STATE, step=4))
-    found = run.state()
-    assert found is not None
+    assert (found := run.state()) is not None
     assert found.step == 3
-    assert [path.name for path in run.folder.iterdir() if "partial" in path.name] == []
+    assert not list(run.folder.glob("*partial*"))
 
 
 def test_curve_with_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
-    run = Run.open(tmp_path, PLAN).start_or_resume(PLAN)
+    run = started(tmp_path)
     points = [POINT, replace(POINT, step=2), replace(POINT, step=2, loss=1.0)]
     for point in points:
         run.note(point)

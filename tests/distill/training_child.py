@@ -2,6 +2,7 @@
 Prints every step, and writes a checkpoint after each."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from localspec.distill import training
@@ -12,16 +13,8 @@ from localspec.distill.training import TrainingProgress
 
 def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
     training.PAUSE = 0.0
-    request = DistillRequest(
-        target=target,
-        shape="64x1x64",
-        epochs=epochs,
-        batch=96,
-        rate=3e-3,
-        device="cpu",
-        out=out,
-        rounds=rounds,
-    )
+    request = DistillRequest(target=target, shape="64x1x64", epochs=epochs, batch=96)
+    request = replace(request, rate=3e-3, device="cpu", out=out, rounds=rounds)
 
     def report(progress: TrainingProgress) -> None:
         print(progress.step, progress.steps, flush=True)
