@@ -132,20 +132,13 @@ def test_steps_list_sources_tests_and_accepted_tokens() -> None:
     session = cycling(9)
     steps = run(session, toys.ToyTarget(CYCLE), toys.chosen_chain([2, 0, 2]), Plan("toy", depth=3))
     assert steps[0].plan is PROMPT, "which drafts nothing"
-    assert [step.tokens for step in steps] == [[1], [2, 0, 1], [2, 0, 1], [2, 0]]
-    assert [step.sources for step in steps] == [
-        [TARGET],
-        ["toy", "toy", TARGET],
-        ["toy", "toy", TARGET],
-        ["toy", TARGET],
-    ]
-    assert [step.path for step in steps] == [[], [0, 1], [0, 1], [0]]
-    assert [step.tests for step in steps] == [[], [0, 1, 2], [0, 1, 2], [0]]
-    assert [(s.drafted, s.tested, s.accepted) for s in steps] == [
-        (0, 0, 0),
-        (3, 3, 2),
-        (3, 3, 2),
-        (1, 1, 1),
+    middle = ([2, 0, 1], ["toy", "toy", TARGET], [0, 1], [0, 1, 2], (3, 3, 2))
+    assert [
+        (s.tokens, s.sources, s.path, s.tests, (s.drafted, s.tested, s.accepted)) for s in steps
+    ] == [
+        ([1], [TARGET], [], [], (0, 0, 0)),
+        *(middle, middle),
+        ([2, 0], ["toy", TARGET], [0], [0], (1, 1, 1)),
     ]
     assert session.finish == "length"
 

@@ -19,7 +19,6 @@ from localspec.errors import NativeError, UsageError
 from tests.support.toys import AS_IS, GREEDY, ForbiddenPairs, examples, session_of
 
 LLAMA_CPP = SamplingParams()
-"""The defaults."""
 
 
 def only(allowed: Iterable[int], size: int) -> ForbiddenPairs:
@@ -276,13 +275,6 @@ def test_invalid_bias_is_refused(bias: dict[int, float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Sampler(SamplingParams(logit_bias=bias), 8)
     Sampler(SamplingParams(logit_bias={3: -math.inf, 7: 1.0}), 8)
-
-
-def test_defaults_are_those_of_llama_cpp() -> None:
-    params = SamplingParams()
-    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.8, 40, 0.95, 0.05)
-    assert (params.repeat_penalty, params.penalty_last_n) == (1.0, 64)
-    assert (params.frequency_penalty, params.presence_penalty) == (0.0, 0.0)
 
 
 # Occurrences for penalties, compared with counting from scratch.

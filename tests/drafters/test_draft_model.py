@@ -175,16 +175,6 @@ def test_draft_model_with_fewer_tokens(params: SamplingParams, greedy: bool) -> 
     assert len(tree) == 2
 
 
-PAIRS = with_start(
-    [[[5, 3, 2], [1, 5, 4], [4, 1, 5]], [[2, 3, 5]] * 3, [[6, 1, 2], [1, 2, 6], [1, 1, 1]]]
-)
-"""What follows depends on two tokens."""
-tokens = st.integers(0, 2)
-rounds = st.lists(
-    st.tuples(st.lists(tokens, max_size=8), st.lists(tokens, min_size=1, max_size=4)), max_size=6
-)
-
-
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 

@@ -3,8 +3,6 @@
 import random
 import tracemalloc
 from collections.abc import Callable, Sequence
-from itertools import islice
-from math import log2
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,6 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
-from localspec.policy.acceptance_estimator import logit
 from tests.support.drafting import EagerNgram
 from tests.support.drafting import proposed as drafted
 from tests.support.toys import examples, session_of
@@ -79,26 +76,6 @@ def test_index_does_not_depend_on_the_pieces_of_the_text(text: list[int], cuts: 
         index.automaton.continuations(index.automaton.match(), 9) for index in (at_once, bit_by_bit)
     )
     assert one == other
-
-
-TEXT = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1]
-
-
-def test_predictions_have_features() -> None:
-    """Features: 1, length of the match, its frequency, number of right predictions before."""
-    source, session = NgramSource(NgramIndex()), session_of(TEXT)
-    source.begin(TEXT)
-    first, second, *further = islice(source.predict(source.position(session)), 5)
-    assert (first.token, first.weight) == (2, 3.0)
-    assert first.features == pytest.approx((1.0, log2(4), logit(1 / 2), 0.0))
-    assert (second.token, second.weight) == (4, 3.0), "what followed the longest ending"
-    assert second.features == pytest.approx((1.0, log2(5), logit(1 / 2), log2(2)))
-    assert [prediction.token for prediction in further] == [1, 2, 3]
-    assert further[0].features[3] == pytest.approx(log2(3))
-    session.context += [2]
-    assert next(source.predict(source.position(session))).token == 4
-    session.context += [9]
-    assert list(source.predict(source.position(session))) == []
 
 
 @pytest.mark.parametrize(("deviation", "depth"), [([], 6), ([0, 0, 6, 7], 2)])

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from localspec.decoding.interfaces import Drafter, Limits, Step
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Step
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
@@ -25,10 +23,6 @@ from tests.support.toy_heads import toy_head
 from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, session_of, with_start
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
-
-
-def session() -> Session:
-    return session_of([1])
 
 
 def pair() -> Parts:
@@ -49,18 +43,14 @@ def chosen(
     "shape", [{"depth": 3}, {"width": 2}, {"min_confidence": 0.1}, {"min_likelihood": 0.1}], ids=str
 )
 def test_any_shape_forces_a_drafter(shape: dict[str, Any]) -> None:
-    """The draft model where there is one, else the n-gram."""
+    """The draft model or trained head where there is one, else the n-gram."""
     drafting = Drafting(**shape)
-    for parts, name, depth in ((pair(), "model", 3), (Parts(), "ngram", 8)):
-        drafter = chosen(drafting, parts)
-        plan = drafter.plan(session())
-        assert (plan.drafter, plan.reason) == (name, "fixed by option")
-        assert plan.depth == drafting.depth or plan.depth == depth
-        assert plan.width == drafting.width
-        assert plan.min_confidence == drafting.min_confidence
-        assert plan.min_likelihood == drafting.min_likelihood
-        assert isinstance(drafter, NamedDrafter)
-        assert drafting.forced
+    assert drafting.forced
+    head = Parts(head=toy_head("eagle", CYCLE))
+    for parts, name in ((pair(), "model"), (Parts(), "ngram"), (head, "eagle")):
+        usual = {"depth": REGISTRY[name].depth, "reason": "fixed by option"}
+        plan = chosen(drafting, parts).plan(session_of([1]))
+        assert plan == Plan(name, **{**usual, **shape})
 
 
 @pytest.mark.parametrize(
