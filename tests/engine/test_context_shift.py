@@ -17,6 +17,7 @@ from tests.support.together import together
 ROOM = 256  # tokens of the context
 LENGTH = 360  # tokens of answers: the context is full twice, or more often
 SHIFTS = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
+EDGES = [ContextShift(keep=999), ContextShift(discard=999), ContextShift(keep=999, discard=999)]
 
 
 small = module_tiny("exact_pair", context=ROOM)
@@ -45,7 +46,7 @@ def shift_by_prompts(engine: Engine, prompt: list[int], shift: ContextShift) -> 
         new = generate(engine, Tokens(text), PLAIN, count=left, sampling=endless(engine))
         tokens, text = tokens + new, text + new
         keep = min(len(prompt) if shift.keep < 0 else shift.keep, ROOM - 4)
-        gone = shift.discard or (len(text) - keep) // 2
+        gone = min(shift.discard or (len(text) - keep) // 2, len(text) - keep - 1)
         text = text[:keep] + text[keep + gone :]
     return tokens
 
@@ -53,7 +54,7 @@ def shift_by_prompts(engine: Engine, prompt: list[int], shift: ContextShift) -> 
 PROMPT = [5 + n % 40 for n in range(60)]
 
 
-@pytest.fixture(scope="module", params=SHIFTS, ids=str)
+@pytest.fixture(scope="module", params=[*SHIFTS, *EDGES], ids=str)
 def shift(request: pytest.FixtureRequest) -> ContextShift:
     assert isinstance(request.param, ContextShift)
     return request.param
@@ -97,21 +98,3 @@ def test_seed_repeats_a_shifted_answer_with_penalties(small: Engine) -> None:
     run = partial(generate, small, Tokens(PROMPT[:2]), PLAIN, count=400, sampling=sampling)
     one, other = (run(shift=ContextShift(), reuse=False) for _ in range(2))
     assert one == other
-
-
-@pytest.mark.parametrize(
-    ("shift", "tokens", "prompt", "gone"),
-    [
-        (ContextShift(), 100, 30, slice(0, 50)),
-        (ContextShift(keep=10), 100, 30, slice(10, 55)),
-        (ContextShift(keep=10, discard=20), 100, 30, slice(10, 30)),
-        (ContextShift(keep=-1), 100, 30, slice(30, 65)),
-        (ContextShift(keep=99), 100, 30, slice(96, 98)),
-        (ContextShift(keep=-1), 100, 99, slice(96, 98)),
-        (ContextShift(discard=1000), 100, 30, slice(0, 99)),
-        (ContextShift(keep=1000, discard=1000), 100, 30, slice(96, 99)),
-    ],
-    ids=str,
-)
-def test_removed_slice(shift: ContextShift, tokens: int, prompt: int, gone: slice) -> None:
-    assert shift.removed_slice(tokens, prompt) == gone

@@ -35,7 +35,7 @@ from localspec.prompting.marked_text import unmarked
 from localspec.prompting.template import ChatTemplate
 from tests.cli.process import run_python
 from tests.support import ggufs
-from tests.support.asking import PLAIN, WAYS, ask, assistant, generate, tokens_of, user
+from tests.support.asking import ENDLESS, PLAIN, WAYS, ask, assistant, generate, tokens_of, user
 from tests.support.greedy import CLEAR
 from tests.support.patches import fail_with
 from tests.support.sessions import make_drafts_cheap, module_pair
@@ -73,9 +73,9 @@ def test_statistics_add_up(engine: Engine) -> None:
     assert stats.accepted <= stats.tested <= stats.drafted
     assert stats.generated_tokens == stats.accepted + sources.count("target")
     assert stats.target_passes == sum(chunk.step is not None for chunk in chunks)
-    by_drafter = stats.by_drafter.values()
-    assert stats.drafted == sum(drafter.drafted for drafter in by_drafter)
-    assert stats.accepted == sum(drafter.accepted for drafter in by_drafter)
+    for count in ("drafted", "tested", "accepted"):
+        parts = [getattr(figures, count) for figures in stats.by_drafter.values()]
+        assert getattr(stats, count) == sum(parts)
     spent = stats.draft_seconds + stats.verify_seconds + stats.overhead_seconds
     assert spent == pytest.approx(stats.decode_seconds)
     assert min(stats.draft_seconds, stats.verify_seconds, stats.overhead_seconds) > 0
@@ -388,9 +388,7 @@ def test_prompt_longer_than_the_context(small: Engine) -> None:
 
 
 def test_answer_ends_where_the_context_is_full(small: Engine) -> None:
-    answer = small.generate(
-        "One day a fox", sampling=SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
-    )
+    answer = small.generate("One day a fox", sampling=ENDLESS)
     assert answer.finish_reason == "length"
     assert answer.stats.prompt_tokens + answer.stats.generated_tokens == 128
     assert any("128 tokens is full" in notice for notice in answer.stats.notices)
@@ -402,8 +400,6 @@ def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
         turns.append(user(f"Tell me about animal number {i}, please do."))
         turns.append(assistant("It is a very nice animal that lives in the wood."))
     turns.append(user("And the fox?"))
-    with pytest.raises(ContextOverflow):
-        small.chat(turns, max_tokens=20)
     # Without drafts, which depend on timing, and so decide between tied tokens.
     answer = ask(small, turns, PLAIN, 20, overflow="drop_oldest").completion()
     assert answer.stats.prompt_tokens <= 128 - 20
@@ -442,13 +438,6 @@ def test_missing_draft_model_is_reported(target_path: Path) -> None:
         assert any("no draft model" in reason for reason in stats.reasons)
         with pytest.raises(UsageError, match="needs a draft model"):
             engine.chat(FOX, drafting=Drafting(drafter="cascade"))
-
-
-def test_loading_reports_progress() -> None:
-    """Interrupts: `test_loading_failures`."""
-    seen: list[float] = []
-    localspec.load(options=ModelOptions(context=128), progress=seen.append).close()
-    assert seen[-1] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -268,20 +268,6 @@ def test_parallel_answers_equal_plain_decoding(
     assert sum(accepted for _, accepted in found) > (TOKENS if way else 3)
 
 
-@for_kinds("eagle")
-def test_depth_without_a_drafter_selects_the_head(engine: Engine, expected: Answers) -> None:
-    completion = ask(engine, expected.prompts[0], Drafting(depth=2), 20).completion()
-    assert set(completion.stats.by_drafter) == {"eagle"}
-
-
-@for_kinds("medusa")
-def test_typical_acceptance_is_reported_as_lossy(engine: Engine, expected: Answers) -> None:
-    drafting = Drafting(drafter="medusa", rule="typical")
-    stats = engine.generate(expected.prompts[0], max_tokens=20, drafting=drafting).stats
-    assert not stats.lossless
-    assert engine.generate(expected.prompts[0], max_tokens=5).stats.lossless
-
-
 # MTP layers in the target's own file are used, and left out if they fail.
 
 

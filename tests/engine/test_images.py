@@ -29,7 +29,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.pictures import MARK, Picture, PicturePart, mark_images, with_picture_ids
 from tests.support.asking import ask, assistant, user
-from tests.support.ggufs import tiny_llama, tiny_mamba
+from tests.support.ggufs import tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
 from tests.support.patches import fail_with, record_calls
@@ -97,25 +97,16 @@ class LlamaCppVision:
 
     def _first(self, prompt: bytes, images: list[bytes]) -> Row:
         self._context.clear()
-        bitmaps = (ctypes.c_void_p * len(images))(
-            *(
-                mtmd.mtmd_helper_bitmap_init_from_buf(
-                    self._eye, (ctypes.c_uint8 * len(i)).from_buffer_copy(i), len(i), False
-                )
-                for i in images
-            )
-        )
+        buffers = [(ctypes.c_uint8 * len(image)).from_buffer_copy(image) for image in images]
+        init = mtmd.mtmd_helper_bitmap_init_from_buf
+        bitmaps = [init(self._eye, buffer, len(buffer), False) for buffer in buffers]
+        array = (ctypes.c_void_p * len(bitmaps))(*bitmaps)
         chunks = mtmd.mtmd_input_chunks_init()
         text = mtmd.mtmd_input_text(prompt, len(prompt), True, True)
-        assert mtmd.mtmd_tokenize(self._eye, chunks, ctypes.byref(text), bitmaps, len(images)) == 0
-        end = llama_cpp.llama_pos()
-        handle = self._context.handle
-        assert (
-            mtmd.mtmd_helper_eval_chunks(
-                self._eye, handle, chunks, 0, 0, 512, True, ctypes.byref(end)
-            )
-            == 0
-        )
+        assert mtmd.mtmd_tokenize(self._eye, chunks, ctypes.byref(text), array, len(images)) == 0
+        end, handle = llama_cpp.llama_pos(), self._context.handle
+        places = 0, 0, 512, True, ctypes.byref(end)
+        assert mtmd.mtmd_helper_eval_chunks(self._eye, handle, chunks, *places) == 0
         mtmd.mtmd_input_chunks_free(chunks)
         for bitmap in bitmaps:
             mtmd.mtmd_bitmap_free(bitmap)
@@ -271,11 +262,9 @@ def test_invalid_projectors_are_refused(
 LONG = 300
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path = tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
-    with Model(path, ModelOptions()) as opened:
-        yield opened
+@pytest.fixture
+def model(tiny: Engine) -> Model:
+    return tiny.model
 
 
 def part(model: Model, count: int, *, causal: bool = True) -> PicturePart:

@@ -15,7 +15,7 @@ from tests.engine.conftest import ModelFiles
 from tests.engine.test_parallel import all_free
 from tests.support import inside
 from tests.support.agreed_time import agree_on_time
-from tests.support.asking import PLAIN, ask, generate
+from tests.support.asking import ENDLESS, PLAIN, ask, generate
 from tests.support.greedy import CLEAR
 from tests.support.patches import fail_with
 from tests.support.together import together
@@ -24,9 +24,7 @@ from tests.support.together import together
 def test_engine_is_free_if_closing_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt, or a failure of llama.cpp while it rolls back."""
     wanted = generate(engine, CLEAR, count=8)
-
-    endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
-    stream = ask(engine, CLEAR, count=900, sampling=endless)
+    stream = ask(engine, CLEAR, count=900, sampling=ENDLESS)
     next(stream)
     with monkeypatch.context() as patch:
         patch.setattr(inside.slot(engine).target, "rollback", fail_with(KeyboardInterrupt()))

@@ -12,7 +12,7 @@ from localspec.decoding.distribution import Distribution
 from localspec.decoding.logprobs import TokenLogprob, sampled_logprobs
 from localspec.decoding.sampling import Sampler
 from localspec.errors import Cancelled, ContextOverflow
-from tests.support.asking import WAYS, ask
+from tests.support.asking import WAYS, ask, generate
 
 
 def logprobs_of(
@@ -97,9 +97,8 @@ def test_longer_texts_than_the_context_are_refused(tiny: Engine) -> None:
 
 
 def test_likelihood_does_not_change_later_answers(tiny: Engine) -> None:
-    greedy = SamplingParams(temperature=0.0)
-    before = tiny.generate("abc", max_tokens=12, sampling=greedy).text
+    before = generate(tiny, "abc", count=12)
     with pytest.raises(Cancelled):
         tiny.likelihood(list(range(5, 90)), stopped=lambda: True)
     tiny.likelihood(list(range(5, 90)))
-    assert tiny.generate("abc", max_tokens=12, sampling=greedy).text == before
+    assert generate(tiny, "abc", count=12) == before

@@ -19,7 +19,7 @@ from localspec.llama import compute_thread
 from localspec.stream import Stream
 from tests.engine.test_parallel import LONG, all_free
 from tests.support import inside
-from tests.support.asking import PLAIN, WAYS, ask, generate, tokens_of
+from tests.support.asking import ENDLESS, PLAIN, WAYS, ask, generate, tokens_of
 from tests.support.patches import record_calls
 from tests.support.sessions import drafting_pair, module_pair
 from tests.support.together import together
@@ -54,12 +54,10 @@ def test_least_recently_used_text_is_evicted(small: Engine, parallel: Engine, fu
     for number in range(texts):
         assert generate(engine, f"{number}. {text}", count=20)
     assert 0 < len(inside.drafts_of_kept_texts(engine)) < texts
-    newest = ask(engine, f"{texts - 1}. {text}", count=4)
-    newest.completion()
-    assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
-    oldest = ask(engine, f"0. {text}", count=4)
-    oldest.completion()
-    assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
+    newest = ask(engine, f"{texts - 1}. {text}", count=4).completion().stats
+    assert newest.cached_tokens == newest.prompt_tokens - 1
+    oldest = ask(engine, f"0. {text}", count=4).completion().stats
+    assert oldest.cached_tokens < oldest.prompt_tokens // 2
 
 
 @pytest.mark.parametrize("way", ["none", "model", "model tree"])
@@ -75,24 +73,16 @@ def test_answers_that_do_not_fit_take_turns(kernels: None, small: Engine, way: s
 
 def test_each_answer_may_fill_the_context(small: Engine) -> None:
     for prompt in ("Once upon a time", "Tom"):
-        # No end of the text, so that the context's is reached.
-        stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=5))
-        while stream.finish_reason != "length":
-            assert stream.completion().finish_reason in ("stop", "length")
-            if stream.finish_reason == "stop":
-                seed = (stream.stats.seed or 0) + 1
-                stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=seed))
+        stream = small.stream(prompt, sampling=ENDLESS)
+        assert stream.completion().finish_reason == "length"
         assert len(stream.context) == 256
 
 
 def test_draft_model_reads_the_end_of_texts_longer_than_its_cache() -> None:
-    endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
     with localspec.load(options=ModelOptions(context=1024), parallel=16) as pair:
         part = inside.slots(pair).all[0].draft_cache
         assert part is not None
-        stream = pair.stream(
-            "Once upon a time", max_tokens=600, sampling=endless, drafting=WAYS["model"]
-        )
+        stream = ask(pair, "Once upon a time", WAYS["model"], 600, sampling=ENDLESS)
         later = [chunk.step for chunk in stream if len(stream.context) > part.capacity + 20]
     assert len(later) > 8
     assert sum(step.accepted for step in later if step is not None) > 8
@@ -121,16 +111,10 @@ def test_calibration_waits_while_paused_answers_hold_the_cache() -> None:
         paused = ask(pair, "The fox and the bird went to the river. " * 20, PLAIN, None)
         next(paused)
 
-        def parallel_answer() -> Stream:
-            stream = ask(pair, "Once upon a time", count=8)
-            stream.completion()
-            return stream
-
-        (stream,) = together([parallel_answer])
-        assert isinstance(stream, Stream), stream
-        assert stream.stats.generated_tokens == 8
+        answer = partial(generate, pair, "Once upon a time", count=8)
+        (tokens,) = together([answer])
         paused.close()
-        assert parallel_answer().stats.generated_tokens == 8
+        assert tokens == answer()
         assert pair.profile.target, "measured"
 
 
