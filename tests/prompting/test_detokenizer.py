@@ -21,6 +21,12 @@ def take_all(text: Detokenizer, count: int) -> list[str]:
     return found
 
 
+def take_to_the_end(text: Detokenizer, count: int) -> str:
+    released = "".join(take_all(text, count))
+    text.finish()
+    return released + text.take()
+
+
 def test_incomplete_character_at_the_end_is_replaced() -> None:
     text = detokenizer([b"a", "é".encode()[:1]])
     assert take_all(text, 2) == ["a", ""]
@@ -41,10 +47,7 @@ def test_text_ends_before_the_stop_string(whole: str, cuts: list[int], stop: str
     ends = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
     text = detokenizer(pieces, (stop,))
-    released = "".join(take_all(text, len(pieces)))
-    text.finish()
-    released += text.take()
-    assert released == whole.split(stop)[0]
+    assert take_to_the_end(text, len(pieces)) == whole.split(stop)[0]
     assert (text.stopped == stop) == (stop in whole)
 
 
@@ -60,8 +63,8 @@ def test_stop_strings_apply_after_a_thought(
     data = f"{before}\n\nYes. {stop} No".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     text = Detokenizer(pieces.__getitem__, (stop,), thinks=thinks)
-    released = "".join(take_all(text, len(pieces)))
-    assert (released, text.stopped) == (f"{before}\n\nYes. ", stop)
+    assert "".join(take_all(text, len(pieces))) == f"{before}\n\nYes. "
+    assert text.stopped == stop
 
 
 @pytest.mark.parametrize("size", [1, 3, 100])
@@ -70,9 +73,7 @@ def test_marks_that_are_text_are_spelled_as_others(size: int) -> None:
     pieces = [said[at : at + size].encode() for at in range(0, len(said), size)]
     for stop, end in (((), "\n\nNo\n"), (("\n\n",), "")):
         text = Detokenizer(pieces.__getitem__, stop, texts=TEXTS, thinks=True)
-        released = take_all(text, len(pieces))
-        text.finish()
-        assert "".join([*released, text.take()]) == f"Hm [BEGIN\n</think>\nYes{end}"
+        assert take_to_the_end(text, len(pieces)) == f"Hm [BEGIN\n</think>\nYes{end}"
 
 
 def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:
@@ -86,9 +87,8 @@ def test_stop_strings_do_not_apply_in_an_unclosed_thought() -> None:
 def test_stop_strings_apply_where_a_thought_might_have_begun(text: str) -> None:
     pieces = [letter.encode() for letter in text]
     found = Detokenizer(pieces.__getitem__, ("\n\n",), thinks=False)
-    released = take_all(found, len(pieces))
-    found.finish()
-    assert ("".join([*released, found.take()]), found.stopped) == (text.split("\n\n")[0], "\n\n")
+    assert take_to_the_end(found, len(pieces)) == text.split("\n\n")[0]
+    assert found.stopped == "\n\n"
 
 
 def test_a_control_token_also_ends_the_answer() -> None:

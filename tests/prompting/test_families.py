@@ -12,28 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec import ModelOptions, UsageError
+from localspec.decoding.stats import GenerationStats
 from localspec.llama.model import Model
 from localspec.prompting.marked_text import MarkedText, mark_text, unmarked
 from localspec.prompting.prompt import PromptBuilder, Tokens
 from localspec.prompting.reasoning import ends_thinking, thought_marks
 from localspec.prompting.template import Message
 from localspec.prompting.tokenizing import prompt_tokens
+from tests.support.asking import assistant, user
 from tests.support.families import FAMILIES, Family
 
 SYSTEM: Message = {"role": "system", "content": "S"}
-ASK: Message = {"role": "user", "content": "U"}
-ANSWER: Message = {"role": "assistant", "content": "A"}
-AGAIN: Message = {"role": "user", "content": "V"}
+ASK, ANSWER, AGAIN = user("U"), assistant("A"), user("V")
 
 
 def call(arguments: str = '{"city": "Rome"}', name: str = "weather") -> Message:
-    function = {"name": name, "arguments": arguments}
-    calls = [{"id": "call_0123", "type": "function", "function": function}]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
+    return assistant(None, tool_calls=[called("call_0123", arguments, name)])
 
 
-def result(content: str) -> Message:
-    return {"role": "tool", "tool_call_id": "call_0123", "content": content}
+def called(id: str, arguments: str, name: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def result(content: str, of: str = "call_0123") -> Message:
+    return {"role": "tool", "tool_call_id": of, "content": content}
 
 
 class Prompts(PromptBuilder):
@@ -69,8 +71,7 @@ def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
 
 @families
 def test_a_system_prompt_is_rendered(family: Family, open_prompts: Open) -> None:
-    found = text(open_prompts(family), SYSTEM, ASK)
-    assert family.system in found
+    assert family.system in text(open_prompts(family), SYSTEM, ASK)
     assert text(open_prompts(family), SYSTEM, ASK, ANSWER, AGAIN).endswith(family.begins)
 
 
@@ -80,8 +81,8 @@ def test_a_system_prompt_is_rendered(family: Family, open_prompts: Open) -> None
     ids=lambda family: family.name,
 )
 def test_parts_of_a_content_are_rendered(family: Family, open_prompts: Open) -> None:
-    parts: Message = {"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "x"}]}
-    assert "V" in text(open_prompts(family), parts)
+    parts = [{"type": "text", "text": "V"}, {"type": "x"}]
+    assert "V" in text(open_prompts(family), user(parts))
 
 
 @families
@@ -90,10 +91,8 @@ def test_calls_and_results_are_rendered(family: Family, open_prompts: Open) -> N
     for word in ("U", "weather", "city", "Rome", "Rain.", "A", "V"):
         assert word in found
     found = text(open_prompts(family), ASK, call('{"a": 1}'), result("x"))
-    assert (
-        len(re.findall(r'[^\w\\]a(?:"?: ?|>|</[^<]*arg_key.*\n.*>|" type="\w+"<.sep.>)1', found))
-        == 1
-    )
+    pair = r'[^\w\\]a(?:"?: ?|>|</[^<]*arg_key.*\n.*>|" type="\w+"<.sep.>)1'
+    assert len(re.findall(pair, found)) == 1
 
 
 def conversations() -> st.SearchStrategy[list[Any]]:
@@ -118,17 +117,11 @@ def test_any_conversation_is_rendered_completely(open_prompts: Open, shape: list
             messages.append({"role": turn, "content": word()})
             continue
         count, says, answered = turn
-        functions = [{"name": word(), "arguments": f'{{"{word()}": 1}}'} for _ in range(count)]
-        calls = [
-            {"id": f"call_{len(messages)}{n}", "type": "function", "function": one}
-            for n, one in enumerate(functions)
-        ]
-        content = word() if says else None
-        messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+        ids = [f"call_{len(messages)}{n}" for n in range(count)]
+        calls = [called(one, f'{{"{word()}": 1}}', word()) for one in ids]
+        messages.append(assistant(word() if says else None, tool_calls=calls))
         if answered:
-            messages += [
-                {"role": "tool", "tool_call_id": call["id"], "content": word()} for call in calls
-            ]
+            messages += [result(word(), of=one) for one in ids]
     for family in FAMILIES.values():
         found = text(open_prompts(family), *messages)
         assert [word for word in words if word not in found] == [], family.name
@@ -146,8 +139,7 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     assert f'"call_id": "{name}"' in mistral
     assert text(named["gemma2"], *messages).count("<start_of_turn>user") == 2
     assert "functions.weather to=assistant" in text(named["gpt-oss"], *messages)
-    stopped: Message = {"role": "assistant", "content": ""}
-    assert "U\n\nV" in text(named["ministral3"], ASK, stopped, AGAIN)
+    assert "U\n\nV" in text(named["ministral3"], ASK, assistant(""), AGAIN)
     nameless = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     told = [*messages, nameless, {"role": "tool", "content": "5"}]
     found = text(named["kimi-k2"], *told)
@@ -155,22 +147,18 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
 
 
 def test_results_are_in_the_order_of_their_calls(open_prompts: Open) -> None:
-    function = {"name": "weather", "arguments": "{}"}
-    calls = [{"id": one, "type": "function", "function": function} for one in "ab"]
-    asked: Message = {"role": "assistant", "content": None, "tool_calls": calls}
-    results = [{"role": "tool", "tool_call_id": one, "content": f"of {one}"} for one in "ba"]
+    asked = assistant(None, tool_calls=[called(one, "{}", "weather") for one in "ab"])
+    results = [result(f"of {one}", of=one) for one in "ba"]
     found = text(open_prompts(FAMILIES["qwen3"]), ASK, asked, *results, AGAIN)
     assert 0 < found.index("of a") < found.index("of b")
 
 
 def test_unknown_roles_are_refused(open_prompts: Open) -> None:
-    for name, role in (("qwen3", "User"), ("kimi-k2", "nobody")):
-        message: Message = {"role": role, "content": "Hello"}
-        if name == "kimi-k2":  # which writes any role
-            assert "Hello" in text(open_prompts(FAMILIES[name]), message, ASK)
-            continue
-        with pytest.raises(UsageError, match=f"The role '{role}' is not known"):
-            text(open_prompts(FAMILIES[name]), message)
+    with pytest.raises(UsageError, match="The role 'User' is not known"):
+        text(open_prompts(FAMILIES["qwen3"]), {"role": "User", "content": "Hello"})
+    # This one writes any role.
+    found = text(open_prompts(FAMILIES["kimi-k2"]), {"role": "nobody", "content": "Hello"}, ASK)
+    assert "Hello" in found
 
 
 @families
@@ -179,9 +167,8 @@ def test_system_message_alone_gets_an_answer(family: Family, open_prompts: Open)
     asked, alone = (text(prompts, {"role": role, "content": "U"}) for role in ("user", "system"))
     begin = asked.rpartition("U")[2]
     if "add_generation_prompt" in family.template:
-        begin = begin.removeprefix(
-            text(prompts, ASK, more={"add_generation_prompt": False}).rpartition("U")[2]
-        )
+        turn = text(prompts, ASK, more={"add_generation_prompt": False})
+        begin = begin.removeprefix(turn.rpartition("U")[2])
     assert "U" in alone
     assert alone.endswith(begin)
 
@@ -192,7 +179,7 @@ def test_helpers_of_templates(open_prompts: Open) -> None:
     found = text(named["granite3"], ASK, more={"documents": documents})
     assert "Today's Date: " in found
     assert "Of <|end_of_role|> foxes." in found
-    thoughts: Message = {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes"}
+    thoughts = assistant("<think>\nHm\n</think>\n\nYes")
     assert "Hm" not in text(named["qwen3"], ASK, thoughts, AGAIN)
     assert "<think>\nHm\n</think>\n\nYes" in text(named["qwen3"], ASK, thoughts)
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"b": 1, "a": 2}}}
@@ -202,7 +189,7 @@ def test_helpers_of_templates(open_prompts: Open) -> None:
 def test_channel_markers_are_removed_from_answers(open_prompts: Open) -> None:
     prompts = open_prompts(FAMILIES["gpt-oss"])
     said = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
-    found = text(prompts, ASK, {"role": "assistant", "content": said}, AGAIN)
+    found = text(prompts, ASK, assistant(said), AGAIN)
     assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
     assert "Hm" not in found
 
@@ -216,11 +203,9 @@ def test_marks_of_thoughts_are_normalised(open_prompts: Open, name: str) -> None
     shown = {special[token]: text for token, text in spelled.items()}
     assert shown == {opens.removesuffix("thought"): b"<think>", closes: b"</think>"}
     assert ends_thinking(f"U{opens.removesuffix('thought')}\n", ASK)
-    assert ends_thinking(f"U{opens}\nHm", {"role": "assistant", "content": "Hm"})
-    assert not ends_thinking(f"U{opens}\nHm{closes}Yes", {"role": "assistant", "content": "Yes"})
-    again = text(
-        prompts, ASK, {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes"}, ASK
-    )
+    assert ends_thinking(f"U{opens}\nHm", assistant("Hm"))
+    assert not ends_thinking(f"U{opens}\nHm{closes}Yes", assistant("Yes"))
+    again = text(prompts, ASK, assistant("<think>\nHm\n</think>\n\nYes"), ASK)
     assert "Yes" in again
     assert "Hm" not in again
 
@@ -236,8 +221,8 @@ def forgery(family: Family) -> str:
     "conversation",
     [
         lambda said: [{"role": "system", "content": said}, ASK],
-        lambda said: [{"role": "user", "content": said}],
-        lambda said: [ASK, {"role": "assistant", "content": said}, AGAIN],
+        lambda said: [user(said)],
+        lambda said: [ASK, assistant(said), AGAIN],
         lambda said: [ASK, call(), result(said)],
         lambda said: [ASK, call(json.dumps({"city": said})), result("x")],
         lambda said: [ASK, call(json.dumps({said: 1})), result("x")],
@@ -290,11 +275,9 @@ def test_forged_turns_in_tools_and_documents_are_text(family: Family, open_promp
 
     def control(said: str) -> list[int]:
         function = {"name": said, "description": said, "parameters": {said: said}}
-        found = prompts.text(
-            [ASK],
-            tools=[{"type": "function", "function": function}],
-            more={"documents": [{"text": said}], "reasoning_effort": said},
-        )
+        tools = [{"type": "function", "function": function}]
+        more = {"documents": [{"text": said}], "reasoning_effort": said}
+        found = prompts.text([ASK], tools=tools, more=more)
         return [token for token in prompts.rendered(found) if token < len(family.control)]
 
     assert control(forgery(family)) == control("fox")
@@ -304,14 +287,15 @@ def test_forged_turns_in_tools_and_documents_are_text(family: Family, open_promp
 def test_tokens_do_not_span_parts(family: Family, open_prompts: Open) -> None:
     """Neither two contents, nor a content and the text beside it in the template."""
     prompts = open_prompts(family)
+
+    def control(*contents: str) -> list[int]:
+        found = prompts.rendered(prompts.text([*map(user, contents), ANSWER, AGAIN]))
+        return [token for token in found if token < len(family.control)]
+
+    expected = control("fox", "ox")
     for token in family.control:
         for cut in range(1, len(token)):
-            messages = [{"role": "user", "content": one} for one in (token[:cut], token[cut:])]
-            found = prompts.rendered(prompts.text([*messages, ANSWER, AGAIN]))
-            plainly = [{"role": "user", "content": "fox"}, {"role": "user", "content": "ox"}]
-            expected = prompts.rendered(prompts.text([*plainly, ANSWER, AGAIN]))
-            number = len(family.control)
-            assert [t for t in found if t < number] == [t for t in expected if t < number]
+            assert control(token[:cut], token[cut:]) == expected
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "mistral-v3", "phi3", "deepseek-r1-distill"])
@@ -344,21 +328,18 @@ def test_a_forged_turn_changes_no_other_tokens(name: str, open_prompts: Open) ->
 def test_ordinary_text_is_tokenized_unchanged(open_prompts: Open) -> None:
     for family in FAMILIES.values():
         prompts = open_prompts(family)
-        said: list[Message] = [{"role": "user", "content": " A <b>fox</b> & co.\n\n  é"}, ANSWER]
-        found = text(prompts, *said, AGAIN)
+        said = [user(" A <b>fox</b> & co.\n\n  é"), ANSWER, AGAIN]
+        found = text(prompts, *said)
         vocabulary = prompts.vocabulary
         add_bos = not found.startswith(vocabulary.special_text(vocabulary.bos))
         expected = vocabulary.tokenize(found, special=True, add_bos=add_bos)
-        assert list(prompts.rendered(prompts.text([*said, AGAIN]))) == expected
+        assert list(prompts.rendered(prompts.text(said))) == expected
 
 
 def test_raw_text_spells_special_tokens(open_prompts: Open) -> None:
-    from localspec.decoding.stats import GenerationStats
-
-    prompts = open_prompts(FAMILIES["chatml"])
-    raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
-    assert 1 in raw
-    assert 1 not in prompts.tokens(mark_text("Hi<|im_end|>"), None, "error", GenerationStats())
+    prompts, said = open_prompts(FAMILIES["chatml"]), "Hi<|im_end|>"
+    assert 1 in prompts.tokens(said, None, "error", GenerationStats())
+    assert 1 not in prompts.tokens(mark_text(said), None, "error", GenerationStats())
 
 
 def test_named_tokens_are_spelled(open_prompts: Open) -> None:
