@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from localspec import Engine
-from localspec.bench.arms import LocalspecArm, localspec_arms
+from localspec.bench.arms import LocalspecArm
 from localspec.bench.runner import WARM_UP_TOKENS, run
 from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
-from localspec.cli.bench import ARMS
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import REGISTRY
 from localspec.errors import NativeError
 from tests.support.sessions import module_pair
 
@@ -125,16 +123,6 @@ def test_failing_arm_is_dropped(at: int, error: Exception, words: str) -> None:
     assert dropped == {"broken": words}
 
 
-def test_progress() -> None:
-    seen: list[tuple[int, int, str]] = []
-    arms = [Scripted("a", []), Scripted("broken", [], at=1, error=NativeError("no"))]
-    ask = partial(run, turns=1, max_tokens=99, seed=1, dropped={})
-    list(ask(arms, PROMPTS, [0.0, 0.8], progress=lambda *what: seen.append(what)))
-    assert seen[0] == (0, 16, "warming up a")
-    assert seen[-1] == (7, 8, "T = 0.8 · copy · turn 1 · a")
-    assert list(ask([Scripted("a", [])], [], [0.0])) == []
-
-
 # localspec's arms: what they are, and what a sample keeps of an answer's steps.
 
 
@@ -142,19 +130,6 @@ FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|
 
 
 engine = module_pair(context=512, threads=1)  # two threads on a busy machine wait for each other
-
-
-def test_groups_of_arms(engine: Engine) -> None:
-    arms = localspec_arms(engine, ARMS)
-    depths = [f"model depth {depth}" for depth in range(1, 9)]
-    trees = ["model depth 3 width 2", "arg-max depth 3"]
-    # Nothing was learned, and there is no trained head.
-    unusable = {n for n, one in REGISTRY.items() if one.needs_datastore or one.needs_head}
-    named = [name for name in REGISTRY if name not in unusable | {"grammar"}]
-    names = ["plain", "auto", "auto, first session", "auto, cold", *named, *depths, *trees]
-    assert [arm.name for arm in arms] == names
-    assert arms[-2].command.endswith("--drafter model --depth 3 --width 2")
-    assert arms[-1].command.endswith("--drafter model --depth 3 --greedy-drafts")
 
 
 def test_sample_seconds_add_up(engine: Engine) -> None:

@@ -58,20 +58,20 @@ def test_turns_and_messages(tmp_path: Path) -> None:
 
 
 def test_packaged_questions() -> None:
-    judging, tuning = (load_suites([Path(name)]) for name in ("questions", "questions-tuning"))
-    suites = {prompt.suite for prompt in judging}
-    assert len(suites) == 13
-    assert suites == {prompt.suite for prompt in tuning}
-    assert suites.isdisjoint(SUITES)
-    assert {p.id for p in judging}.isdisjoint(p.id for p in tuning)
+    judging, tuning, public = (
+        load_suites([Path(name)]) for name in ("questions", "questions-tuning", "public")
+    )
+    kinds = {prompt.suite for prompt in judging}
+    assert (len(kinds), kinds & {*SUITES}) == (13, set())
+    assert kinds == {prompt.suite for prompt in tuning}
     for prompts in (judging, tuning):
         counts = Counter(prompt.suite for prompt in prompts)
         two_turns = {prompt.suite for prompt in prompts if prompt.later_turns}
         assert all(count == 6 for suite, count in counts.items() if suite not in two_turns)
         assert len(two_turns) == 8
-    public = load_suites([Path("public")])
     assert [prompt.suite for prompt in public[:4]] == ["humaneval", "gsm8k", "mmlu", "truthfulqa"]
     assert set(Counter(prompt.suite for prompt in public).values()) == {6}
+    assert {prompt.id for prompt in judging}.isdisjoint(prompt.id for prompt in tuning)
     asked = {prompt.text for prompt in (*judging, *tuning)}
     assert asked.isdisjoint(prompt.text for prompt in public)
     assert sum(path.stat().st_size for path in SETS.values()) < 1_000_000

@@ -82,19 +82,6 @@ def test_wide_draft_starts_with_outer_layers(tmp_path: Path, layers: int, taken:
         assert np.array_equal(made[f"{name}.weight"], there[f"{other_name}.weight"]), name
 
 
-def test_narrow_draft_starts_with_the_principal_components(draft_path: Path) -> None:
-    _, there = weights.read(draft_path)
-    facts = weights.target_facts(read_gguf(draft_path))
-    narrow = weights.initial(parse("128x1x32", facts), draft_path, 0)["token_embd.weight"]
-    whole = there["token_embd.weight"]
-    # The best approximation of this rank (Eckart & Young 1936).
-    squares = np.linalg.eigvalsh(whole.T @ whole)[::-1]
-    assert np.isclose((narrow**2).sum(), squares[:128].sum(), rtol=1e-3)
-    some = slice(0, 200)
-    off = np.abs(narrow[some] @ narrow[some].T - whole[some] @ whole[some].T).mean()
-    assert off < 0.3 * np.abs(whole[some] @ whole[some].T).mean()
-
-
 def test_a_continued_training_has_the_same_shape(
     target_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,8 @@
 
 import random
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 from gguf import GGUFReader
@@ -50,17 +49,10 @@ NAMES = (b"gemma", b"qwen2", b"qwen3", b"mamba", b"bloom", b"olmo2", b"rwkv6", b
 """Architectures whose names are as long as llama's."""
 
 
-@dataclass(frozen=True)
-class Places:
-    """Offsets in a file.
-
-    Attributes:
-        numbers: single ones and elements of arrays, as (offset, bytes).
-        texts: the same of texts; of an array the first one.
-        kinds: offsets of the types of values.
-        tensors: offsets and numbers of dimensions of tensors' shapes; their type and offset follow.
-        names: of the tensors, as (offset, bytes).
-    """
+class Places(NamedTuple):
+    """Offsets in a file, and sizes: of `numbers`, single ones and elements of arrays, of `texts`
+    (of an array the first one), of the types of values (`kinds`), of tensors' shapes, with the
+    number of dimensions (`tensors`; their type and offset follow), and of tensors' `names`."""
 
     numbers: list[tuple[int, int]]
     texts: list[tuple[int, int]]

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
@@ -77,25 +76,17 @@ def test_arrays_are_decoded_lazily(tmp_path: Path) -> None:
 
 
 def test_values_of_other_types_are_ignored(tmp_path: Path) -> None:
-    more = keyed({"f": 0.5, "b": True})
     own: dict[str, Value] = {"context_length": "many", "block_count": 4}
-    file = read_gguf(write_model(tmp_path / "a.gguf", own=own, more=more))
-    assert (file.metadata["f"], file.metadata["b"]) == (0.5, True)
-    assert file.integer("b") is None
-    assert file.own_integer("context_length") is None
-    assert file.own("context_length") == "many"
-    assert file.own_integer("block_count") == 4
-    assert file.text("llama.block_count") is None
+    file = read_gguf(write_model(tmp_path / "a.gguf", own=own, more=keyed({"f": 0.5, "b": True})))
+    assert (file.metadata["f"], file.metadata["b"], file.integer("b")) == (0.5, True, None)
+    assert (file.own("context_length"), file.own_integer("context_length")) == ("many", None)
+    assert (file.own_integer("block_count"), file.text("llama.block_count")) == (4, None)
     assert file.array("general.architecture") is None
 
 
 def test_huge_text_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
-    keys = [
-        key("tokenizer.huggingface.json", STRING, text(b"x" * (9 << 20))),
-        key("n", U64, scalar(U64, 2)),
-    ]
-    path.write_bytes(gguf(keys))
+    path.write_bytes(gguf(keyed({"tokenizer.huggingface.json": "x" * (9 << 20), "n": 2})))
     file = read_gguf(path)
     assert file.metadata["tokenizer.huggingface.json"] == SkippedText(9 << 20)
     assert file.integer("n") == 2
@@ -199,13 +190,9 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
 def _split(folder: Path, count: int, *, total: int = 3) -> Path:
     """Parts of a model with one tensor of 64 weights in each."""
     for number in range(count):
-        keys = [
-            key("split.no", 2, scalar(2, number)),
-            key("split.count", 2, scalar(2, count)),
-            key("split.tensors.count", 5, scalar(5, total)),
-        ]
-        if number == 0:
-            keys.append(key("general.architecture", STRING, text("llama")))
+        keys = [key("split.no", 2, scalar(2, number)), key("split.count", 2, scalar(2, count))]
+        keys.append(key("split.tensors.count", 5, scalar(5, total)))
+        keys += keyed({"general.architecture": "llama" if number == 0 else None})
         path = folder / f"m-{number + 1:05d}-of-{count:05d}.gguf"
         path.write_bytes(gguf(keys, [Tensor(f"w{number}", (32, 2))], 256))
     return folder / f"m-00001-of-{count:05d}.gguf"
@@ -221,28 +208,22 @@ def test_split_file_is_read_as_one(tmp_path: Path) -> None:
     assert file.size == sum(path.stat().st_size for path in file.parts)
 
 
-def _age(path: Path, seconds: float) -> None:
-    then = time.time() - seconds
-    os.utime(path, (then, then))
-
-
 def test_changed_files_are_read_again(tmp_path: Path) -> None:
     first = _split(tmp_path, 2, total=2)
     second = tmp_path / "m-00002-of-00002.gguf"
-    _age(first, 60)
-    _age(second, 60)
+    for path in (first, second):
+        os.utime(path, (1000, 1000))
     file = read_gguf(first)
     assert read_gguf(first) is file  # not read again
     content = second.read_bytes()
     second.write_bytes(content[:-1])
-    _age(second, 60)
+    os.utime(second, (1000, 1000))
     with pytest.raises(ModelInvalid):
         read_gguf(first)
     second.write_bytes(content)
     assert read_gguf(first) == file
-    content = first.read_bytes()
-    first.write_bytes(content.replace(b"llama", b"qwen2"))
-    _age(first, 50)
+    first.write_bytes(first.read_bytes().replace(b"llama", b"qwen2"))
+    os.utime(first, (1010, 1010))
     assert read_gguf(first).architecture == "qwen2"
 
 

@@ -37,7 +37,7 @@ def hub_environment(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_pull_prints_the_path(cli: Cli, model: bytes, cache: Path) -> None:
     result = cli("pull", "user/repo")
-    path = cache / f"models--user--repo/snapshots/{COMMIT.replace('c', 'd')}/m-Q4_K_M.gguf"
+    path = cache / f"models--user--repo/snapshots/{'d' * 40}/m-Q4_K_M.gguf"
     assert (result.code, result.out) == (0, f"{path}\n")
     assert result.err.splitlines()[-2:] == [
         "localspec: note: user/repo:Q4_K_M is here, 300.0 kB (300.0 kB downloaded).",
@@ -58,15 +58,8 @@ def test_commands_to_type_are_quoted(cli: Cli, hub: Hub, model: bytes) -> None:
 
 def test_pull_as_json(cli: Cli, model: bytes) -> None:
     found = cli("pull", "user/repo", "--json", "-d", "user/repo:Q8_0").json
-    assert found["model"] | {"path": 0, "files": 0} == {
-        "reference": "user/repo:Q4_K_M",
-        "repository": "user/repo",
-        "commit": "d" * 40,
-        "path": 0,
-        "files": 0,
-        "size": SIZE,
-        "downloaded": SIZE,
-    }
+    same = {"reference": "user/repo:Q4_K_M", "repository": "user/repo", "commit": "d" * 40}
+    assert found["model"].items() >= (same | {"size": SIZE, "downloaded": SIZE}).items()
     assert Path(found["model"]["path"]).read_bytes() == model
     assert found["draft"]["reference"] == "user/repo:Q8_0"
     assert cli("pull", "user/repo", "--json").json["draft"] is None
@@ -124,12 +117,9 @@ def test_server_text_is_escaped(cli: Cli, hub: Hub, model: bytes) -> None:
 
 
 def test_run_suggests_pull(cli: Cli, model: bytes) -> None:
-    result = cli("run", "-m", "user/repo", "hi")
-    assert result.code == 3
-    assert result.sentence().endswith("Get it with 'localspec pull user/repo'.")
-    cli("run", "--offline", "-d", "user/repo", "hi").refused(
-        "Get it, without --offline and HF_HUB_OFFLINE, with", code=3
-    )
+    cli("run", "-m", "user/repo", "hi").refused("Get it with 'localspec pull user/repo'.", code=3)
+    offline = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
+    cli("run", "--offline", "-d", "user/repo", "hi").refused(offline, code=3)
     assert cli("pull", "user/repo", "--offline").code == 3
 
 
@@ -145,13 +135,11 @@ def test_interrupted_pull_resumes(
             time.sleep(0.01)
         process.send_signal(number)
         out, err = process.communicate()
+    told = "localspec: Interrupted. 'localspec pull user/repo --draft auto' continues it.\n"
     if number == signal.SIGKILL:
         assert process.returncode == -number
     else:
-        assert (process.returncode, out) == (130, "")
-        assert err.splitlines()[-1] == (
-            "localspec: Interrupted. 'localspec pull user/repo --draft auto' continues it."
-        )
+        assert (process.returncode, out, err.endswith(f"\n{told}")) == (130, "", True)
     assert complete_files(cache) == []
     done = finished("pull", "user/repo", "--json").json["model"]
     assert (done["downloaded"], hub.sent) == (SIZE - 200_000, SIZE)
@@ -228,11 +216,9 @@ def test_rm_on_a_terminal(cached: Cached, home: Path, answer: str, removed: bool
 @pytest.mark.usefixtures("catalogue")
 def test_models_lists_and_filters(cli: Cli) -> None:
     lines = cli("models", "Test", "mit").out.splitlines()
-    titles = "NAME PARAMETERS ACTIVE DOWNLOAD LICENCE DRAFT HEADS"
-    assert lines[0].split() == titles.split()
-    assert [line.split() for line in lines[2:]] == [
-        ["big", "1", "M", "MIT", "small"],
-        ["small", "1", "M", "MIT"],
+    assert [" ".join(line.split()) for line in (lines[0], *lines[2:])] == [
+        "NAME PARAMETERS ACTIVE DOWNLOAD LICENCE DRAFT HEADS",
+        *("big 1 M MIT small", "small 1 M MIT"),
     ]
     (found,) = cli("models", "user/draft", "--json").json["models"]
     assert (found["name"], found["parameters"], found["drafts"]) == ("small", 1_000_000, [])

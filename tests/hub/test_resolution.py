@@ -162,13 +162,6 @@ def test_missing_model_suggests_pull(cache: Path, cached: Cached) -> None:
     not_found("user/repo:Q8_0", r"; the cache has Q4_K_M and Q6_K of it. Get it with")
 
 
-def test_offline_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
-    not_found("user/repo", without, offline=True)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    not_found("user/repo", without)
-
-
 def test_invalid_ref_is_ignored(cache: Path, cached: Cached) -> None:
     cached("user/repo", "m-Q4_K_M.gguf")
     (cache / "models--user--repo/refs/main").write_text("../../../elsewhere")

@@ -53,13 +53,12 @@ def test_descriptions() -> None:
 
 
 def test_models_whose_layers_cannot_be_left_out(tmp_path: Path, target_path: Path) -> None:
-    mamba = read_gguf(ggufs.tiny_mamba(tmp_path / "mamba.gguf"))
-    hybrid = read_gguf(ggufs.tiny_hybrid(tmp_path / "hybrid.gguf"))
-    short = read_gguf(ggufs.tiny_llama(tmp_path / "short.gguf", layers=3))
-    assert why_all_layers(mamba) == "layers of mamba keep a state that the others build on"
-    assert "keep a state" in (why_all_layers(hybrid) or "")
-    assert why_all_layers(short) == "it has no more than 3 of them"
-    assert why_all_layers(read_gguf(target_path)) is None
+    for path, why in (
+        (ggufs.tiny_mamba(tmp_path / "a"), "layers of mamba keep a state that the others build on"),
+        (ggufs.tiny_llama(tmp_path / "b", layers=3), "it has no more than 3 of them"),
+        (target_path, None),
+    ):
+        assert why_all_layers(read_gguf(path)) == why
 
 
 def test_smaller_quantizations(tmp_path: Path, target_path: Path) -> None:
@@ -73,17 +72,12 @@ def test_smaller_quantizations(tmp_path: Path, target_path: Path) -> None:
 # Costs of passes are fixed here; drafts and their acceptance are real.
 
 
+pytestmark = pytest.mark.usefixtures("home")
 OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
 GREEDY = SamplingParams(temperature=0)
 FLAT = {n: 1.0 + 0.02 * n for n in range(1, 10)}
 """Seconds of a pass over n tokens with cheap verification."""
 STEEP = {n: float(n) for n in range(1, 10)}
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 @pytest.fixture(scope="module")
