@@ -45,6 +45,7 @@ TEXTS = {
     ),
 }
 PACES: dict[str, Callable[[int], float]] = {
+    "steady": lambda passes: 1.0,
     "slows": lambda passes: 3.0 if passes > 60 else 1.0,
     "quickens": lambda passes: 1.0 if passes > 60 else 3.0,
     "flickers": lambda passes: 3.0 if passes % 2 else 1.0,
