@@ -30,20 +30,17 @@ def test_local_models_are_registered() -> None:
 def test_answer_and_usage(model: LlmModel) -> None:
     response = model.prompt("Tell me a story.", max_tokens=12, temperature=0)
     text = "".join(response)
-    assert len(text) > 10
-    usage = response.usage()
-    assert usage.output == 12
+    assert (len(text) > 10, response.usage().output) == (True, 12)
     again = model.prompt("Tell me a story.", max_tokens=12, temperature=0, stream=False)
     assert again.text() == text
 
 
 def test_conversation_is_continued(model: LlmModel) -> None:
     conversation = llm.Conversation(model=model)
-    first = conversation.prompt("Tell me a story.", max_tokens=8, temperature=0)
-    first.text()
-    second = conversation.prompt("Go on.", max_tokens=8, temperature=0)
-    second.text()
-    assert (second.usage().input or 0) > (first.usage().input or 0) + 8
+    asked = [conversation.prompt(said, max_tokens=8) for said in ("Tell me a story.", "Go on.")]
+    assert all(response.text() for response in asked)
+    first, second = (response.usage().input or 0 for response in asked)
+    assert second > first + 8
 
 
 def test_schema(model: LlmModel) -> None:

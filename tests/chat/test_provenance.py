@@ -7,16 +7,8 @@ from localspec.chat.provenance import Provenance, Rejected, Span, fit_spans
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 
-PIECES = {
-    1: b"one",
-    2: b" two",
-    3: b" three",
-    4: "é".encode()[:1],
-    5: "é".encode()[1:],
-    6: b"",
-    7: "\N{FOX FACE}".encode()[:2],
-    8: "\N{FOX FACE}".encode()[2:],
-}
+ACUTE, FOX = "é".encode(), "\N{FOX FACE}".encode()
+PIECES = (b"", b"one", b" two", b" three", ACUTE[:1], ACUTE[1:], b"", FOX[:2], FOX[2:])
 
 
 def step(tokens: list[int], sources: list[str], tree: TokenTree, path: list[int]) -> Step:

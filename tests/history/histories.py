@@ -50,17 +50,11 @@ def as_on_disk(history: History, conversation: Conversation) -> Conversation:
 def fill(path: Path, count: int) -> None:
     """Write `count` conversations of four messages each, with ids from 0000… up."""
     said = "common words {}", "an answer to {}", "a common word", "another answer"
-    store(
-        (
-            conversation_of(
-                *(text.format(number) for text in said),
-                id=f"{number:04}".ljust(32, "0"),
-                created=float(number),
-            )
-            for number in range(count)
-        ),
-        path,
+    made = (
+        conversation_of(*(text.format(n) for text in said), id=f"{n:04}".ljust(32, "0"), created=n)
+        for n in range(count)
     )
+    store(made, path)
 
 
 PATIENCE = 0.05

@@ -48,13 +48,10 @@ def test_damaged_file_is_set_aside_and_salvaged(tmp_path: Path, how: str) -> Non
     saved = {each.title: each for each in found}
     if how in ("middle", "index", "everywhere"):
         assert len(saved) > 20, "what could be read should have been saved"
-        loaded = history.load(saved.popitem()[1].id)
-        assert loaded.path()
+        assert history.load(saved.popitem()[1].id).path()
     history.close()
-    other = open_history(path)
-    assert notices(other) == ""
-    assert other.count() == len(found)
-    other.close()
+    with closing(open_history(path)) as other:
+        assert (notices(other), other.count()) == ("", len(found))
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 

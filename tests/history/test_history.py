@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -23,10 +22,9 @@ from localspec.chat.conversation import (
     Attachment,
     Conversation,
 )
-from localspec.errors import HistoryError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
-from tests.history.histories import as_on_disk, conversation_of, rows
+from tests.history.histories import as_on_disk, conversation_of, locked, rows
 from tests.support.together import together
 
 
@@ -47,14 +45,9 @@ def store_and_reload(history: History, conversation: Conversation) -> Conversati
 
 def test_conversation_round_trip(history: History) -> None:
     conversation = Conversation(
-        title="Título \U0001f98a",
-        titled_by=BY_MODEL,
-        system="Be brief.\0\n",
-        sampling={"temperature": 0.5, "top_k": 3, "seed": 7},
-        max_tokens=100,
-        model="models/a.gguf",
-        draft="none",
-    )
+        title="Título \U0001f98a", titled_by=BY_MODEL, system="Be brief.\0\n", max_tokens=100,
+        sampling={"temperature": 0.5, "top_k": 3, "seed": 7}, model="models/a.gguf", draft="none",
+    )  # fmt: skip
     conversation.add(USER, "one", attachments=[Attachment("a.txt", "text\0\r\n")])
     answer = conversation.add(ASSISTANT, "two\n\n```py\nx\n```", model="tale", draft="small")
     answer.finish_reason = "stop"
@@ -116,15 +109,13 @@ def test_migration_from_version_1(tmp_path: Path) -> None:
             old.execute(statement)
         old.execute(f"PRAGMA application_id = {APPLICATION}")
         old.execute("PRAGMA user_version = 1")
-        old.execute(
-            "INSERT INTO conversations (id, title, titled_by, created, updated) "
-            "VALUES ('c', 'title', 'text', 1, 1)"
-        )
-        old.execute(
-            "INSERT INTO messages (id, conversation, role, created, state, content) "
-            "VALUES ('m', 'c', 'assistant', 1, 'streaming', '')"
-        )
-        old.execute("INSERT INTO growth VALUES ('m', 4, 'more', NULL), ('m', 0, 'one ', NULL)")
+        old.executescript("""
+            INSERT INTO conversations (id, title, titled_by, created, updated)
+                VALUES ('c', 'title', 'text', 1, 1);
+            INSERT INTO messages (id, conversation, role, created, state, content)
+                VALUES ('m', 'c', 'assistant', 1, 'streaming', '');
+            INSERT INTO growth VALUES ('m', 4, 'more', NULL), ('m', 0, 'one ', NULL);
+        """)
     history = History(path)
     (message,) = history.load("c").path()
     assert (message.content, message.state) == ("one more", INTERRUPTED)
@@ -147,9 +138,8 @@ def test_answer_of_a_dead_writer_is_interrupted(history: History, writer: str | 
     answer.state = INTERRUPTED
     assert history.load(conversation.id).messages[answer.id] == answer
     # That is written, and the answer can be found from now on.
-    assert rows(history.path, "SELECT state FROM messages WHERE id = ?", answer.id) == [
-        (INTERRUPTED,)
-    ]
+    (state,) = rows(history.path, "SELECT state FROM messages WHERE id = ?", answer.id)
+    assert state == (INTERRUPTED,)
     assert [hit.message for hit in history.search("half")] == [answer.id]
 
 
@@ -202,42 +192,20 @@ def test_concurrent_threads(history: History) -> None:
 def test_readers_do_not_wait_for_writers(history: History) -> None:
     conversation = conversation_of("question")
     store_and_reload(history, conversation)
-    other = sqlite3.connect(history.path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
     writing = threading.Thread(target=history.put, args=(conversation,))
-    writing.start()
-    try:
-        # That one waits for `other`, which goes on only after this:
+    with locked(history.path, "BEGIN IMMEDIATE"):
+        writing.start()  # it waits for the lock
         assert history.load(conversation.id) == conversation
         assert history.search("question")
         assert writing.is_alive()
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
-        writing.join()
+    writing.join()
     assert history.trouble is None
 
 
 def test_file_is_durable_and_private(history: History) -> None:
-    writer = connect(history.path, "rw", 1.0)
-    prepare(writer, 1.0)
-
-    def pragma(name: str) -> Any:
-        return writer.execute(f"PRAGMA {name}").fetchone()[0]
-
-    assert pragma("journal_mode") == "wal"
-    assert pragma("synchronous") == 2  # FULL
-    assert pragma("secure_delete") == 1
-    writer.close()
+    with closing(connect(history.path, "rw", 1.0)) as writer:
+        prepare(writer, 1.0)
+        for name, value in (("journal_mode", "wal"), ("synchronous", 2), ("secure_delete", 1)):
+            assert writer.execute(f"PRAGMA {name}").fetchone() == (value,)
     assert stat.S_IMODE(history.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(history.path.parent.stat().st_mode) == 0o700
-
-
-def test_closed_history_refuses_writes(history: History) -> None:
-    conversation = conversation_of("question")
-    history.close()
-    history.close()
-    assert not history.put(conversation)
-    assert history.list() == []
-    with pytest.raises(HistoryError, match="closed"):
-        history.load(conversation.id)

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import psutil
@@ -51,24 +51,18 @@ def run_writer(*arguments: object) -> AbstractContextManager[subprocess.Popen[st
 
 def test_concurrent_processes(tmp_path: Path) -> None:
     path, shared, count = tmp_path / "history.db", "f" * 32, 25
-    with (
-        run_writer("ann", path, shared, count) as first,
-        run_writer("bob", path, shared, count) as second,
-        run_writer("cid", path, shared, count) as third,
-    ):
-        writers = [first, second, third]
+    names = ("ann", "bob", "cid")
+    with ExitStack() as stack:
+        started = [run_writer(name, path, shared, count) for name in names]
+        writers = [stack.enter_context(each) for each in started]
         assert [line(each.stdout) for each in writers] == ["done\n"] * 3
     history = History(path)
     summaries = {each.title: each for each in history.list()}
-    assert {title: each.messages for title, each in summaries.items()} == {
-        "ann": 2 * count,
-        "bob": 2 * count,
-        "cid": 2 * count,
-        "shared": 3 * count,
-    }
+    expected = dict.fromkeys(names, 2 * count) | {"shared": 3 * count}
+    assert {title: each.messages for title, each in summaries.items()} == expected
     said = {message.content for message in history.load(shared).messages.values()}
-    assert said == {f"{who} says {n}" for who in ("ann", "bob", "cid") for n in range(count)}
-    for who in ("ann", "bob", "cid"):
+    assert said == {f"{who} says {n}" for who in names for n in range(count)}
+    for who in names:
         own = history.load(summaries[who].id)
         assert [message.content for message in own.path()] == [
             text for n in range(count) for text in (f"{who} says {n}", "word0 word1 word2 ")

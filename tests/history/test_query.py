@@ -39,53 +39,26 @@ def hits(history: History, query: str) -> set[int]:
     return {int(hit.conversation[0]) for hit in history.search(query)}
 
 
+FOUND = [
+    ((0,), ("quick", "QUICK fox", "fox qui", '"brown fox"', "fox ++ ???", 'fox "', "fox*")),
+    ((0,), ("-fox", "^the", "fox\0dog")),
+    ((0,), ("qui", '"brown fo')),  # the last word may go on, and a phrase that is not finished
+    ((), ("qui fox", '"brown fo"', '"fox brown"')),  # others may not
+    ((1,), ("fuchslein", "FÜCHS", "self.assertEqual", "foo_ba", "3.14")),
+    ((1, 5), ("c++",)),  # one letter, and control goes on with it
+    ((2,), ("编程", "语言是", "python")),
+    ((3,), ("カタ", "ひらがな", "file3")),
+    ((4,), ("세계", "안녕")),
+    ((5,), ("characters",)),
+    ((5, 6), ("AND",)),
+    ((6,), ("AND OR NOT",)),
+    (range(7), ("number",)),  # titles
+    ((), ("学习", "NEAR(quick", "secret", "text:fox", "", "   ", '"', '""', "*", "++")),
+]
+
+
 @pytest.mark.parametrize(
-    ("query", "numbers"),
-    [
-        ("quick", {0}),
-        ("QUICK fox", {0}),
-        ("qui", {0}),  # the last word may go on
-        ("qui fox", set()),  # the others may not
-        ("fox qui", {0}),
-        ('"brown fox"', {0}),
-        ('"fox brown"', set()),
-        ('"brown fo', {0}),  # a phrase that is not finished yet
-        ('"brown fo"', set()),
-        ("fuchslein", {1}),
-        ("FÜCHS", {1}),
-        ("c++", {1, 5}),  # one letter, and control goes on with it
-        ("self.assertEqual", {1}),
-        ("foo_ba", {1}),
-        ("3.14", {1}),
-        ("编程", {2}),
-        ("学习", set()),
-        ("语言是", {2}),
-        ("python", {2}),
-        ("カタ", {3}),
-        ("ひらがな", {3}),
-        ("세계", {4}),
-        ("안녕", {4}),
-        ("AND", {5, 6}),
-        ("AND OR NOT", {6}),
-        ("NEAR(quick", set()),
-        ("characters", {5}),
-        ("number", set(range(7))),  # titles
-        ("file3", {3}),
-        ("secret", set()),
-        ("fox ++ ???", {0}),
-        ('fox "', {0}),
-        ("", set()),
-        ("   ", set()),
-        ('"', set()),
-        ('""', set()),
-        ("*", set()),
-        ("++", set()),
-        ("fox*", {0}),
-        ("text:fox", set()),
-        ("-fox", {0}),
-        ("^the", {0}),
-        ("fox\0dog", {0}),
-    ],
+    ("query", "numbers"), [(query, {*numbers}) for numbers, queries in FOUND for query in queries]
 )
 def test_search_queries(history: History, query: str, numbers: set[int]) -> None:
     assert hits(history, query) == numbers
@@ -118,12 +91,8 @@ def test_search_order(tmp_path: Path) -> None:
         conversation.add(USER, f"walrus {number}")
         put(history, conversation)
     hits = history.search("walrus")
-    assert [hit.snippet.replace(MARK, "").replace(END, "") for hit in hits] == [
-        "walrus",
-        "walrus 2",
-        "walrus 1",
-        "walrus 0",
-    ]
+    snippets = [hit.snippet.replace(MARK, "").replace(END, "") for hit in hits]
+    assert snippets == ["walrus", "walrus 2", "walrus 1", "walrus 0"]
     assert [hit.message is None for hit in hits] == [True, False, False, False]
     assert len(history.search("walrus", limit=2)) == 2
     assert history.search("walrus", limit=0) == []

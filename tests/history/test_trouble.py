@@ -57,8 +57,8 @@ def test_locked_while_writing(tmp_path: Path) -> None:
         assert (history.trouble and history.trouble.kind) == "locked"
         assert notices(history).count("Another program") == 1  # however often it was tried
         # What waits is shown as if it were kept, and WAL lets the rest be read.
-        assert [each.title for each in history.list()] == ["during", "before"]
-        assert [each.messages for each in history.list()] == [2, 1]
+        listed = [(each.title, each.messages) for each in history.list()]
+        assert listed == [("during", 2), ("before", 1)]
         assert history.count() == 2
         assert history.load(during.id) == during
         assert history.load(before.id) == before
@@ -79,15 +79,13 @@ def test_waiting_messages_are_merged(tmp_path: Path) -> None:
         conversation.title, conversation.titled_by = "renamed", "user"
         answer = conversation.add(ASSISTANT, "thr", state=STREAMING)
         assert not history.put(conversation, [answer])
-        assert history.list()[0].messages == 3
-        assert history.list()[0].title == "renamed"
+        assert (history.list()[0].messages, history.list()[0].title) == (3, "renamed")
         answer.content += "ee"
         assert not history.put(conversation, [answer])
         assert history.load(conversation.id) == conversation
-    answer.content += " and more"
-    assert history.put(conversation, [answer])
-    answer.content += ", and more"
-    assert history.put(conversation, [answer])
+    for more in (" and more", ", and more"):
+        answer.content += more
+        assert history.put(conversation, [answer])
     assert history.load(conversation.id) == conversation
     answer.state = "complete"
     assert history.put(conversation, [answer])

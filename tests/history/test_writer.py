@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, STREAMING, USER
+from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
-from tests.history.histories import as_on_disk, conversation_of, locked, rows
+from tests.history.histories import as_on_disk, conversation_of, rows
 from tests.support.patches import record_calls
 
 SOON = 30.0
@@ -27,11 +27,6 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 @pytest.fixture
-def troubles() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def opened() -> threading.Event:
     """Unset while the history is being opened, which holds up all writes."""
     event = threading.Event()
@@ -40,14 +35,12 @@ def opened() -> threading.Event:
 
 
 @pytest.fixture
-def writer(
-    history: History, troubles: list[str], opened: threading.Event
-) -> Iterator[HistoryWriter]:
+def writer(history: History, opened: threading.Event) -> Iterator[HistoryWriter]:
     def make() -> History:
         assert opened.wait(SOON)
         return history
 
-    writer = HistoryWriter(make, on_trouble=troubles.append)
+    writer = HistoryWriter(make, on_trouble=print)
     yield writer
     writer.close()
 
@@ -91,11 +84,11 @@ def test_streaming_states_are_coalesced(
     opened.set()
     assert writer.flush(SOON)
     assert len(written) == 2, "the question, and the newest state of the answer"
-    assert streaming_contents(history) == [(answer.content,)]
+    assert as_on_disk(history, conversation) == conversation
     answer.content += "more"
     writer.streaming(conversation, answer)
     writer.close()
-    assert streaming_contents(history) == [(answer.content,)]
+    assert as_on_disk(history, conversation) == conversation
 
 
 def test_conversation_deleted_elsewhere_is_restored(
@@ -115,35 +108,6 @@ def test_conversation_deleted_elsewhere_is_restored(
     assert writer.flush(SOON)
     answer.state = "complete"
     assert writer.put(conversation, answer).result(SOON)
-    assert as_on_disk(history, conversation) == conversation
-
-
-def streaming_contents(history: History) -> list[tuple[object, ...]]:
-    return rows(history.path, "SELECT content FROM messages WHERE state = 'streaming'")
-
-
-def test_failing_listener_does_not_stop_the_writer(history: History) -> None:
-    def fail(text: str) -> None:
-        raise RuntimeError(text)
-
-    writer = HistoryWriter(lambda: history, on_trouble=fail)
-    conversation = conversation_of("one")
-    with locked(history.path):
-        assert not writer.put(conversation, conversation.path()[0]).result(SOON)
-    assert writer.close()
-    assert as_on_disk(history, conversation) == conversation
-
-
-def test_unwritable_message_does_not_stop_the_writer(
-    history: History, writer: HistoryWriter, troubles: list[str]
-) -> None:
-    conversation = conversation_of("one")
-    broken = conversation.add(USER, "two")
-    broken.created = object()  # type: ignore[assignment]
-    assert writer.put(conversation, broken).result(SOON) is False
-    assert troubles
-    broken.created = 1.0
-    assert writer.put(conversation, broken).result(SOON)
     assert as_on_disk(history, conversation) == conversation
 
 

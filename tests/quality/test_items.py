@@ -77,17 +77,6 @@ def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [("", "no prompts"), ("{}\n", "Line 1"), ("[1]\n", "Line 1"), ('{"answer": 1\n', "Line 1")],
-)
-def test_missing_fields_are_reported(tmp_path: Path, content: str, why: str) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=why):
-        load_items("gsm8k", path, None)
-
-
-@pytest.mark.parametrize(
     ("suite", "fields"),
     [
         ("gsm8k", "question and answer"),
@@ -100,11 +89,15 @@ def test_questions_of_other_suites_are_told_the_fields(
     tmp_path: Path, suite: str, fields: str
 ) -> None:
     path = tmp_path / "questions.jsonl"
-    for found in ({}, {"question": 1, "answer": "many", "choices": [], "prompt": None}):
-        path.write_text(json.dumps(found))
+    wrong = {"question": 1, "answer": "many", "choices": [], "prompt": None}
+    for text in ("{}\n", "[1]\n", '{"answer": 1\n', json.dumps(wrong)):
+        path.write_text(text)
         with pytest.raises(UsageError, match=rf"Line 1 .* of {suite}. .*{fields}") as told:
             load_items(suite, path, None)
         assert "Error" not in str(told.value)
+    path.write_text("")
+    with pytest.raises(UsageError, match="no prompts"):
+        load_items(suite, path, None)
 
 
 def test_strings_may_have_line_separators(tmp_path: Path) -> None:

@@ -41,13 +41,12 @@ def run_items(
 
 def test_exact_answers_are_equal(engine: Engine) -> None:
     outcome = run_items(engine, Drafting(drafter="model", depth=3))
-    assert outcome.complete
-    assert outcome.items == 2
-    assert outcome.ways["here"].right == outcome.ways["plain"].right
-    assert not outcome.ways["plain"].right[1]
-    assert outcome.ways["here"].differences == []
-    assert outcome.ways["here"].tokens == outcome.ways["plain"].tokens > 20
-    assert outcome.noise == 0.0
+    here, plain = outcome.ways["here"], outcome.ways["plain"]
+    assert (outcome.complete, outcome.items, outcome.noise) == (True, 2, 0.0)
+    assert here.right == plain.right
+    assert not plain.right[1]
+    assert (here.differences, here.tokens) == ([], plain.tokens)
+    assert plain.tokens > 20
 
 
 def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:

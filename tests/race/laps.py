@@ -7,8 +7,6 @@ def sample() -> list[Lap]:
     """Two lanes of five tokens, in five passes and in two."""
     words = ["One ", "two ", "three\n", "four ", "five."]
     plain = [Lap(PLAIN, word, (number,), 1.0 + number) for number, word in enumerate(words)]
-    ours = [
-        Lap(LOCALSPEC, "One ", (0,), 1.25),
-        Lap(LOCALSPEC, "".join(words[1:]), (1, 2, 3, 4), 3.0),
-    ]
-    return [plain[0], ours[0], plain[1], ours[1], *plain[2:]]
+    first = Lap(LOCALSPEC, "One ", (0,), 1.25)
+    rest = Lap(LOCALSPEC, "".join(words[1:]), (1, 2, 3, 4), 3.0)
+    return [plain[0], first, plain[1], rest, *plain[2:]]

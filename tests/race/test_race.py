@@ -65,12 +65,8 @@ def test_slower_lane_goes_next() -> None:
 
 def test_calibration_time_is_excluded() -> None:
     clock = Clock()
-    answers = [
-        ScriptedAnswer(clock, [(1.0, "p", 1)]),
-        ScriptedAnswer(clock, [(1.0, "l", 1)], measuring=2.0),
-    ]
-    laps = run_turns(answers, clock)
-    assert [lap.seconds for lap in laps] == [1.0, 1.0]
+    answers = [ScriptedAnswer(clock, [(1.0, "x", 1)], measuring=seconds) for seconds in (0.0, 2.0)]
+    assert [lap.seconds for lap in run_turns(answers, clock)] == [1.0, 1.0]
 
 
 def test_lead_at_the_last_common_token() -> None:
@@ -125,22 +121,16 @@ def test_as_json() -> None:
     assert found["lanes"]["localspec"]["stats"]["target_passes"] == 40
 
 
-PARTED = TextDifference(7, " a", " the")
+PARTED, CUT = TextDifference(7, " a", " the"), lane(10, 1.0, "cancelled")
+WON = "2.00× as fast, 2.00 s sooner · plain 4.00 s, 25.0 tok/s · localspec 2.00 s, 50.0 tok/s"
 
 
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (
-            {},
-            "2.00× as fast, 2.00 s sooner · plain 4.00 s, 25.0 tok/s · localspec 2.00 s, "
-            "50.0 tok/s · 2.50 tokens/pass · same text, 100 tokens",
-        ),
+        ({}, f"{WON} · 2.50 tokens/pass · same text, 100 tokens"),
         ({"localspec": lane(50, 2.0), "greedy": False}, "1.00× the tokens per second · plain "),
-        (
-            {"difference": PARTED},
-            "differ from token 8 on: “a” or “the” · rounding can do that; 'localspec",
-        ),
+        ({"difference": PARTED}, "token 8 on: “a” or “the” · rounding can do that; 'localspec"),
         ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
             {"stock": True, "difference": PARTED, "proof": Proof(None)},
@@ -149,11 +139,8 @@ PARTED = TextDifference(7, " a", " the")
         ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
         ({"greedy": False, "difference": PARTED}, "sampled, so the texts differ"),
         ({"greedy": False}, "sampled, and yet the same 100 tokens"),
-        (
-            {"plain": lane(10, 1.0, "cancelled")},
-            "interrupted · 5.00× the tokens per second · plain 1.00 s, 10.0 tok/s · ",
-        ),
-        ({"plain": lane(10, 1.0, "cancelled")}, "same text, 10 tokens so far"),
+        ({"plain": CUT}, "interrupted · 5.00× the tokens per second · plain 1.00 s, 10.0 tok/s · "),
+        ({"plain": CUT}, "same text, 10 tokens so far"),
         (
             {"plain": lane(0, 0.0, "cancelled"), "localspec": lane(0, 0.0)},
             "interrupted · plain no token yet · localspec no token yet",
