@@ -54,17 +54,9 @@ def environment(**more: str) -> dict[str, str]:
 
 def finished(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: Any) -> Result:
     """Run to the end, without standard input unless `options` say otherwise."""
-    options = {"stdin": subprocess.DEVNULL, "timeout": TIMEOUT, **options}
-    if "stdout" not in options:
-        options["stdout"] = subprocess.PIPE
-    done = subprocess.run(
-        [*command, *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        check=False,
-        **options,
-    )
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
+    options |= {"stderr": subprocess.PIPE, "text": True, "encoding": "utf-8", "timeout": TIMEOUT}
+    done = subprocess.run([*command, *arguments], check=False, **options)
     return Result(done.returncode, done.stdout or "", done.stderr)
 
 
@@ -88,14 +80,8 @@ def running(
     *arguments: str, command: tuple[str, ...] = LOCALSPEC, stdin: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
     """A process that can be interrupted, with pipes on all of its streams."""
-    process = subprocess.Popen(
-        [*command, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([*command, *arguments], text=True, encoding="utf-8", **pipes)
     # Should it hang, its pipes end, and the test with it.
     watchdog = threading.Timer(TIMEOUT, process.kill)
     watchdog.start()

@@ -15,9 +15,8 @@ def test_table_lists_the_figures() -> None:
     stats.by_drafter = {"model": DrafterStats(190, 180, 125), "ngram": DrafterStats(10, 5, 3)}
     stats.reasons = {"it rests": 1, "the answer ends with the next token": 3}
     figures = Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK)
-    lines = table(
-        AnswerResult(Completion("", "stop", stats), figures, "m", "d", False)
-    ).splitlines()
+    result = AnswerResult(Completion("", "stop", stats), figures, "m", "d", False)
+    lines = table(result).splitlines()
     assert "speed-up       2.6× plain llama.cpp (312 tok/s)" in lines
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [

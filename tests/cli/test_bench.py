@@ -47,25 +47,14 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text('{"prompt": "Once upon a time"}\n', encoding="utf-8")
-    result = cli(
-        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain,depths", "--json"),
-        *("--prompts", str(prompts), "--temp", "0.8"),
-    )
-    assert result.code == 0, result.err
-    report = read(result.out)
-    arms = [sample.arm for sample in report.pairs[0].samples]
-    assert sorted(arms) == sorted(["plain", *(f"model depth {depth}" for depth in range(1, 9))])
-    assert {sample.temperature for sample in report.pairs[0].samples} == {0.8}
-    assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
-
-
-def test_answers_without_tokens_have_no_speed(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text('{"prompt": "Once upon a time"}\n', encoding="utf-8")
-    prompts = ("--prompts", str(tmp_path / "mine.jsonl"), "--arms", "plain,auto", "--temp", "0")
-    result = cli("bench", "--quick", "-n", "1", *prompts)
-    assert result.out.splitlines()[0].endswith(
-        "no speed was measured, as every answer ended at once. Give other --prompts."
-    )
+    command = ("bench", "--quick", "-c", "512", "--prompts", str(prompts))
+    result = cli(*command, "-n", "8", "--arms", "plain,depths", "--temp", "0.8", "--json")
+    samples = read(result.succeeded()).pairs[0].samples
+    arms = {"plain", *(f"model depth {depth}" for depth in range(1, 9))}
+    assert {(each.suite, each.temperature) for each in samples} == {("mine", 0.8)}
+    assert sorted(each.arm for each in samples) == sorted(arms)
+    (line, *_) = cli(*command, "-n", "1", "--arms", "plain,auto").out.splitlines()
+    assert line.endswith("speed was measured, as every answer ended at once. Give other --prompts.")
 
 
 def test_an_interrupt_leaves_a_partial_report(

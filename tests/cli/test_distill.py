@@ -37,33 +37,25 @@ def test_recorded_shown_and_forgotten(cli: Cli, home: Path, tmp_path: Path) -> N
     assert recorded(cli, tmp_path, "--answers", "2")["answers"] == 6
     (shown,) = cli("distill", "--list", "--json").json["recorded"]
     assert (shown["answers"], shown["target"]) == (6, "tale-13m-q8_0.gguf")
-    assert Path(shown["folder"]).is_relative_to(home)
-    assert shown["bytes"] == sum(p.stat().st_size for p in Path(shown["folder"]).rglob("*"))
+    folder = Path(shown["folder"])
+    assert folder.is_relative_to(home)
+    for private in (folder, folder / "trace"):
+        assert private.stat().st_mode & 0o077 == 0
+    assert shown["bytes"] == sum(p.stat().st_size for p in folder.rglob("*"))
     listed = cli("distill", "--list").out
     assert shown["name"] in listed
     assert shown["folder"] in listed
-    refused = cli("distill", "--forget", shown["name"], "--forget", "other")
-    assert refused.sentence() == (
-        "Nothing was recorded under the name 'other'. 'localspec distill --list' shows the names."
+    cli("distill", "--forget", shown["name"], "--forget", "other").refused(
+        "recorded under the name 'other'. 'localspec distill --list' shows the names."
     )
     assert cli("distill", "--forget", shown["name"]).code == 0
-    assert not Path(shown["folder"]).exists()
+    assert not folder.exists()
     assert cli("distill", "--list", "--json").json == {"recorded": []}
-
-
-def test_what_only_its_owner_may_read(cli: Cli, tmp_path: Path) -> None:
-    recorded(cli, tmp_path)
-    (shown,) = cli("distill", "--list", "--json").json["recorded"]
-    folder = Path(shown["folder"])
-    assert folder.stat().st_mode & 0o077 == 0
-    assert (folder / "trace").stat().st_mode & 0o077 == 0
 
 
 def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    result = cli("distill", str(tmp_path / "prompts.txt"))
-    assert result.code == 2
-    assert result.sentence() == (
+    cli("distill", str(tmp_path / "prompts.txt")).refused(
         "Drafts are trained with the package torch, which is not installed. Install it with: "
         "pip install '.[train]' in the clone of localspec"
     )
@@ -103,13 +95,15 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
     told = [TokenLogprob(5, -0.1, ((5, -0.1),))]
     for number, id in enumerate((conversation.id, "b", "c")):
         chats.record_answer(folder, header, id, (1, number), told)
-    (shown,) = cli("distill", "--list", "--json").json["recorded"]
-    assert (shown["answers"], shown["from_chats"]) == (3, 3)
+
+    def counts() -> tuple[int, int]:
+        (shown,) = cli("distill", "--list", "--json").json["recorded"]
+        return shown["answers"], shown["from_chats"]
+
+    assert counts() == (3, 3)
     assert "FROM CHATS" in cli("distill", "--list").out
     assert cli("history", "rm", "--yes", conversation.id).code == 0
-    (shown,) = cli("distill", "--list", "--json").json["recorded"]
-    assert (shown["answers"], shown["from_chats"]) == (2, 2)
+    assert counts() == (2, 2)
     gone = cli("distill", "--forget", "history")
     assert (gone.code, "recorded while chatting: 2." in gone.err) == (0, True)
-    (shown,) = cli("distill", "--list", "--json").json["recorded"]
-    assert shown["answers"] == 0
+    assert counts() == (0, 0)

@@ -1,7 +1,10 @@
 """`localspec history` and `localspec doctor --paths`."""
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,14 +54,9 @@ def test_empty_history(cli: Cli, home: Path) -> None:
 def test_list_as_json(cli: Cli, conversations: list[Conversation]) -> None:
     found = cli("history", "list", "--limit", "2", "--json").json
     assert found["total"] == 3
+    walrus = {"id": WALRUS, "title": "Of the walrus", "updated": 2e8, "messages": 2, "model": None}
+    assert found["conversations"][1] == walrus
     assert [each["id"] for each in found["conversations"]] == [STEERING, WALRUS]
-    assert found["conversations"][1] == {
-        "id": WALRUS,
-        "title": "Of the walrus",
-        "updated": 2e8,
-        "messages": 2,
-        "model": None,
-    }
 
 
 @pytest.mark.nightly
@@ -85,21 +83,17 @@ def test_search(cli: Cli, conversations: list[Conversation]) -> None:
     found = cli("history", "search", "carp", "--json").json["hits"]
     assert [(each["conversation"], each["role"]) for each in found] == [(WALRUS, ASSISTANT)]
     assert found[0]["snippet"] == "And the carpenter"
-
-
-def test_piped_search_prints_full_titles(cli: Cli) -> None:
-    store([conversation_of("Where do all the foxes of this wood sleep", "In a den.")])
+    title = "Where do all the foxes of this wood sleep"
+    store([conversation_of(title, "In a den.")])
     (line,) = cli("history", "search", "den").out.splitlines()[2:]
-    assert line.endswith("Where do all the foxes of this wood sleep   In a den.")
+    assert line.endswith(f"{title}   In a den."), "whole in a pipe"
 
 
 def test_show(cli: Cli, conversations: list[Conversation]) -> None:
+    shown = to_markdown(conversations[2]).replace("\x1b", "\ufffd")
     for id in ("3", " 3 ", "1" * 9, FOX, FOX.upper()):  # there are fewer: the beginning of an id
-        assert cli("history", "show", id).out == to_markdown(conversations[2]).replace(
-            "\x1b", "\ufffd"
-        )
-    again = json.loads(cli("history", "show", "22", "--json").out)
-    assert again == json.loads(to_json(conversations[1]))
+        assert cli("history", "show", id).out == shown
+    assert cli("history", "show", "22", "--json").json == json.loads(to_json(conversations[1]))
 
 
 @pytest.mark.parametrize("command", ["show", "export"])
@@ -110,14 +104,7 @@ def test_unknown_and_ambiguous_ids(
     for id in ("2b4", "", "0", "5", "xyz", "%", "_bc0", "²", "a\udcff"):
         cli("history", command, id).refused("no conversation")
     store([conversation_of("x", id="2b4" + "0" * 29, created=0.0)])
-    cli("history", command, "2b").refused(
-        "may be several conversations: 2b3333333333, 2b4000000000"
-    )
-
-
-def test_export_to_standard_output(cli: Cli, conversations: list[Conversation]) -> None:
-    assert cli("history", "export", "2").out == to_markdown(conversations[1])
-    assert cli("history", "export", "2", "--format", "json").out == to_json(conversations[1])
+    cli("history", command, "2b").refused("may be several conversations: 2b3333333333, 2b40000")
 
 
 def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: Path) -> None:
@@ -126,6 +113,8 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
     for name in ("of-the-walrus.md", "of-the-walrus-2.md"):
         assert cli("history", "export", "2", "-o", str(folder)).out == f"{folder / name}\n"
     assert (folder / "of-the-walrus.md").read_text() == to_markdown(conversations[1])
+    assert cli("history", "export", "2").out == to_markdown(conversations[1])
+    assert cli("history", "export", "2", "--format", "json").out == to_json(conversations[1])
     written = cli("history", "export", "2", "-o", str(folder / "a.json"), "--json").json
     assert written == {"id": WALRUS, "path": str(folder / "a.json")}
     assert (folder / "a.json").read_text() == to_json(conversations[1])
@@ -180,36 +169,22 @@ def test_rm_asks_for_confirmation(
 @pytest.mark.parametrize(
     "arguments", [("list",), ("search", "fox"), ("show", "1"), ("export", "1"), ("rm", "1", "-y")]
 )
-@pytest.mark.parametrize("how", ["damaged", "newer", "locked"])
+@pytest.mark.parametrize("how", ["damaged", "newer version", "locked"])
 def test_damaged_newer_and_locked_files(
-    cli: Cli,
-    conversations: list[Conversation],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    how: str,
+    cli: Cli, conversations: object, monkeypatch: pytest.MonkeyPatch, arguments: Any, how: str
 ) -> None:
     path = paths.history_file()
-    monkeypatch.setattr(
-        "localspec.history.history.History",
-        lambda **options: History(**options | {"patience": PATIENCE}),
-    )
-    if how == "locked":
-        rows(path, "PRAGMA journal_mode = delete")
-        with locked(path):
-            result = cli("history", *arguments)
+    monkeypatch.setattr("localspec.history.history.History", partial(History, patience=PATIENCE))
+    if how == "damaged":
+        damage(path, "header")
     else:
-        if how == "newer":
-            rows(path, "PRAGMA user_version = 99")
-        else:
-            damage(path, "header")
-        before = path.read_bytes()
-        result = cli("history", *arguments)
-        assert path.read_bytes() == before
-    assert (result.code, result.out) == (1, "")
-    sentence = result.sentence()
-    assert str(path) in sentence
-    assert {"damaged": "damaged", "newer": "newer version", "locked": "locked"}[how] in sentence
-    assert [file.name for file in path.parent.iterdir() if "corrupt" in file.name] == []
+        is_newer = how == "newer version"
+        rows(path, f"PRAGMA {'user_version = 99' if is_newer else 'journal_mode = delete'}")
+    before = path.read_bytes()
+    with locked(path) if how == "locked" else nullcontext():
+        cli("history", *arguments).refused(str(path), how, code=1)
+    assert path.read_bytes() == before
+    assert not [file.name for file in path.parent.iterdir() if "corrupt" in file.name]
 
 
 def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

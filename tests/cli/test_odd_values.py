@@ -70,13 +70,12 @@ def test_odd_values_of_options(
     verb, name = option
     # Whatever is no mistake ends at the model, or at the terminal, which are not there.
     wants = [] if verb in NO_MODEL else ["-m", "none.gguf"]
-    told(cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text"))
+    works_or_is_refused(cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text"))
 
 
-def told(result: Result) -> None:
+def works_or_is_refused(result: Result) -> None:
     assert result.code in CODES
-    for words in ("Internal error", "Traceback"):
-        assert words not in result.err
+    assert not any(words in result.err for words in ("Internal error", "Traceback")), result.err
 
 
 ARGUMENTS = (
@@ -90,7 +89,7 @@ ARGUMENTS = (
 @examples(EXAMPLES // 2)
 @given(arguments=st.sampled_from(ARGUMENTS), value=ODD)
 def test_odd_names(cli: Cli, odd_files: Path, arguments: tuple[str, ...], value: str) -> None:
-    told(cli(*arguments, value, stdin=b"text"))
+    works_or_is_refused(cli(*arguments, value, stdin=b"text"))
 
 
 VARIABLES = (
@@ -118,15 +117,15 @@ def test_odd_environments(
         except UnicodeEncodeError:
             return  # no process can have that
         model = ["-m", "none.gguf"] if arguments == ("serve",) else []
-        told(cli(*arguments, *model, stdin=b"text"))
+        works_or_is_refused(cli(*arguments, *model, stdin=b"text"))
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("option", ["-m", "-d", "--grammar", "--json-schema", "--session"])
 def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     result = cli("run", "-n", "1", "--temp", "0", option, name, "hi")
-    assert result.code in CODES - {0} or (option == "--session" and name == "none/at/all")
-    assert "Internal error" not in result.err
+    works_or_is_refused(result)
+    assert result.code or (option, name) == ("--session", "none/at/all")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +139,7 @@ def test_empty_names_of_files(cli: Cli, option: str) -> None:
 def test_counts_that_no_database_takes(cli: Cli) -> None:
     many = "9" * 20
     for verb in (("list",), ("search", "fox")):
-        said = cli("history", *verb, "--limit", many)
-        said.refused(f"--limit is {many}. Give a smaller number.")
+        cli("history", *verb, "--limit", many).refused(f"{many}. Give a smaller number.")
 
 
 def test_errors_about_names_with_line_ends(cli: Cli, tmp_path: Path) -> None:
@@ -163,8 +161,7 @@ GONE = "localspec: The current folder is gone. Change to another one.\n"
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [("run -q -d none -n 2 hi", 0, ""), ("learn -m demo .", 1, GONE)],
+    ("arguments", "code", "told"), [("run -q -d none -n 2 hi", 0, ""), ("learn -m demo .", 1, GONE)]
 )
 def test_a_folder_that_is_gone(tmp_path: Path, arguments: str, code: int, told: str) -> None:
     gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)

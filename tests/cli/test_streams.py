@@ -26,9 +26,7 @@ def test_the_module_and_the_script_are_the_same_program() -> None:
 def test_nothing_but_text_when_piped() -> None:
     result = finished(*STORY, "--stats")
     assert result.code == 0
-    for text in (result.out, result.err):
-        assert "\x1b" not in text
-        assert "\r" not in text
+    assert not {"\x1b", "\r"} & {*result.out, *result.err}
     assert result.out.count("\n") == 1
 
 
