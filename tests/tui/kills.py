@@ -4,7 +4,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,7 @@ ANIMALS = ("fox", "bear", "duck", "cat", "frog")
 
 @dataclass
 class Seen:
-    """What was seen of one message. `sent`: whether it was shown as sent; `answers`: the answer's
-    text at moments of the clock."""
+    """What was seen of one message: whether it was sent, and the answer at moments of the clock."""
 
     sent: bool = False
     answers: list[tuple[float, str]] = field(default_factory=list)
@@ -73,13 +72,10 @@ def only_found(terminal: Terminal, title: str) -> bool:
 
 
 def stored(home: Path, title: str) -> Conversation:
-    history = History(home / "data" / "history.db", repair=False)
-    try:
+    with closing(History(home / "data" / "history.db", repair=False)) as history:
         assert history.trouble is None
         (found,) = [each for each in history.list(limit=100) if each.title.startswith(f"{title}:")]
         return history.load(found.id)
-    finally:
-        history.close()
 
 
 Opened = Callable[[], AbstractContextManager[Terminal]]

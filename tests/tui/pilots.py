@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
@@ -25,8 +24,7 @@ PATIENCE = 6_000
 KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "full_stop"}
 
 
-@dataclass
-class Notice:
+class Notice(NamedTuple):
     """A sentence that was shown over the chat."""
 
     text: str
@@ -66,10 +64,6 @@ class Chat:
         """Press keys; wait for the screen that they open."""
         await self.press(*keys)
         await self.until(lambda: isinstance(self.app.screen, screen), screen.__name__)
-
-    async def click(self, widget: type[Widget] | None = None, *, offset: tuple[int, int]) -> None:
-        await self.pilot.click(widget, offset=offset)
-        await self.until(self.at_rest, "all that the click changed laid out")
 
     async def resize(self, width: int, height: int) -> None:
         await self.pilot.resize_terminal(width, height)
@@ -119,9 +113,9 @@ class Chat:
             if answered:
                 await self.until_answered()
 
-    async def press_for(self, text: str, key: str) -> None:
-        """Press a key; wait for the resulting message, and for the answer's end."""
-        await self.press(key)
+    async def press_for(self, text: str, *keys: str) -> None:
+        """Press keys, if any; wait for the resulting message, and for the answer's end."""
+        await self.press(*keys)
         await self.until(lambda: self.has(text), f"said {text!r}")
         await self.until_answered()
 
@@ -135,10 +129,9 @@ class Chat:
     async def until_notice(self, text: str, *, error: bool = True) -> None:
         """Wait for a sentence with this prefix."""
 
-        def shown() -> bool:
-            return any(t.text.startswith(text) and t.error is error for t in self.notices)
-
-        await self.until(shown, f"notice {text!r}")
+        await self.until(
+            lambda: any(t.text.startswith(text) and t.error is error for t in self.notices), text
+        )
 
     async def until_opened(self) -> None:
         """Wait for a model, and for the history."""

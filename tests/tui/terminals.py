@@ -17,24 +17,20 @@ from tests.cli.process import patched
 
 TIMEOUT = 60.0
 """Seconds until a test gives up; far longer than anything here takes."""
-SLOW_CHAT = (
-    *patched(
-        "import time\n"
-        "from localspec import Stream\n"
-        "real = Stream.__next__\n"
-        "def slowly(stream):\n"
-        "    time.sleep(0.08)\n"
-        "    return real(stream)\n"
-        "Stream.__next__ = slowly"
-    ),
-    "chat",
-)
+SLOWLY = """
+import time
+from localspec import Stream
+real = Stream.__next__
+Stream.__next__ = lambda stream: time.sleep(0.08) or real(stream)
+"""
+SLOW_CHAT = (*patched(SLOWLY), "chat")
 """`localspec chat` at 12 tokens per second, which keeps no core busy.
 
 Plain decoding (`PLAIN`) of the embedded target then takes some seconds for an answer.
 """
 CTRL_Q = "\x11"
 PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")
+ARRIVING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 LAST_WORDS = 5.0
 """Seconds for output after the program's end."""
 QUIET = 0.05
@@ -69,7 +65,7 @@ class Terminal:
             env={**kept, **said, **environment},
             timeout=TIMEOUT,
             # What a shell in the background ignores, its children would.
-            preexec_fn=_signals_arrive,
+            preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in ARRIVING],  # type: ignore[arg-type]
         )
         self.child.delaybeforesend = None
         self.before: list[Any] = termios.tcgetattr(self.child.child_fd)
@@ -121,8 +117,7 @@ class Terminal:
 
     @property
     def modes(self) -> list[Any]:
-        """See termios."""
-        return list(termios.tcgetattr(self.child.child_fd))
+        return termios.tcgetattr(self.child.child_fd)
 
     @property
     def restored(self) -> bool:
@@ -174,11 +169,6 @@ class Terminal:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.child.pid, number)
-
-
-def _signals_arrive() -> None:
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

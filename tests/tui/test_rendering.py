@@ -27,6 +27,7 @@ from tests.support.clock import Clock
 
 PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
+WORD = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
 def same_as_whole(
@@ -80,13 +81,8 @@ def test_control_characters_are_not_drawn(text: str) -> None:
     "entity", ["&#27;[31m", "&#x1b;]0;title&#7;", "&#13;", "&#8;", "&#x9b;31m", "&#12;", "&#0;"]
 )
 def test_control_characters_in_entities(entity: str) -> None:
-    for text in (
-        f"a{entity}b",
-        f"`a{entity}b`",
-        f"[a{entity}b](x{entity}y)",
-        f"```{entity}\na\n```",
-    ):
-        for line in MarkdownLines().render(text, 40, PALETTE):
+    for text in ("a{}b", "`a{}b`", "[a{0}b](x{0}y)", "```{}\na\n```"):
+        for line in MarkdownLines().render(text.format(entity), 40, PALETTE):
             for segment in line:
                 assert harmless(segment.text) == segment.text
                 link = None if segment.style is None else segment.style.link
@@ -114,9 +110,8 @@ def test_link_targets_and_formulas() -> None:
 
 def test_selection_keeps_line_breaks() -> None:
     words = "one two three four five six seven"
-    text = (
-        f"{words}\n\n- {words}\n\n      if x:\n          {words}\n\n> {words}\n\n---\n\n{'x' * 70}"
-    )
+    text = f"{words}\n\n- {words}\n\n      if x:\n          {words}\n\n"
+    text += f"> {words}\n\n---\n\n{'x' * 70}"
     column, showing = MessageColumn(), DisplayMode(PALETTE)
     column.show([(Message("1", None, "user", f"{words}\n  end", 0.0), (1, 1))])
     column.items += [MessageLines(Message("2", "1", "assistant", text, 0.0))]
@@ -146,21 +141,14 @@ def test_of_a_long_text_the_end_is_drawn(role: str) -> None:
 
 def test_code_blocks() -> None:
     text = "a\n\n```py\nx = 1\n```\n- c\n\n  ~~~ sh -x\n  ls\n  ~~~\n\n> ```\n> y\n> ```\n\n    z\n"
-    assert code_blocks(text) == [
-        CodeBlock("py", "x = 1\n"),
-        CodeBlock("sh", "ls\n"),
-        CodeBlock("", "y\n"),
-        CodeBlock("", "z\n"),
-    ]
+    found = (("py", "x = 1\n"), ("sh", "ls\n"), ("", "y\n"), ("", "z\n"))
+    assert code_blocks(text) == [CodeBlock(*each) for each in found]
     assert code_blocks("none") == []
 
 
 def test_rejected_tokens_are_shown_in_place() -> None:
-    fallen = [
-        Rejected(0, "No ", "model"),
-        Rejected(3, " end\n", "ngram"),
-        Rejected(7, "\x9b1m", ""),
-    ]
+    told = ((0, "No ", "model"), (3, " end\n", "ngram"), (7, "\x9b1m", ""))
+    fallen = [Rejected(*each) for each in told]
     (line,) = token_lines("one **two**\x1b[31m", [(3, "ngram")], fallen, 40, PALETTE)
     assert line.text[INDENT:].rstrip() == "No one end↵ **t\ufffd1mwo**\ufffd[31m"
     struck = "".join(s.text for s in line if s.style is not None and s.style.strike)
@@ -168,12 +156,7 @@ def test_rejected_tokens_are_shown_in_place() -> None:
 
 
 @given(
-    words=st.lists(
-        st.tuples(
-            st.text(st.characters(codec="utf-8"), min_size=1, max_size=6), st.sampled_from(SOURCES)
-        ),
-        max_size=12,
-    ),
+    words=st.lists(st.tuples(WORD, st.sampled_from(SOURCES)), max_size=12),
     width=st.integers(1, 12),
 )
 @settings(max_examples=80, deadline=None)
@@ -188,21 +171,15 @@ def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -
         assert [c for c in drawn if c.isalnum()] == [c for c in wanted if c.isalnum()]
 
 
-def paused(costs: list[float]) -> list[float]:
-    """The pauses after redraws, for redraw costs in seconds."""
+@pytest.mark.parametrize(
+    ("cost", "pause"), [(0.004, 0.004 / SHARE), (0.006, 0.006 / SHARE), (0.0, LEAST), (5.0, MOST)]
+)
+def test_redraws_are_limited_in_time(cost: float, pause: float) -> None:
     clock = Clock()
     budget = RedrawBudget(cores=2, clock=clock)
     assert budget.start() == LEAST
-    pauses = []
-    for cost in costs:
-        clock.now += cost
-        pauses.append(budget.pause())
-    return pauses
-
-
-def test_redraws_are_limited_in_time() -> None:
-    assert paused([0.004]) == [pytest.approx(0.004 / SHARE)]
-    assert paused([0.006] * 5) == pytest.approx([0.006 / SHARE] * 5)
+    clock.now += cost
+    assert budget.pause() == pytest.approx(pause)
 
 
 @pytest.mark.parametrize(
@@ -212,11 +189,6 @@ def test_dates_of_conversations(days: int, words: str) -> None:
     """Those of the future too, which a clock that was ahead has left."""
     now = datetime(2026, 11, 28, 12, 0)
     assert ago((now - timedelta(days=days)).timestamp(), now) == words
-
-
-def test_redraw_interval_has_bounds() -> None:
-    assert paused([0.0, 0.0]) == [LEAST, LEAST]
-    assert paused([5.0, 5.0]) == [MOST, MOST]
 
 
 @pytest.mark.parametrize(

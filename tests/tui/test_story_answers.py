@@ -39,9 +39,7 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
     async with waiting_for_the_model(Script("At last.")) as (shown, loading):
         await shown.press("f2")
-        await shown.until_notice(
-            "The answer has not begun. Its figures come with its first tokens."
-        )
+        await shown.until_notice("The answer has not begun. Its figures come")
         await shown.until_answered(loading)
         assert shown.texts == ["early", "At last."]
         assert "waiting" not in shown.text
@@ -74,8 +72,7 @@ async def test_stopping_while_a_model_loads_stops_what_waits_for_it() -> None:
 
 async def test_what_was_sent_comes_back_with_the_arrows() -> None:
     async with chat() as shown:
-        for text in ("first", "second"):
-            await shown.send(text)
+        await shown.send("first", "second")
         await shown.type("begun")
         prompt = shown.app.prompt
         seen = []
@@ -105,10 +102,8 @@ async def test_escape_stops_and_keeps_the_partial_answer() -> None:
         assert read == ["count", "one two three four five ", "go on"]
     with closing(History()) as history:
         kept = history.load(conversation).path()
-    assert [(m.content, m.state) for m in kept[:2]] == [
-        ("count", COMPLETE),
-        ("one two three four five ", STOPPED),
-    ]
+    said = [("count", COMPLETE), ("one two three four five ", STOPPED)]
+    assert [(m.content, m.state) for m in kept[:2]] == said
 
 
 async def test_stop_while_the_prompt_is_read() -> None:
@@ -119,23 +114,8 @@ async def test_stop_while_the_prompt_is_read() -> None:
         assert (shown.answer.content, shown.answer.state) == ("", STOPPED)
 
 
-async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
-    async with answering("one two three", 1) as (shown, hold):
-        await shown.type("and then")
-        await shown.press("enter")
-        await shown.until_notice("An answer is still coming.")
-        assert shown.app.prompt.text == "and then"
-        await shown.until_answered(hold)
-        assert shown.app.prompt.text == "and then"
-        await shown.press_for("and then", "enter")
-        assert len(shown.script.asked) == 2
-
-
 async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
-    async with answering("alpha beta gamma delta epsilon zeta eta", 3) as (
-        shown,
-        hold,
-    ):
+    async with answering("alpha beta gamma delta epsilon zeta eta", 3) as (shown, hold):
         await shown.until(lambda: "alpha beta" in shown.text)
         await shown.until(lambda: "● " in shown.text, "live figures")
         await shown.until_answered(hold)
@@ -144,16 +124,15 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
         assert "7 tokens" in shown.text
 
 
+CHANNEL = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
 @pytest.mark.parametrize(
     ("said", "thinks"),
     [
         ("<think>\nHm **a**.\n</think>\n\nA **fox**.", None),
         ("Hm **a**.\n</think>\n\nA **fox**.", True),
-        (
-            "<|channel|>analysis<|message|>Hm **a**.<|end|><|start|>assistant<|channel|>final"
-            "<|message|>A **fox**.",
-            None,
-        ),
+        (CHANNEL.format("Hm **a**.") + "A **fox**.", None),
     ],
 )
 async def test_reasoning_is_shown_apart_and_not_copied(said: str, thinks: bool | None) -> None:
@@ -187,9 +166,16 @@ async def test_regenerate_makes_a_branch_and_the_one_shown_is_shown_next_time() 
         await shown.until(lambda: shown.has("One."))
         assert "‹ 1/2 ›" in shown.text
         assert "Two." not in shown.text
+        shown.app.prompt.focus()
+        await shown.command("/branch previous")
+        assert shown.errors() == ["This is the first of the branches."]
+        await at_conversation(shown)
         await shown.press("right")
         await shown.until(lambda: shown.has("Two."))
-        await shown.press("left")
+        shown.app.prompt.focus()
+        await shown.command("/branch next", "/branch 5")
+        assert shown.errors()[1:] == ["This is the last of the branches."] * 2
+        await shown.command("/branch 1")
         await shown.until(lambda: shown.has("One."))
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+f", "enter", "enter")
@@ -232,17 +218,3 @@ async def test_edit_and_resend_as_a_branch() -> None:
         assert shown.texts == ["capital of Italy", "Rome."]
         await shown.command("/branch 2")
         await shown.until(lambda: shown.has("Paris."))
-
-
-async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
-    async with chat() as shown:
-        await shown.send("hello")
-        await shown.press_for("Answer 2.", "ctrl+r")
-        await shown.command("/branch next")
-        assert shown.errors()[-1] == "This is the last of the branches."
-        await shown.command("/branch 5")
-        assert shown.errors()[-1] == "This is the last of the branches."
-        await shown.command("/branch 1")
-        await shown.until(lambda: shown.has("Answer 1."))
-        await shown.command("/branch previous")
-        assert shown.errors()[-1] == "This is the first of the branches."

@@ -1,7 +1,5 @@
 """Display of token sources: colours, shapes, rejected tokens, the legend; and /why."""
 
-from functools import partial
-
 import pytest
 from rich.style import Style
 from textual.widgets import Markdown
@@ -64,32 +62,27 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
         await shown.until(lambda: styles(shown)["bravo"].underline)
 
 
-async def test_why_explains_the_last_answer() -> None:
-    async with chat(Script(TEXT)) as shown:
-        await shown.send("letters")
-        for ask in (partial(shown.command, "/why"), partial(shown.press, "f2")):
-            await ask()
-            await shown.open(ReadingScreen)
-            source = shown.app.screen.query_one(Markdown).source
-            assert "**tale** wrote 14 tokens at" in source
-            assert NEVER in source
-            await shown.until(lambda: "wrote 14 tokens" in shown.text)
-            await shown.press("escape")
-            assert not isinstance(shown.app.screen, ReadingScreen)
+async def why(shown: Chat) -> str:
+    """What F2 tells of the last answer."""
+    await shown.open(ReadingScreen, "f2")
+    source = shown.app.screen.query_one(Markdown).source
+    await shown.press("escape")
+    return source
 
 
-async def test_why_during_an_answer_tells_what_is_known() -> None:
+async def test_why_explains_the_last_answer_also_while_it_comes() -> None:
     reading, writing = Hold(), Hold()
     async with chat(Script("One.", Reply(TEXT, {0: reading, 2: writing}))) as shown:
         await shown.send("first")
         await shown.send("letters", answered=False)
         await shown.until(lambda: reading.reached)
-        await shown.open(ReadingScreen, "f2")
-        assert "There are no figures yet" in shown.app.screen.query_one(Markdown).source
-        await shown.press("escape")
+        assert "There are no figures yet" in await why(shown)
         reading.release()
         await shown.until(lambda: writing.reached and "echo" in shown.answer.content)
-        await shown.open(ReadingScreen, "f2")
-        assert "**tale** wrote 5 tokens at" in shown.app.screen.query_one(Markdown).source
-        await shown.press("escape")
+        assert "**tale** wrote 5 tokens at" in await why(shown)
         await shown.until_answered(writing)
+        assert "**tale** wrote 14 tokens at" in (told := await why(shown))
+        assert NEVER in told
+        await shown.command("/why")
+        await shown.open(ReadingScreen)
+        await shown.until(lambda: "wrote 14 tokens" in shown.text)

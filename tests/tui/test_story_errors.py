@@ -24,15 +24,20 @@ FULL = ContextOverflow(
 )
 
 
-async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
-    script = Script(Reply("one two three", error=NativeError("No room for the batch. Use -c.")))
+async def test_an_error_keeps_the_answer_so_far_and_is_told_at_its_message() -> None:
+    error = NativeError("No room for the batch. Use -c.")
+    early = NativeError("The template is broken.")
+    script = Script(Reply("one two three", error=error), Reply("", error=early, at_once=True))
     async with chat(script) as shown:
         await shown.send("count")
         assert (shown.answer.state, shown.answer.content) == (FAILED, "one two three")
-        assert shown.errors() == ["No room for the batch. Use -c."]
-        assert "✗ No room for the batch. Use -c." in shown.text
-        await shown.press_for("Answer 2.", "ctrl+r")
-        assert [m["content"] for m in script.asked[1].messages] == ["count"]
+        assert shown.errors() == [str(error)]
+        assert f"✗ {error}" in shown.text
+        await shown.press("ctrl+r")
+        await shown.until(lambda: f"✗ {early}" in shown.text)
+        assert shown.texts == ["count"]
+        await shown.press_for("Answer 3.", "ctrl+r")
+        assert [m["content"] for m in script.asked[2].messages] == ["count"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])
@@ -45,16 +50,6 @@ async def test_whatever_is_raised_the_chat_goes_on(error: BaseException) -> None
         assert (shown.answer.state, shown.answer.content) == (FAILED, "one two")
         await shown.send("again", "and now")
         assert shown.texts[-1] == "Fine."
-
-
-async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
-    script = Script(Reply("", error=NativeError("The template is broken."), at_once=True))
-    async with chat(script) as shown:
-        await shown.send("hello")
-        assert shown.texts == ["hello"]
-        assert "✗ The template is broken." in shown.text
-        await shown.send("again")
-        assert shown.texts == ["hello", "again", "Answer 2."]
 
 
 async def test_notices_never_cover_the_input() -> None:
@@ -126,8 +121,7 @@ async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
     async with chat(script) as shown:
         await shown.send("first", "second")
         await overflow(shown, "Go on without")
-        await shown.until(lambda: shown.has("Two."))
-        await shown.until_answered()
+        await shown.press_for("Two.")
         assert shown.texts == ["first", "One.", "second", "Two."]
         assert [asked.overflow for asked in script.asked] == ["error", "error", "drop_oldest"]
         await shown.send("third")
@@ -138,8 +132,7 @@ async def test_a_full_context_offers_to_begin_anew() -> None:
     async with chat(Script("One.", Reply("", error=FULL, at_once=True), "Two.")) as shown:
         await shown.send("first", "second")
         await overflow(shown, "Begin a new")
-        await shown.until(lambda: shown.has("Two."))
-        await shown.until_answered()
+        await shown.press_for("Two.")
         assert shown.texts == ["second", "Two."]
         assert [m["content"] for m in shown.script.asked[2].messages] == ["second"]
         assert shown.script.asked[2].overflow == "error"
@@ -190,6 +183,4 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
         assert shown.app.chat_session.running is None
         await shown.open(SettingsScreen, "ctrl+s")
         shown.app.screen.query_one("#temperature", Input).value = "0.5"
-        await shown.press("enter", "ctrl+r")
-        await shown.until(lambda: shown.has("Answer 1."))
-        await shown.until_answered()
+        await shown.press_for("Answer 1.", "enter", "ctrl+r")

@@ -34,21 +34,11 @@ def titles() -> list[str]:
         return [summary.title for summary in history.list()]
 
 
-async def test_conversations_are_listed_newest_first(stored: list[Conversation]) -> None:
-    async with chat(size=WIDE) as shown:
-        titles = [line.split()[-1] for line in shown.listed()]
-        assert titles == ["eat", "sleep"]
-        await shown.send("A third one")
-        await shown.until(lambda: len(shown.listed()) == 3)
-        assert shown.listed()[0].startswith("▌")
-        assert shown.listed()[0].endswith("A third one")
-
-
 async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         shown.app.open_conversation(stored[0].id, None)
         await shown.until(lambda: shown.has("In a den."))
-        assert [line.startswith("▌") for line in shown.listed()] == [False, True]
+        assert [line[0] + line.split()[-1] for line in shown.listed()] == [" eat", "▌sleep"]
         with closing(History()) as other:
             other.delete([stored[1].id])
         shown.app.open_conversation(stored[1].id, None)
@@ -58,15 +48,10 @@ async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> N
         await shown.press("ctrl+b", "ctrl+b")
         await shown.until(lambda: len(shown.listed()) == 2)
         assert shown.listed()[0].endswith("What do crows eat")
-
-
-async def test_a_title_is_found_once(stored: list[Conversation]) -> None:
-    async with chat(size=WIDE) as shown:
-        shown.app.open_conversation(stored[0].id, None)
-        await shown.until(lambda: shown.has("In a den."))
-        await shown.command("/title No owls", "/search owls")
-        await shown.until(lambda: len(shown.listed()) == 2)
-        assert shown.listed() == ["No owls", "What do owls eat\nWhat do owls eat"]
+        shown.app.prompt.focus()
+        await shown.command("/title No crows", "/search crows")
+        hits = ["No crows", "What do crows eat\nWhat do crows eat"]  # a title is found once
+        await shown.until(lambda: shown.listed() == hits)
 
 
 async def test_search_and_open_what_was_found(stored: list[Conversation]) -> None:
@@ -123,15 +108,13 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
         await shown.until(lambda: "owls" in shown.listed()[0])
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.texts)
-        for answer in ("escape", "Keep it"):
-            await shown.command("/delete")
-            if answer == "escape":
-                await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
-                assert "Delete this conversation? It cannot be brought back." in shown.text
-                await shown.press("escape")
-            else:
-                await shown.choose(answer)
-            assert shown.texts, answer
+        await shown.command("/delete")
+        await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
+        assert "Delete this conversation? It cannot be brought back." in shown.text
+        await shown.press("escape")
+        await shown.command("/delete")
+        await shown.choose("Keep it")
+        assert shown.texts
         await shown.command("/delete")
         await shown.choose("Delete it")
         await shown.until(lambda: not shown.texts)
@@ -176,9 +159,6 @@ async def test_a_title_from_the_model() -> None:
         await shown.until(lambda: shown.listed()[0].endswith("A Polite Greeting"))
         assert script.asked[1].last.startswith("Give our conversation a title")
         assert shown.texts == ["hello", "Hello."]
-        await shown.command("/title Greetings")
-        await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
-        assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
         await shown.command("/title Two\nlines")
         await shown.until(lambda: shown.listed()[0].endswith("Two lines"))
         assert shown.text.splitlines()[0].lstrip().startswith("Two lines")

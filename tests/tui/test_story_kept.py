@@ -28,14 +28,14 @@ pytestmark = pytest.mark.nightly
 REAL = ModelOptions(context=512, threads=1)
 
 
+LONG = "Tell me a story about a fox, a bear and a bird. " * 12
+
+
 def the_app(draft: str) -> ChatApp:
     """With real models."""
-    pair = PairReference(None, draft)
     engine = partial(BackgroundEngine, options=REAL)
+    pair = PairReference(None, draft)
     return ChatApp(pair, engine=engine, sampling={"temperature": 0.0}, max_tokens=24)
-
-
-LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 
 def with_session(path: Path) -> ChatApp:
@@ -121,13 +121,8 @@ async def test_adapters_stay_with_the_pair_they_came_with() -> None:
         notices = [told.text for told in shown.notices if told.text.startswith("Without ")]
     kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
     assert kept == [(1, 1), (1, 0), (0, 0), (0, 1), (1, 0)]
-    assert notices == [
-        f"Without {names}, which belongs to the previous model."
-        for names in (
-            *("small-style.gguf", "style.gguf and small-style.gguf"),
-            *("style.gguf", "small-style.gguf"),
-        )
-    ]
+    lost = ("small-style.gguf", "style.gguf and small-style.gguf", "style.gguf", "small-style.gguf")
+    assert notices == [f"Without {names}, which belongs to the previous model." for names in lost]
 
 
 async def test_leave_and_come_back(tmp_path: Path) -> None:
@@ -140,23 +135,14 @@ async def test_leave_and_come_back(tmp_path: Path) -> None:
     async with chat(app=with_session(path)) as shown:
         assert shown.texts == said
         await shown.send("And then?")
-        stats = shown.answer.stats
-        assert stats is not None
-        assert stats["cached_tokens"] > 150
-        assert len(shown.texts) == 4
+        assert shown.answer.stats is not None
+        assert shown.answer.stats["cached_tokens"] > 150
+        said = shown.texts
     with closing(History()) as history:
         assert [m.role for m in history.load(id).path()] == [USER, ASSISTANT] * 2
         assert history.count() == 1, "it is the same one, not a copy"
-
-
-async def test_messages_that_the_history_lacks_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "fox.session"
-    async with chat(app=with_session(path)) as shown:
-        await shown.send(LONG)
-        said, id = shown.texts, shown.app.chat_session.conversation.id
-    with closing(History()) as history:
         history.delete([id])
-        history.put(Conversation(id))
+        history.put(Conversation(id))  # what the history lacks is kept beside this
     async with chat(app=with_session(path)) as shown:
         await shown.until(lambda: len(shown.listed()) == 2, "both are in the history")
         assert shown.texts == said
@@ -173,9 +159,8 @@ async def test_one_that_run_made_is_taken_into_the_history(
         assert shown.texts[0] == "Who is there?"
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.until(lambda: "Who is there" in shown.listed()[0])
-        assert (
-            len(shown.app.store.history.load(shown.app.chat_session.conversation.id).messages) == 2
-        )
+        kept = shown.app.store.history.load(shown.app.chat_session.conversation.id)
+        assert len(kept.messages) == 2
     assert main(["run", *arguments, "And now?"]) == 0
     conversation = read(path)
     assert conversation is not None

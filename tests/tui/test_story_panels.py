@@ -25,9 +25,7 @@ def above(shown: Chat) -> list[str]:
     [
         ((80, 24), (False, False)),
         ((100, 30), (False, True)),
-        ((120, 40), (False, True)),
         ((140, 40), (True, True)),
-        ((200, 60), (True, True)),
     ],
 )
 async def test_panels_go_by_the_width(size: tuple[int, int], expected: tuple[bool, bool]) -> None:
@@ -89,8 +87,8 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
     async with chat(Script("One.", "Two.")) as shown:
         await shown.send("first", "second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
-        await shown.click(offset=(6, row))
-        assert shown.selected == "One."
+        await shown.pilot.click(offset=(6, row))
+        await shown.until(lambda: shown.selected == "One.")
         assert "▌ One." in shown.text or "▌One." in shown.text.replace(" ", "")
         await shown.press("c")
         assert shown.copied == ["One."]
@@ -140,5 +138,5 @@ async def test_selected_text_is_copied_with_ctrl_c() -> None:
         await shown.pilot.mouse_up(offset=(column + 9, row))
         await shown.until(lambda: shown.app.screen.get_selected_text())
         await shown.press("ctrl+c")
-        assert shown.copied == ["quick brow"] or shown.copied == ["quick bro"]
+        assert shown.copied in (["quick brow"], ["quick bro"])
         assert shown.app.is_running

@@ -3,7 +3,8 @@
 After a wanted change: `pytest tests/tui -k snapshots --snapshot-update`, and look at them.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -49,30 +50,69 @@ def hunt(fox, field):
 
 @pytest.fixture(autouse=True)
 def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No clock, and no memory of this process."""
+    """No clock, no memory of this process, and the same models."""
     monkeypatch.setattr(message_lines, "_when", lambda _seconds: "12:34")
     monkeypatch.setattr(sidebar, "ago", lambda _seconds: "12:34")
+    models = [
+        a_model("owl-8b", 5_000_000_000, parameters=8_000_000_000, quantization="Q4_K_M"),
+        a_model("wren-1b", 625_000_000, parameters=1_000_000_000),
+        a_model("crab-500m", 312_500_000, parameters=500_000_000),
+    ]
+    monkeypatch.setattr(local, "local_models", lambda _folders: models)
+    monkeypatch.setattr(rules, "judge", _judge)
+    monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx()]))
 
 
-@pytest.fixture(params=[(80, 24), (120, 40)])
-def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    found: tuple[int, int] = request.param
-    return found
+def _judge(target: Path, draft: Path) -> PairVerdict:
+    if draft.stem.startswith("crab"):
+        return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
+    return PairVerdict((Check("vocabulary", OK, "The vocabularies are the same"),))
 
 
-def looks_as_ever(
-    compare: Compare, size: tuple[int, int], story: Story, answers: Sequence[str] = ()
-) -> bool:
+async def answer(shown: Chat) -> None:
+    await shown.send("How does a fox hunt?")
+    # Everything about conversations from before comes from the disk, a little later.
+    await shown.until(lambda: len(shown.listed()) == 1)
+
+
+async def rejected(shown: Chat) -> None:
+    await answer(shown)
+    await shown.command("/tokens rejected")
+
+
+async def light(shown: Chat) -> None:
+    await answer(shown)
+    await shown.command("/tokens on")
+
+
+async def picker(shown: Chat) -> None:
+    await shown.open(ModelPicker, "ctrl+o")
+    await shown.until(lambda: "wren-1b fits owl-8b." in shown.text)
+
+
+async def keys(shown: Chat) -> None:
+    await shown.open(ReadingScreen, "f1")
+
+
+SMALL, LARGE = (80, 24), (120, 40)
+
+
+@pytest.mark.parametrize(
+    ("story", "size"),
+    [*product((answer, rejected, picker, keys), (SMALL, LARGE)), (light, LARGE)],
+    ids=lambda value: getattr(value, "__name__", None) or "{}x{}".format(*value),
+)
+def test_pictures(
+    story: Story, size: tuple[int, int], snap_compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if story is light:
+        monkeypatch.setenv("COLORFGBG", "0;15")
     pair = PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf")
-    app = ChatApp(pair, engine=Script(*answers).engine)
+    app = ChatApp(pair, engine=Script(ANSWER).engine)
     app.conversation_display.resident = lambda: 1234 << 20
-    return compare(app, terminal_size=size, run_before=played(app, story))
-
-
-def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None]]:
-    """What to do before the picture is taken."""
 
     async def play(pilot: Pilot[None]) -> None:
+        """What to do before the picture is taken."""
         shown = Chat(app, pilot)
         await shown.until_opened()
         await story(shown)
@@ -81,67 +121,4 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
             field.cursor_blink = False
         await shown.settle()
 
-    return play
-
-
-async def talk(shown: Chat) -> None:
-    await shown.send("How does a fox hunt?")
-    # Everything about conversations from before comes from the disk, a little later.
-    await shown.until(lambda: len(shown.listed()) == 1)
-
-
-def test_an_answer_and_its_figures(size: tuple[int, int], snap_compare: Compare) -> None:
-    assert looks_as_ever(snap_compare, size, talk, [ANSWER])
-
-
-def test_token_colours(size: tuple[int, int], snap_compare: Compare) -> None:
-    async def story(shown: Chat) -> None:
-        await talk(shown)
-        await shown.command("/tokens rejected")
-
-    assert looks_as_ever(snap_compare, size, story, [ANSWER])
-
-
-def test_model_picker(
-    size: tuple[int, int], snap_compare: Compare, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = [
-        a_model(name, parameters * 5 // 8, parameters=parameters, quantization=quantization)
-        for name, parameters, quantization in (
-            ("owl-8b", 8_000_000_000, "Q4_K_M"),
-            ("wren-1b", 1_000_000_000, "Q8_0"),
-            ("crab-500m", 500_000_000, "Q8_0"),
-        )
-    ]
-    monkeypatch.setattr(local, "local_models", lambda _folders: models)
-    monkeypatch.setattr(rules, "judge", _judge)
-    monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx()]))
-
-    async def story(shown: Chat) -> None:
-        await shown.open(ModelPicker, "ctrl+o")
-        await shown.until(lambda: "wren-1b fits owl-8b." in shown.text)
-
-    assert looks_as_ever(snap_compare, size, story)
-
-
-def test_keys(size: tuple[int, int], snap_compare: Compare) -> None:
-    async def story(shown: Chat) -> None:
-        await shown.open(ReadingScreen, "f1")
-
-    assert looks_as_ever(snap_compare, size, story)
-
-
-def test_a_light_theme(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLORFGBG", "0;15")
-
-    async def story(shown: Chat) -> None:
-        await talk(shown)
-        await shown.command("/tokens on")
-
-    assert looks_as_ever(snap_compare, (120, 40), story, [ANSWER])
-
-
-def _judge(target: Path, draft: Path) -> PairVerdict:
-    if draft.stem.startswith("crab"):
-        return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
-    return PairVerdict((Check("vocabulary", OK, "The vocabularies are the same"),))
+    assert snap_compare(app, terminal_size=size, run_before=play)

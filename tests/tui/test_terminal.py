@@ -2,10 +2,8 @@
 
 import json
 import signal
-import sys
 import termios
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from time import sleep
 
@@ -95,13 +93,9 @@ def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool, unbuffered: st
         sleep(0.05)
         terminal.kill(signal.SIGCONT)
         for _ in range(round(TIMEOUT / 0.05)):
-            if not (alive := terminal.child.isalive()):
+            if not terminal.child.isalive():
                 break
             sleep(0.05)
-        else:
-            terminal.kill()
-            terminal.child.wait()
-        assert not alive
         assert terminal.child.exitstatus == 128 + signal.SIGHUP
 
 
@@ -135,16 +129,12 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         terminal.until("left with 0")
 
 
-def entered(terminal: Terminal, times: int) -> bool:
-    return terminal.raw.count(b"\x1b[?1049h") == times
-
-
 def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
     """As by `kill -STOP`, or a container that is paused."""
     for times in (2, 3, 4):
         answering.kill(signal.SIGSTOP)
         answering.kill(signal.SIGCONT)
-        answering.until(partial(entered, answering, times))
+        answering.until(lambda n=times: answering.raw.count(b"\x1b[?1049h") == n)  # type: ignore[misc]
     answering.type("\x1b")
     answering.until("■ stopped")
     answering.type(CTRL_Q)
@@ -152,13 +142,18 @@ def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
     assert answering.restored
 
 
-def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
+def test_pasted_text_that_steers_the_terminal_or_is_no_utf_8(tmp_path: Path) -> None:
     with complete_chat(home=tmp_path) as terminal:
         terminal.until("Write a message")
         for part in ("\x1b[200~first \x1b[31mred\x1b[0m\r", "\x1b[1m\x11last\x1b[2", "01~ typed"):
             terminal.type(part)
         terminal.until("last typed")
         assert terminal.words.count("first red") == 1
+        # As a terminal in Latin-1 sends them, and a pasted image.
+        for data in (b"caf\xe9 ", b"\x1b[200~\x89PNG\r\n\x1a\n\xff\x00end\x1b[201~"):
+            terminal.type(data)
+        terminal.until("end")
+        assert "caf\ufffd" in terminal.words
         assert "You" not in terminal.words  # nothing was sent
 
 
@@ -167,16 +162,6 @@ def test_keys_before_the_first_paint(tmp_path: Path) -> None:
     with chat(home=tmp_path, columns=180) as terminal:
         terminal.type("typed early")
         terminal.until("▌ typed early")
-
-
-def test_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
-    """As a terminal in Latin-1 sends them, and a pasted image."""
-    with complete_chat(home=tmp_path) as terminal:
-        terminal.until("Write a message")
-        for part in (b"caf\xe9 ", b"\x1b[200~\x89PNG\r\n\x1a\n\xff\x00end\x1b[201~"):
-            terminal.type(part)
-        terminal.until("end")
-        assert "caf\ufffd" in terminal.words
 
 
 def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
@@ -218,19 +203,21 @@ def test_errors_that_go_elsewhere(tmp_path: Path, where: str) -> None:
         terminal.until("Write a message")
 
 
-def test_a_dumb_terminal(tmp_path: Path) -> None:
-    with chat(home=tmp_path, TERM="dumb") as terminal:
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("TERM", "dumb", "TERM=dumb"),
+        ("TEXTUAL_DRIVER", "/none/none", "The chat does not start"),
+        ("TEXTUAL_LOG", "/none/none", "The chat does not start"),
+        ("TEXTUAL_COLOR_SYSTEM", "/none/none", "The chat does not start"),
+    ],
+)
+def test_wrong_variables(tmp_path: Path, name: str, value: str, says: str) -> None:
+    with chat(home=tmp_path, **{name: value}) as terminal:
         assert terminal.ended() == 2
-        assert b"TERM=dumb" in terminal.raw
-        assert b"\x1b" not in terminal.raw
-
-
-@pytest.mark.parametrize("name", ["TEXTUAL_DRIVER", "TEXTUAL_LOG", "TEXTUAL_COLOR_SYSTEM"])
-def test_wrong_variables_of_textual(tmp_path: Path, name: str) -> None:
-    with chat(home=tmp_path, **{name: "/none/none"}) as terminal:
-        assert terminal.ended() == 2
-        assert b"The chat does not start" in terminal.raw
+        assert says.encode() in terminal.raw
         assert name.encode() in terminal.raw
+        assert b"\x1b" not in terminal.raw
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
@@ -245,16 +232,14 @@ def test_a_sudden_end_leaves_the_terminal_in_order(answering: Terminal, number: 
 
 HEAVY = ("llama_cpp", "numpy", "sqlite_utils", "sqlite3", "huggingface_hub", "jinja2")
 UP_TO_THE_PAINT = """
-import json, pathlib, sys
-from localspec.cli.main import main
+import json, os, pathlib
 from localspec.tui.app import ChatApp
 
 def begin(app):
-    pathlib.Path(sys.argv[1]).write_text(json.dumps(sorted(sys.modules)))
+    pathlib.Path(os.environ["LOADED"]).write_text(json.dumps(sorted(sys.modules)))
     app.exit()
 
 ChatApp._begin = begin
-sys.exit(main(["chat", *sys.argv[2:]]))
 """
 
 
@@ -263,9 +248,10 @@ def test_nothing_heavy_is_imported_before_the_first_paint(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     loaded = tmp_path / "modules.json"
-    command = (sys.executable, "-c", UP_TO_THE_PAINT, str(loaded), *arguments)
+    command = (*patched(UP_TO_THE_PAINT), "chat", *arguments)
     # An option would do as well as this variable, which has the settings read.
-    with chat(command=command, home=tmp_path, LOCALSPEC_THREADS="") as terminal:
+    said = {"LOCALSPEC_THREADS": "", "LOADED": str(loaded)}
+    with chat(command=command, home=tmp_path, **said) as terminal:
         terminal.until("Write a message")
         assert terminal.ended() == 0
     modules = set(json.loads(loaded.read_text()))
