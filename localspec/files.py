@@ -42,12 +42,13 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     On an exception `path` is unchanged, and the temporary file is deleted.
 
     Args:
-        path: the file to replace or create; its folder is created.
+        path: the file to replace or create, behind links; its folder is created.
         private: make the file, and the folder if it is created, readable only by the user.
 
     Raises:
         OSError: the disk is full, no permission …
     """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

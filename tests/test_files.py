@@ -37,6 +37,14 @@ def test_old_content_stays_until_the_end(tmp_path: Path, error: type[BaseExcepti
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_links_stay(tmp_path: Path) -> None:
+    file, link = tmp_path / "own" / "a.json", tmp_path / "b.json"
+    link.symlink_to(file)
+    for content in ("created", "replaced"):
+        write_atomically(link, content)
+        assert (link.readlink(), file.read_text()) == (file, content)
+
+
 def test_private_files(tmp_path: Path) -> None:
     """The temporary file is private, too."""
     path = tmp_path / "own" / "a.json"

@@ -134,7 +134,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
-    "files": (168, 11),
+    "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_920, 91),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
