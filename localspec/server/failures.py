@@ -74,8 +74,11 @@ def as_api_error(error: BaseException) -> ApiError:
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
     if path.startswith("/v1/messages"):
-        kind = _ANTHROPIC.get(error.status, error.kind)
-        return {"type": "error", "error": {"type": kind, "message": error.message}}
+        kind, why = _ANTHROPIC.get(error.status, error.kind), error.message
+        if "n_ctx" in error.more:  # the wording at which Claude Code shortens its conversation
+            needed, most = error.more["n_prompt_tokens"], error.more["n_ctx"]
+            why = f"prompt is too long: {needed} tokens > {most} maximum. {why}"
+        return {"type": "error", "error": {"type": kind, "message": why}}
     if path.startswith("/api/"):
         return {"error": error.message}
     code = error.code or (None if path.startswith("/v1/") else error.status)  # llama.cpp's number

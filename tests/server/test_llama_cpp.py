@@ -322,6 +322,9 @@ def test_full_context(small: Running) -> None:
     assert "exceeds the available context size" in error["message"]
     assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 128)
     assert error["code"] == "context_length_exceeded"
+    asked = {"max_tokens": 3, "messages": [user("fox " * 200)]}
+    why = rf"prompt is too long: \d{{3}} tokens > {error['n_ctx']} maximum\. The request of "
+    assert re.match(why, small.post("/v1/messages", asked).error())
 
 
 def test_default_length_limit(small: Running) -> None:
