@@ -57,7 +57,7 @@ _EXPORT = o.parameters("""
         ending, else md.
     -o --output FILE
         Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … is
-        appended to the name. Default: standard output.
+        appended to the name. Default, as with -: standard output.
 """)
 
 
@@ -135,6 +135,7 @@ def export(console: Console, params: o.Params) -> int:
     from localspec.history.export import FORMATS, write_export
 
     format, output = params["format"], params["output"]
+    output = None if str(output) == "-" else output
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
     if console.json and output is None:

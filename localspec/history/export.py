@@ -73,6 +73,8 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
         form = form or "md"
         where = where / f"{slug(conversation.title)}.{form}"
     else:
+        if os.path.exists(where) and not os.path.isfile(where):
+            raise UsageError(f"{where} is a pipe or a device. Name a file.")
         form = form or ("json" if where.suffix.lower() == ".json" else "md")
     data = FORMATS[form](conversation).encode()
     try:

@@ -113,7 +113,8 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
     for name in ("of-the-walrus.md", "of-the-walrus-2.md"):
         assert cli("history", "export", "2", "-o", str(folder)).out == f"{folder / name}\n"
     assert (folder / "of-the-walrus.md").read_text() == to_markdown(conversations[1])
-    assert cli("history", "export", "2").out == to_markdown(conversations[1])
+    for printed in ((), ("-o", "-")):
+        assert cli("history", "export", "2", *printed).out == to_markdown(conversations[1])
     assert cli("history", "export", "2", "--format", "json").out == to_json(conversations[1])
     written = cli("history", "export", "2", "-o", str(folder / "a.json"), "--json").json
     assert written == {"id": WALRUS, "path": str(folder / "a.json")}
@@ -128,6 +129,7 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
         (("-o", "no/such/folder.md"), 1, "There is no folder"),
         (("-o", "new/"), 2, "There is no folder new/. Make it, or name a file."),
         (("-o", "/proc/x.md"), 1, "/proc"),
+        (("-o", "/dev/null"), 2, "/dev/null is a pipe or a device. Name a file."),
     ],
 )
 def test_invalid_exports(
