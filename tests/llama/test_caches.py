@@ -3,11 +3,10 @@
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from localspec import ModelOptions, NativeError, UsageError
+from localspec import ModelOptions, NativeError
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.context import Context
@@ -15,7 +14,6 @@ from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
 from tests.llama.conftest import NOISE, distance, fresh, slots
-from tests.support import ggufs
 from tests.support.toys import token_tree
 
 LONGEST = 60
@@ -93,16 +91,6 @@ def test_changed_caches_equal_fresh(seed: int, caches: list[Context], reference:
         assert distance(row, fresh(reference, [*text, 77])) < NOISE
 
 
-def test_several_outputs_equal_single_ones(context: Context, tokens: list[int]) -> None:
-    parts = [tokens[:-3], *([token] for token in tokens[-3:])]
-    reference = [context.extend(part)[-1].copy() for part in parts]
-    context.clear()
-    rows = context.extend(tokens, 4)
-    assert rows.shape == (4, context.model.vocabulary.size)
-    for row, expected in zip(rows, reference, strict=True):
-        assert distance(row, expected) < NOISE
-
-
 @pytest.mark.parametrize("branches", [False, True])
 def test_full_cache_raises_without_changes(
     context: Context, reference: Context, tokens: list[int], branches: bool
@@ -150,13 +138,3 @@ def test_full_shared_cache_and_undo(shared: SharedContext, reference: Context) -
         assert [shared.length(one), shared.length(other)] == [250, 250]
     row = second.extend([42])[-1].copy()
     assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
-
-
-def test_unsupported_features_are_refused(shared: SharedContext, tmp_path: Path) -> None:
-    cache = slots(shared)[0]
-    cache.request_hidden(())
-    with pytest.raises(UsageError, match="last hidden state"):
-        cache.request_hidden((shared.model.layers,))
-    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
-    with Model(path, OPTIONS) as model, pytest.raises(NativeError, match="recurrent"):
-        SharedContext(model, OPTIONS)

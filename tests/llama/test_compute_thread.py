@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from signal import SIGINT
 from time import sleep
 from typing import Any
@@ -81,27 +80,6 @@ def test_interrupt_while_a_context_is_made_is_not_lost(
         with pytest.raises(KeyboardInterrupt):
             NativeContext(model, options, rows=1)
         NativeContext(model, options, rows=1).close()
-
-
-def test_idle_work_ends_when_nothing_is_left() -> None:
-    left, done = [2, 1, 0], SimpleQueue[int]()
-
-    def step() -> int:
-        done.put(left[0])
-        return left.pop(0)
-
-    compute_thread.when_idle(step)
-    assert [done.get(timeout=60) for _ in range(3)] == [2, 1, 0]
-    compute_thread.when_idle(lambda: False)
-
-
-def test_thread_is_idle_after_loading(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that weights move into huge pages while the user types."""
-    begun = threading.Event()
-    begin = compute_thread.when_idle
-    monkeypatch.setattr(compute_thread, "when_idle", lambda step: begin(lambda: begun.set()))
-    with localspec.load(options=ModelOptions(context=128)):
-        assert begun.wait(60)
 
 
 def test_queued_work_precedes_idle_work() -> None:

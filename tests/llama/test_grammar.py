@@ -6,7 +6,7 @@ import pytest
 from localspec import UsageError
 from localspec.llama.grammar import Grammar
 from localspec.llama.vocabulary import Vocabulary
-from tests.support.schemas import lets_through
+from tests.support.schemas import check_texts, lets_through
 
 
 def pieces(vocabulary: Vocabulary, grammar: Grammar) -> set[bytes]:
@@ -103,9 +103,7 @@ def test_forks_are_independent(vocabulary: Vocabulary) -> None:
 def test_what_other_dialects_leave_literal(
     vocabulary: Vocabulary, pattern: str, right: list[str], wrong: list[str]
 ) -> None:
-    grammar = Grammar.from_regex(vocabulary, pattern)
-    assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
-    assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
+    check_texts(vocabulary, Grammar.from_regex(vocabulary, pattern), right, wrong)
 
 
 def test_grammars_name_tokens(vocabulary: Vocabulary) -> None:
@@ -175,9 +173,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 def test_accepted_and_rejected_texts(
     vocabulary: Vocabulary, gbnf: str, right: list[str], wrong: list[str]
 ) -> None:
-    grammar = Grammar(vocabulary, gbnf)
-    assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
-    assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
+    check_texts(vocabulary, Grammar(vocabulary, gbnf), right, wrong)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec import ModelOptions, NativeError
+from localspec import ModelOptions
 from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled
@@ -219,15 +219,6 @@ def test_states_of_all_tokens_with_few_logits(tmp_path: Path) -> None:
         for token, state in zip(TEXT[:5], states, strict=False):
             single.extend([token])
             assert np.abs(single.hidden(1)[NEXTN][0] - state).max() < ALIKE
-
-
-def test_model_without_mtp_states_is_refused(target_path: Path) -> None:
-    with (
-        Model(target_path, OPTIONS) as model,
-        closing(Context(model, OPTIONS)) as context,
-        pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"),
-    ):
-        context.request_hidden((NEXTN,))
 
 
 @of_blocks

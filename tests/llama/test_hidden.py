@@ -42,45 +42,28 @@ def embeddings(path: Path) -> Rows:
     return weights(path)["token_embd.weight"]
 
 
-TREE = ((400, ROOT), (401, ROOT), (402, 0), (403, 0), (405, 1), (404, 4))
-
-
 def agree(a: Rows, b: Rows, tolerance: float) -> bool:
     return a.shape == b.shape and float(np.abs(a - b).max()) < tolerance
 
 
-def test_final_rows_give_logits_of_a_tree(context: Context, model: Model, embeddings: Rows) -> None:
-    context.request_hidden((model.layers,))
+TREE = ((400, ROOT), (401, ROOT), (402, 0), (403, 0), (405, 1), (404, 4))
+
+
+def test_rows_of_a_tree(context: Context, model: Model, embeddings: Rows) -> None:
+    """The first are embeddings, the last give the logits, and those of a node depend on its
+    path."""
+    tree, last = token_tree(*TREE), model.layers
+    layers = tuple(range(last + 1))
+    context.request_hidden(layers)
     context.extend(TOKENS[:-3])
-    tree = token_tree(*TREE)
     rows = context.branch(TOKENS[-3:], tree).copy()
-    found = context.hidden(1 + len(tree))[model.layers]
-    assert agree(found @ embeddings.T, rows, NOISE)
-    context.keep(tree, [1, 4, 5])
-    again = context.extend([7, 8], 2).copy()
-    assert agree(context.hidden(2)[model.layers] @ embeddings.T, again, NOISE)
-
-
-def test_first_inputs_are_embeddings(context: Context, model: Model, embeddings: Rows) -> None:
-    context.request_hidden((0, 1, model.layers - 1))
-    context.extend(TOKENS[:-3])
-    tree = token_tree(*TREE)
-    context.branch(TOKENS[-3:], tree)
     found = context.hidden(1 + len(tree))
-    assert set(found) == {0, 1, model.layers - 1}
-    assert all(rows.shape == (1 + len(tree), model.width) for rows in found.values())
     assert agree(found[0], embeddings[[TOKENS[-1], *tree.tokens]], 1e-3)
     assert not agree(found[1], found[0], 1e-2)
-
-
-def test_rows_of_a_node_depend_on_its_path(context: Context, model: Model) -> None:
-    tree = token_tree(*TREE)
-    layers = tuple(range(model.layers + 1))
-    context.request_hidden(layers)
-    context.extend(TOKENS[:-1])
-    context.branch(TOKENS[-1:], tree)
-    found = context.hidden(1 + len(tree))
-    context.keep(tree, [])
+    assert agree(found[last] @ embeddings.T, rows, NOISE)
+    context.keep(tree, [1, 4, 5])
+    again = context.extend([7, 8], 2).copy()
+    assert agree(context.hidden(2)[last] @ embeddings.T, again, NOISE)
     for node in [ROOT, *range(len(tree))]:
         context.clear()
         for token in [*TOKENS, *tree.path_tokens(node)]:

@@ -109,10 +109,7 @@ def test_kernels_are_used_and_reported(copy: PackageCopy) -> None:
         (lambda library: b"", "cannot be loaded"),
         (lambda library: library[: len(library) // 2], "reinstall localspec"),
         (other_version, "they were built for llama-cpp-python"),
-        (
-            wrong_table,
-            "their self-test failed: MUL_MAT over IQ4_NL with n = 65 is wrong in row",
-        ),
+        (wrong_table, "their self-test failed: MUL_MAT over IQ4_NL with n = 65 is wrong in row"),
     ],
     ids=["missing", "empty", "truncated", "another version", "wrong_table"],
 )
@@ -177,11 +174,6 @@ def test_models_with_and_without_kernels_in_one_process(kernels: None) -> None:
             assert identities[0] == ["stock"] != identities[1]
 
 
-def test_kernels_with_layers_on_a_device(kernels: None, target_path: Path) -> None:
-    with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as model:
-        assert model.kernels.in_use
-
-
 def test_restored_state_is_in_the_order_of_positions(
     kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,17 +208,16 @@ def test_restored_state_is_in_the_order_of_positions(
         assert not np.array_equal(restored(), plain), "here the order of cells makes a difference"
 
 
-def test_weights_stay_in_place_if_amx_is_on(
+def test_models_whose_weights_move_or_stay(
     kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as with_device:
+        assert with_device.kernels.in_use
+    with Model(target_path, ModelOptions(), vocabulary_only=True) as words:
+        assert words.kernels.why_not == "its weights stay as they are in the file"
     monkeypatch.setattr(ggml, "cpu_weight_buffers", lambda: {"AMX": 1})
-    with Model(target_path, ModelOptions(context=64)) as model:
-        assert not model.kernels.in_use
-
-
-def test_reason_without_any_weights(kernels: None, target_path: Path) -> None:
-    with Model(target_path, ModelOptions(), vocabulary_only=True) as model:
-        assert model.kernels.why_not == "its weights stay as they are in the file"
+    with Model(target_path, ModelOptions(context=64)) as for_amx:
+        assert not for_amx.kernels.in_use
 
 
 def test_crashed_or_hanging_self_test_fails(kernels: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,13 +29,6 @@ def test_errors_of_llama_cpp_are_one_printable_line(tmp_path: Path) -> None:
     assert library.first_error() == "llama.cpp gave no reason"
 
 
-def test_facts_of_the_embedded_target(model: Model) -> None:
-    facts = (model.name, model.vocabulary.size, model.trained_context, model.recurrent)
-    assert facts == ("tale-13m-q8_0", 8192, 2048, False)
-    assert "<|assistant|>" in (model.chat_template or "")
-    assert model.metadata["general.architecture"] == "llama"
-
-
 def test_tokenization_keeps_the_text(model: Model) -> None:
     vocabulary = model.vocabulary
     for text in ("Once upon a time.", "  two  spaces\n\ttab", "naïve – 日本語 🦊", ""):

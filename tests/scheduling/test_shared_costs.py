@@ -57,14 +57,6 @@ def drafted(table: Fixture, chance: float) -> int:
     return worth.count([chance**n for n in range(1, 17)])
 
 
-def test_single_answer_has_the_unshared_costs() -> None:
-    table = Fixture(1)
-    real = table.profile
-    assert table.view().row(20, 5) == real.target.row(20, 5)
-    assert table.view().plain(5) == real.target.plain(5)
-    assert real.verifying(0, 20, table.view()) == real.verifying(0, 20)
-
-
 def test_more_answers_draft_less() -> None:
     """Down to none if each row costs as much as it gains."""
     costs = {n: 1.0 + 0.2 * n for n in (1, 2, 4, 8, 16, 32, 64)}
@@ -93,15 +85,6 @@ def test_plain_pass_after_many_drafted_ones() -> None:
     plain = [requested(task, 1) for task in table.tasks]
     table.costs.passed(Wait.TARGET, plain, table.seconds(2))
     assert not table.view().doubtful(0)
-
-
-def test_answers_that_read_prompts_are_not_counted() -> None:
-    table = Fixture(4)
-    for task in table.tasks[2:]:
-        task.reading = True
-    least = table.seconds
-    assert table.view().seconds(1, 0) == pytest.approx(least(2) / 2)
-    assert table.view().seconds(3, 0) == pytest.approx(least(2) / 2 + least(4) - least(2))
 
 
 def test_curve_learns_from_a_single_answer_beside_prompts() -> None:

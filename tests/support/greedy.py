@@ -82,11 +82,8 @@ def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
 
 
 def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
-    """The largest change by a pass over a tree of the gap between the two best tokens.
-
-    For each prompt, trees of its greedy continuation and wrong branches are verified as in a
-    generation, and every row is compared with that of single-token passes.
-    """
+    """The largest change by a pass over a tree of the gap between the two best tokens, over trees
+    of each prompt's greedy continuation and wrong branches."""
     shifts = []
     for prompt in prompts:
         tokens = greedy(context, prompt, 24)

@@ -7,13 +7,8 @@ import pytest
 from localspec.hub import places
 
 VARIABLES = (
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HUGGINGFACE_HUB_CACHE",
-    "LLAMA_CACHE",
-    "OLLAMA_MODELS",
-    "XDG_CACHE_HOME",
-    "LOCALSPEC_MODEL_FOLDERS",
+    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"),
+    *("XDG_CACHE_HOME", "LOCALSPEC_MODEL_FOLDERS"),
 )
 
 

@@ -1,7 +1,7 @@
 """JSON schemas, and whether a grammar lets an answer through."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, permutations, product
 from typing import Any
 
@@ -53,6 +53,13 @@ def lets_through(vocabulary: Vocabulary, grammar: Grammar, text: str) -> bool:
             return False
         at.advance(token)
     return at.allows(vocabulary.eos)
+
+
+def check_texts(
+    vocabulary: Vocabulary, grammar: Grammar, right: Sequence[str], wrong: Sequence[str]
+) -> None:
+    assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
+    assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
 
 
 def allows_value(vocabulary: Vocabulary, grammar: Grammar, value: Any) -> bool:

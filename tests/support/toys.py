@@ -55,9 +55,7 @@ def examples(count: int) -> settings:
         deadline=None,
         derandomize=True,
         database=None,
-        suppress_health_check=[
-            *(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
-        ],
+        suppress_health_check=list(HealthCheck),
     )
 
 
