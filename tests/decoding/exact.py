@@ -171,10 +171,8 @@ def step_of(
     seconds: tuple[float, float, float] = (1.0, 0.5, 0.25),
     context_length: int = 1,
 ) -> Step:
-    """A step as the loop returns it, with token 0 from the target at its end.
-
-    `seconds`: of the step, of the target in it, of the draft model in it.
-    """
+    """A step as the loop returns it, with token 0 from the target at its end. `seconds`: of the
+    step, of the target in it, of the draft model in it."""
     tree = tree or TokenTree()
     return Step(
         tokens=[*(tree.tokens[node] for node in path), 0],

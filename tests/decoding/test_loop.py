@@ -6,19 +6,12 @@ committed text, and is committed or rolled back before the next.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from localspec.decoding import acceptance
-from localspec.decoding.interfaces import (
-    PROMPT,
-    TARGET,
-    Draft,
-    PassRequest,
-    PassResult,
-    Plan,
-    Step,
-)
+from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Rows, SamplingParams
 from localspec.decoding.session import Session
@@ -43,15 +36,6 @@ def test_source_gets_every_committed_text(drafts: bool) -> None:
     requests = speculate(session, drafter, acceptance.GreedyMatch())
     ends = [list(session.context) for _ in drive(session, requests, target)]
     assert source.synced == [*ends, session.context]
-
-
-def test_finished_generation_requests_no_pass() -> None:
-    session, source = cycling(), toys.chosen_chain([1])
-    session.finish = "stop"
-    drafter = ToyDrafter(source, Plan("toy", depth=1), toys.ToyTarget(CYCLE).limits)
-    requests = speculate(session, drafter, acceptance.GreedyMatch())
-    assert list(requests) == []
-    assert source.synced == [[0]]
 
 
 class HiddenSource(toys.ToySource):
@@ -166,28 +150,20 @@ def test_empty_draft_gives_a_plain_step_with_a_reason() -> None:
 def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
     """Drafting takes 2 and a pass 4, of which the target reports 1. Learning from a step, 3, counts
     for the next one. The consumer's time is not counted."""
-    now, session = 1000.0, cycling(3)
+    now, session, target = 1000.0, cycling(3), toys.ToyTarget(CYCLE)
 
-    def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
-        nonlocal now
-        now += 2.0
-
-    class Slow(toys.ToyTarget):
-        def forward(self, request: PassRequest) -> PassResult:
+    def spends(seconds: float, result: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
+        def spend(*arguments: Any) -> Any:
             nonlocal now
-            now += 4.0
-            return super().forward(request)
+            now += seconds
+            return result(*arguments)
 
-    class Learning(ToyDrafter):
-        def plan(self, session: Session) -> Plan:
-            return Plan("toy", depth=1)
+        return spend
 
-        def observe(self, step: Step) -> None:
-            nonlocal now
-            now += 3.0
-
-    target = Slow(CYCLE)
-    drafter = Learning(toys.ToySource(draft), Plan("toy"), target.limits)
+    source = toys.ToySource(spends(2.0))
+    drafter = ToyDrafter(source, Plan("toy", depth=1), target.limits)
+    vars(drafter).update(observe=spends(3.0), plan=lambda _: Plan("toy", depth=1))
+    vars(target)["forward"] = spends(4.0, target.forward)
     requests = speculate(session, drafter, acceptance.GreedyMatch(), clock=lambda: now)
     steps = []
     for step in drive(session, requests, target):

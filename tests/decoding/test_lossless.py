@@ -69,11 +69,9 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 
 
 def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
-    """Trees that branch below every node; the draft model's branch below the first only.
-
-    `levels` lists the children of each node of the level above: None is drawn from the draft
-    without replacement, a number is a chosen token.
-    """
+    """Trees that branch below every node; the draft model's branch below the first only. `levels`
+    lists the children of each node of the level above: None is drawn from the draft without
+    replacement, a number is a chosen token."""
 
     def grow(session: Session, plan: Plan, tree: TokenTree) -> None:
         front = [ROOT]
@@ -223,7 +221,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "top-k": {"top_k": 2},
     "top-p": {"top_p": 0.8},
     "min-p": {"min_p": 0.4},
-    "repeat penalty": {"repeat_penalty": 1.5},
+    "repeat penalty": {"repeat_penalty": 1.5, "penalty_last_n": -1},
     "frequency and presence": {"frequency_penalty": 0.4, "presence_penalty": -0.3},
     "penalties on the last two": {"frequency_penalty": 0.7, "penalty_last_n": 2},
     "bias and ban": {"logit_bias": {0: 0.3, 2: -math.inf}},

@@ -115,12 +115,7 @@ def test_any_tree_equals_plain_decoding(
     seed=seeds,
 )
 def test_auto_equals_plain_decoding(
-    shape: str,
-    model: toys.ToyModel,
-    draft: toys.ToyModel,
-    sampled: bool,
-    price: float,
-    seed: int,
+    shape: str, model: toys.ToyModel, draft: toys.ToyModel, sampled: bool, price: float, seed: int
 ) -> None:
     pair = Pair(draft, shape=shape, price=price, sampled=sampled)
     random = SeededRandom(seed)

@@ -1,7 +1,6 @@
 """Sampling, compared with a slow implementation in llama.cpp's order of steps."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import Verification
-from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
+from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, confidence, top_ids
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError, UsageError
@@ -275,40 +274,3 @@ def test_invalid_bias_is_refused(bias: dict[int, float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Sampler(SamplingParams(logit_bias=bias), 8)
     Sampler(SamplingParams(logit_bias={3: -math.inf, 7: 1.0}), 8)
-
-
-# Occurrences for penalties, compared with counting from scratch.
-
-SIZE = 7
-tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
-
-
-def counted(occurrences: Occurrences) -> dict[int, int]:
-    """Counts by token. Checks the documented order of the arrays."""
-    ids, counts = occurrences.ids.tolist(), occurrences.counts.tolist()
-    assert ids == sorted(set(ids))
-    assert all(count > 0 for count in counts)
-    return dict(zip(ids, counts, strict=True))
-
-
-def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
-    whole = [*text, *path]
-    return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
-
-
-@examples(200)
-@given(
-    prompt=tokens,
-    last=st.sampled_from([-1, 1, 2, 3, 5, 64]),
-    steps=st.lists(st.tuples(tokens, st.lists(tokens, max_size=3)), max_size=6),
-)
-def test_window_counts_a_growing_text(
-    prompt: list[int], last: int, steps: list[tuple[list[int], list[list[int]]]]
-) -> None:
-    """Several paths after the same text, some longer than the window."""
-    text = list(prompt)
-    window = PenaltyWindow(text, last, SIZE)
-    for new, paths in steps:
-        text += new
-        for path in [*paths, []]:
-            assert counted(window.after(path)) == slow(text, path, last)

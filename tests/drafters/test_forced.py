@@ -1,6 +1,7 @@
 """Drafts of tokens that a grammar forces, and structured answers with drafts."""
 
 import json
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from localspec.llama.intended_schema import parse_schema
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.llama.conftest import smaller, vocabulary
+from tests.support.asking import user
 from tests.support.retokenised import sentencepiece
 from tests.support.schemas import suite
 
@@ -24,8 +26,7 @@ SCHEMA = (
 )
 
 
-def texts(vocabulary: Vocabulary, tokens: object) -> str:
-    assert isinstance(tokens, (list, tuple))
+def texts(vocabulary: Vocabulary, tokens: Sequence[int]) -> str:
     return b"".join(map(vocabulary.piece, tokens)).decode()
 
 
@@ -49,24 +50,7 @@ def test_forced_text_with_a_space_in_front(draft_path: Path, tmp_path: Path) -> 
         assert texts(model.vocabulary, grammar.forced()) == "the old fox sleeps"
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_forced_drafts_do_not_change_answers(engine: Engine, temperature: float) -> None:
-    def answer(drafter: str) -> tuple[str, int]:
-        completion = engine.generate(
-            "A fox: ",
-            json_schema=SCHEMA,
-            sampling=SamplingParams(temperature=temperature, seed=3),
-            drafting=Drafting(drafter=drafter, rule="match" if temperature else "auto"),
-            max_tokens=40,
-        )
-        return completion.text, completion.stats.accepted
-
-    text, accepted = answer("grammar")
-    assert (text, 0) == answer("none")
-    assert accepted >= 4
-
-
-FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
+FOX = [user("Tell me a story about a fox.")]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -75,10 +59,10 @@ def test_drafts_do_not_change_structured_answers(
     engine: Engine, temperature: float, every: int
 ) -> None:
     """The target's token at the end of each step obeys the masks too."""
-    finished = 0
+    finished = forced = 0
     for schema, *_ in islice(suite(), 0, None, every):
         completion = {}
-        for drafter in ("none", "ngram", "model", "auto"):
+        for drafter in ("none", "ngram", "model", "auto", "grammar"):
             drafting = Drafting(drafter=drafter, rule="match" if temperature else "auto")
             try:
                 answer = engine.chat(
@@ -91,8 +75,10 @@ def test_drafts_do_not_change_structured_answers(
             except UsageError:  # one that cannot be enforced
                 break
             completion[drafter] = answer.text
+            forced += answer.stats.accepted * (drafter == "grammar")
             if answer.finish_reason == "stop":
                 finished += 1
                 jsonschema.Draft202012Validator(schema).validate(json.loads(answer.text))
         assert len(set(completion.values())) <= 1, completion
     assert finished > 100 // every
+    assert forced > 100 // every

@@ -75,21 +75,6 @@ def ids(vocabulary: Sequence[bytes], *texts: bytes) -> list[int]:
     return [vocabulary.index(text) for text in texts]
 
 
-def test_every_token_is_read_once_if_only_ids_differ() -> None:
-    target = [b"a", b" b", b"c", b"ab", b" "]
-    draft = target[::-1]
-    cache, inner = cache_of(target, draft, b"ab b ba")
-    for token in (3, 1, 1, 0):
-        assert cache.extend([token]).shape == (1, 5)
-    assert inner.reads == [[1], [3], [3], [4]]
-    cache.truncate(2)
-    assert inner.tokens == [1, 3]
-    assert cache.tokens == [3, 1]
-    cache.extend([2, 2], 2)
-    assert inner.reads[4:] == [[2, 2]]
-    assert cache.native_seconds >= 5.0
-
-
 def test_continued_word_is_read_again_without_the_text_before() -> None:
     target, draft = [b"hou", b"se", b" a"], [b"house", b"h", b"o", b"u", b"s", b"e", b" a"]
     cache, inner = cache_of(target, draft, b"")
@@ -222,14 +207,3 @@ def test_long_draft_token_covers_several_target_tokens() -> None:
     assert inner.reads == [[1]]
     assert expected(cache, cache.extend([2])) == b" "
     assert inner.reads == [[1], [0]], "now that it is complete it is read"
-
-
-def test_rows_of_a_pass_equal_those_of_single_tokens() -> None:
-    for by_text in (False, True):
-        one, _ = cache_of(WORDS, LETTERS, b" house houses he", by_text=by_text)
-        all_at_once, inner = cache_of(WORDS, LETTERS, b" house houses he", by_text=by_text)
-        text = [2, 0, 2, 1, 2]
-        single = [int(one.extend([token])[0].argmax()) for token in text]
-        rows = all_at_once.extend(text, 5)
-        assert rows.argmax(axis=1).tolist() == single
-        assert len(inner.reads[0]) == len(b" house houses ")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
+from localspec.drafters.suffix_automaton import SuffixAutomaton
 from tests.support.drafting import EagerNgram
 from tests.support.drafting import proposed as drafted
 from tests.support.toys import examples, session_of
@@ -38,6 +38,15 @@ def test_short_match_is_not_drafted() -> None:
     text = [1, 2, 3, 4, 2]
     assert proposed(text, depth=3).tokens == []
     assert proposed(text, depth=1, eager=True).tokens == [3]
+
+
+def test_longest_ending_and_most_frequent_continuation_come_first() -> None:
+    assert proposed([9, 1, 2, 7, 8, 6, 1, 2, 3, 4, 5, 1, 2, 3, 4, 9, 1, 2], depth=2).tokens == [
+        7,
+        8,
+    ]
+    text = [1, 2, 3, 5, 1, 2, 4, 6, 1, 2, 4, 7, 8, 1, 2]
+    assert proposed(text, depth=1).tokens == [4]
 
 
 def test_candidates_are_different_continuations() -> None:
@@ -110,31 +119,10 @@ def automaton_of(text: Sequence[int]) -> SuffixAutomaton:
     return automaton
 
 
-def followed(text: list[int], beyond: Sequence[int]) -> tuple[SuffixAutomaton, Match]:
-    """An automaton, and the match after more tokens, which is the longest one."""
-    automaton = automaton_of(text)
-    match = automaton.match()
-    for i, token in enumerate(beyond):
-        match = automaton.follow(match, token)
-        assert match.length == longest_ending(text, beyond[: i + 1])
-    assert automaton.tokens == text, "following does not change the text"
-    return automaton, match
-
-
-def followers(text: list[int], ending: list[int]) -> list[int]:
-    """Tokens that came after `ending` in the text, in order."""
-    n = len(ending)
-    positions = [i for i in range(len(text) - n) if text[i : i + n] == ending]
-    return [text[i + n] for i in positions]
-
-
-def longest_ending(text: list[int], beyond: Sequence[int] = ()) -> int:
-    """Length of the longest ending of text + beyond that occurs in the text, before its end."""
-    whole = [*text, *beyond]
-    known = len(text) if beyond else len(text) - 1  # where an occurrence may end
-    for length in range(len(whole), 0, -1):
-        ending = whole[len(whole) - length :]
-        if any(text[i : i + length] == ending for i in range(known - length + 1)):
+def longest_ending(text: list[int]) -> int:
+    """Length of the longest ending of a text that occurs in it before its end."""
+    for length in range(len(text) - 1, 0, -1):
+        if any(text[i : i + length] == text[-length:] for i in range(len(text) - length)):
             return length
     return 0
 
@@ -147,38 +135,6 @@ def test_match_is_the_longest_repeated_ending(text: list[int]) -> None:
         automaton.extend([token])
         assert automaton.match().length == longest_ending(text[: i + 1])
     assert automaton.tokens == text
-
-
-@examples(200)
-@given(text=tiny_texts)
-def test_chain_follows_the_best_continuation(text: list[int]) -> None:
-    automaton = automaton_of(text)
-    match, chain = automaton.match(), automaton.chain(automaton.match())
-    for _ in range(12):
-        best = next(automaton.chain(match), None)
-        assert next(chain, None) == best
-        if best is None:
-            break
-        match = automaton.follow(match, best[0])
-
-
-@examples(200)
-@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=6), most=st.integers(1, 5))
-def test_continuations_prefer_long_matches(text: list[int], beyond: list[int], most: int) -> None:
-    automaton, match = followed(text, beyond)
-    whole = [*text, *beyond]
-    longest: dict[int, int] = {}
-    """Length of the longest match before each continuation."""
-    for length in range(match.length, 0, -1):
-        for token in followers(text, whole[len(whole) - length :]):
-            longest.setdefault(token, length)
-
-    found = automaton.continuations(match, most)
-    tokens = [token for token, _ in found]
-    assert len(tokens) == len(set(tokens)) == min(most, len(longest))
-    lengths = [longest[token] for token in tokens]
-    assert lengths == sorted(longest.values(), reverse=True)[:most]
-    assert all(count >= 1 for _, count in found)
 
 
 def fibonacci(n: int) -> list[int]:
@@ -215,19 +171,3 @@ def test_automaton_grows_linearly(make: Callable[[int], list[int]], n: int) -> N
         tracemalloc.stop()
     assert automaton.tokens == text
     assert held < 1_400 * (n + 8)
-
-
-@examples(200)
-@given(text=tiny_texts, beyond=st.lists(st.integers(0, 2), max_size=6))
-def test_best_is_the_most_frequent_continuation(text: list[int], beyond: list[int]) -> None:
-    automaton, match = followed(text, beyond)
-    best, found = next(automaton.chain(match), None), automaton.continuations(match, 9)
-    if best is None:
-        assert found == []
-        return
-    token, length, count, total = best
-    assert found[0] == (token, count)
-    after = set(followers(text, [*text, *beyond][len(text) + len(beyond) - length :]))
-    counts = [count for token, count in found if token in after]
-    assert counts == sorted(counts, reverse=True)
-    assert sum(counts) == total

@@ -112,22 +112,15 @@ def statistics_of(steps: Sequence[Step]) -> GenerationStats:
 
 @for_all
 def test_source_works_by_name(name: str) -> None:
-    steps = answer(Drafting(drafter=name, depth=4), parts_for(name))
+    steps = answer(Drafting(drafter=name), parts_for(name))
     assert {step.plan.drafter for step in steps[1:-1]} == {name}
+    assert max(step.drafted for step in steps) == REGISTRY[name].depth
     stats = statistics_of(steps)
     assert stats.acceptance_rate == 1.0
-    assert stats.tokens_per_pass > 3
+    assert stats.tokens_per_pass >= 3
     assert {part for source in stats.by_drafter for part in source.split("+")} <= set(
         name.split("+")
     )
-
-
-@for_all
-def test_named_source_drafts_to_its_registered_depth(name: str) -> None:
-    steps = answer(Drafting(drafter=name), parts_for(name))
-    depth = REGISTRY[name].depth
-    assert max(step.plan.depth for step in steps) == depth
-    assert max(step.drafted for step in steps) == depth
 
 
 @for_all

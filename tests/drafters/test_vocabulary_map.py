@@ -4,10 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localspec import ModelOptions
 from localspec.decoding.interfaces import Plan
@@ -19,63 +16,7 @@ from tests.decoding.exact import run
 from tests.support import retokenised
 from tests.support.sessions import module_model
 from tests.support.tongues import VOCABULARIES, heterogeneous
-from tests.support.toys import (
-    GREEDY,
-    START,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    examples,
-    session_of,
-    with_start,
-)
-
-TARGET = [b"un", b"believ", b"able", b" the", b"", control(b"bos"), control(b"eot")]
-DRAFT = [b" the", b"unbeliev", b"unable", b"un", b"zz", control(b"eot"), control(b"own")]
-
-
-def logits(*probs: float) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        found: np.ndarray = np.log(np.array(probs, np.float32))
-    return found
-
-
-def probs(row: np.ndarray) -> np.ndarray:
-    weights = np.exp(row - row.max())
-    found: np.ndarray = weights / weights.sum()
-    return found
-
-
-def test_rest_of_a_token_is_predicted() -> None:
-    row = logits(0.1, 0.4, 0.2, 0.2, 0.1, 0, 0)
-    mapping = VocabularyMap(ByteVocabulary(TARGET), ByteVocabulary(DRAFT))
-    found = mapping.inside(row, b"un")
-    assert found is not None
-    assert probs(found[0]) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0, 0, 0], abs=1e-6)
-    assert found[1] == pytest.approx(0.6 / 0.2), "as likely as that the token 'un' is all"
-    assert mapping.inside(row, b" t") is None, "the target has ' the' as well"
-    assert mapping.inside(row, b"able") is None
-
-
-spelled = st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"abb", b"c", b""]), min_size=3)
-
-
-@examples(60)
-@given(spelled, spelled, st.data())
-def test_distributions(target: list[bytes], draft: list[bytes], data: st.DataObject) -> None:
-    mapping = VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft))
-    weights = data.draw(st.lists(st.integers(0, 5), min_size=len(draft), max_size=len(draft)))
-    found = mapping.on_shared(logits(*weights))
-    assert found.shape == (len(target),)
-    assert np.isfinite(found).all()
-    mapped = {i for i in range(len(draft)) if weights[i] and mapping.begins(i) >= 0}
-    if mapped:
-        likely = set(np.flatnonzero(probs(found) > 1e-6).tolist())
-        assert likely == {mapping.begins(i) for i in mapped}
-        wanted = sum(weights[i] for i in mapped if mapping.begins(i) == min(likely))
-        share = wanted / sum(weights[i] for i in mapped)
-        assert probs(found)[min(likely)] == pytest.approx(share, abs=1e-4)
-
+from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, with_start
 
 # Vocabularies as bytes: tokens spell the text with any tokenizer.
 
