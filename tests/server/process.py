@@ -97,12 +97,14 @@ class Running:
         connection.settimeout(PATIENCE)
         connection.connect(("127.0.0.1", self.port))
         data = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.key}\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n"
-        )
-        connection.sendall(head.encode() + data)
+        length = f"Content-Length: {len(data)}\r\n\r\n"
+        connection.sendall(self.head(f"POST {path}") + length.encode() + data)
         return connection
+
+    def head(self, request: str = "GET /health", host: str = "localhost") -> bytes:
+        """The beginning of a request: its head without the empty line."""
+        lines = (f"{request} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {self.key}", "")
+        return "\r\n".join(lines).encode("latin-1")
 
     def metric(self, name: str) -> float:
         """The sum of a metric of `/metrics`, over its labels."""
@@ -137,12 +139,12 @@ class Running:
     def wait_until_idle(self) -> None:
         wait_until(lambda: self.idle, "every slot is free")
 
+    def is_healthy(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return self.get("/health").status == 200
+
     def wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while self.get("/health").status != 200:
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, "the model is still loading"
-            time.sleep(0.05)
+        wait_until(self.is_healthy, "the model is loaded")
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +39,17 @@ def test_all_protocols_return_the_same_vector(server: Running) -> None:
     one = server.post("/v1/embeddings", {"input": FOX}).json["data"][0]["embedding"]
     tokens = server.post("/tokenize", {"content": FOX, "add_special": True}).json["tokens"]
     formed = {"input": FOX, "encoding_format": "float"}
-    others = [
-        server.post("/embeddings", formed).json["data"][0]["embedding"],
-        server.post("/v1/embeddings", {"input": tokens}).json["data"][0]["embedding"],
-        server.post("/v1/embeddings", {"input": [HEN, FOX]}).json["data"][1]["embedding"],
-        server.post("/embedding", {"content": FOX}).json[0]["embedding"][0],
-        server.post("/embeddings", {"input": [FOX]}).json[0]["embedding"][0],
-        server.post("/api/embed", {"input": [FOX, HEN]}).json["embeddings"][0],
-        server.post("/api/embeddings", {"prompt": FOX}).json["embedding"],
+    asked: Any = [
+        ("/embeddings", formed, ("data", 0, "embedding")),
+        ("/v1/embeddings", {"input": tokens}, ("data", 0, "embedding")),
+        ("/v1/embeddings", {"input": [HEN, FOX]}, ("data", 1, "embedding")),
+        ("/embedding", {"content": FOX}, (0, "embedding", 0)),
+        ("/embeddings", {"input": [FOX]}, (0, "embedding", 0)),
+        ("/api/embed", {"input": [FOX, HEN]}, ("embeddings", 0)),
+        ("/api/embeddings", {"prompt": FOX}, ("embedding",)),
     ]
-    for other in others:
+    for path, body, place in asked:
+        other = reduce(getitem, place, server.post(path, body).json)
         np.testing.assert_allclose(other, one, atol=1e-5)
     another = server.post("/v1/embeddings", {"input": HEN}).json["data"][0]["embedding"]
     assert float(np.dot(one, another)) < 0.999

@@ -69,12 +69,10 @@ IMAGES: dict[str, Callable[[bytes], dict[str, Any]]] = {
 def message(to: str, *content: bytes | str) -> dict[str, Any]:
     """A message in the format of a protocol, or of the engine; bytes are images."""
     text = "input_text" if to == RESPONSES else "text"
-    return user(
-        [
-            {"type": text, "text": part} if isinstance(part, str) else IMAGES[to](part)
-            for part in content
-        ]
-    )
+    return user([
+        {"type": text, "text": part} if isinstance(part, str) else IMAGES[to](part)
+        for part in content
+    ])  # fmt: skip
 
 
 def generate(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
@@ -139,28 +137,30 @@ def test_text_and_images_keep_their_order(vision: Running, mixed: tuple[str, int
     assert prompt_length(vision, f"{MESSAGES}/count_tokens", **body) == mixed[1]
 
 
-def test_images_in_tool_results_are_read(vision: Running) -> None:
-    def tokens(*content: dict[str, Any]) -> int:
-        use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": "a", "content": [*content]}
-        turns = [user(TEXT), assistant([use]), user([result])]
-        return prompt_length(vision, f"{MESSAGES}/count_tokens", messages=turns)
+@pytest.mark.parametrize(
+    ("path", "later"),
+    [
+        *((MESSAGES, []), (RESPONSES, []), (CHAT, []), (CHAT, [user("So?")])),
+        (CHAT, [assistant("A fox."), user("So?")]),
+    ],
+)
+def test_images_in_tool_results_are_read(vision: Running, path: str, later: list[Any]) -> None:
+    def tokens(*content: Any) -> int:
+        called = {
+            CHAT: assistant(None, tool_calls=[tool_call("look", id="a")]),
+            MESSAGES: assistant([{"type": "tool_use", "id": "a", "name": "look", "input": {}}]),
+            RESPONSES: {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
+        }
+        result = {
+            CHAT: {"role": "tool", "content": [*content]},
+            MESSAGES: user([{"type": "tool_result", "tool_use_id": "a", "content": [*content]}]),
+            RESPONSES: {"type": "function_call_output", "call_id": "a", "output": [*content]},
+        }
+        turns = [user(TEXT), called[path], result[path], *later]
+        count = f"{path}/{'count' if path == MESSAGES else 'input'}_tokens"
+        return prompt_length(vision, count, messages=turns, input=turns)
 
-    text = {"type": "text", "text": TEXT}
-    image = {"type": "image", "source": {"type": "base64", "data": encoded(png(1))}}
-    assert tokens(text, image) >= tokens(text) + POSITIONS
-    call, result = assistant(None, tool_calls=[tool_call("look", id="a")]), {"role": "tool"}
-    image = {"type": "image_url", "image_url": linked(png(1))}
-    for later in ([], [user("So?")], [assistant("A fox."), user("So?")]):
-        turns = [[user(TEXT), call, {**result, "content": said}, *later] for said in ([image], "")]
-        many, few = (prompt_length(vision, f"{CHAT}/input_tokens", messages=one) for one in turns)
-        assert many >= few + POSITIONS
-    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
-    result = {"type": "function_call_output", "call_id": "a"}
-    image = {"type": "input_image", "image_url": linked(png(1))}
-    turns = [[user(TEXT), call, {**result, "output": said}] for said in ([image], "")]
-    many, few = (prompt_length(vision, f"{RESPONSES}/input_tokens", input=one) for one in turns)
-    assert many >= few + POSITIONS
+    assert tokens(IMAGES[path](png(1))) >= tokens() + POSITIONS
 
 
 def test_ollama_images_come_first_and_in_order(vision: Running, reference: Engine) -> None:

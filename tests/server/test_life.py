@@ -90,7 +90,7 @@ def test_listens_on_several_addresses(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "127.0.0.1, 127.0.0.2", "-t", "1") as server:
         for host in ("127.0.0.1", "127.0.0.2"):
             with socket.create_connection((host, server.port), 5) as connection:
-                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                connection.sendall(server.head() + b"\r\n")
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
@@ -143,9 +143,7 @@ start(OfferedModel(opener=opener))
 def test_it_reports_progress_while_the_model_is_loading(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with serving_program(SLOW, str(go), wait=False) as server:
-        wait_until(
-            lambda: server.get("/health").json["error"]["progress"] == 0.25, "loading begins"
-        )
+        wait_until(lambda: (server.get("/health").json["error"]["progress"]) == 0.25, "it begins")
         loading = server.get("/health")
         assert (loading.status, loading.headers["retry-after"]) == (503, "1")
         assert server.get("/v1/models").status == 503
@@ -154,12 +152,9 @@ def test_it_reports_progress_while_the_model_is_loading(tmp_path: Path) -> None:
         server.wait_until_healthy()
         assert server.get("/health").json == {"status": "ok"}
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status == 200
-
-
-def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
     with serving_program(SLOW, str(tmp_path / "never"), wait=False) as server:
         server.process.terminate()
-        assert server.process.wait(PATIENCE) is not None
+        assert server.process.wait(PATIENCE) is not None, "it stops while it loads"
 
 
 def test_it_stops_without_the_rest_of_a_request() -> None:

@@ -17,8 +17,6 @@ shifting = module_server(
     *("-c", "768", "-t", "1", "--temp", "0", "--context-shift"),
     *("--parallel", "2", "--drafter", "none"),
 )
-
-
 ENDLESS = {"ignore_eos": True}
 
 
@@ -91,11 +89,5 @@ def test_prompt_progress_is_reported(shifting: Running, path: str, body: dict[st
         assert all(one["time_ms"] >= 0 for one in reading)
         assert len(reading) >= (2 if cached else 3)
         assert len([n for n in text if n > len(reading)]) >= 3, "the answer follows"
-
-
-def test_prompt_progress_is_opt_in(shifting: Running) -> None:
-    body = {"prompt": LONG, "n_predict": 2}
-    told = shifting.post("/completion", {**body, "stream": True}).events
-    assert not any("prompt_progress" in one for one in told)
-    whole = shifting.post("/completion", {**body, "return_progress": True}).json
-    assert "prompt_progress" not in whole
+    for plain in ({"return_progress": False}, {"stream": False}):
+        assert b"prompt_progress" not in shifting.post(path, {**asked, **plain}).body

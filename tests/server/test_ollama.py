@@ -89,11 +89,10 @@ def test_a_file_that_is_moved_while_it_is_open(draft_path: Path, tmp_path: Path)
 
 
 def test_empty_request_loads_the_model(server: Running) -> None:
-    assert server.post("/api/chat", {"model": "any"}).json["done_reason"] == "load"
-    assert server.post("/api/generate", {"model": "any"}).json["done_reason"] == "load"
-    unset = {"messages": None, "prompt": None, "stream": None, "options": None}  # as Go's clients
+    unset = dict.fromkeys(("messages", "prompt", "stream", "options"))  # as Go's clients
     for path in ("/api/chat", "/api/generate"):
-        assert server.post(path, {"model": "any", **unset}).json["done_reason"] == "load"
+        for body in ({"model": "any"}, {"model": "any", **unset}):
+            assert server.post(path, body).json["done_reason"] == "load"
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,12 @@ def test_empty_request_loads_the_model(server: Running) -> None:
         {"messages": [user("x", images=["aGk="])]},
         {"messages": ASK, "format": "xml"},
         {"messages": ASK, "options": {"temperature": "hot"}},
-        {"messages": "x"},
+        *({"messages": "x"}, {"prompt": "A", "raw": True, "system": "S"}),
+        {"prompt": "A", "template": "{{ .Prompt }}"},
     ],
 )
 def test_errors_have_ollamas_format(server: Running, body: dict[str, Any]) -> None:
-    reply = server.post("/api/chat", body)
+    reply = server.post("/api/chat" if "messages" in body else "/api/generate", body)
     assert (reply.status, type(reply.json["error"])) == (400, str)
 
 

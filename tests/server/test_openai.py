@@ -1,6 +1,7 @@
 """OpenAI's own client, unchanged, with both of its protocols."""
 
 import json
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -8,9 +9,10 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from localspec import Engine, SamplingParams
+from localspec import Engine
 from tests.server.bodies import ASK, CHAT, CITY, function, user
 from tests.server.process import Running
+from tests.support.asking import GREEDY
 
 pytestmark = pytest.mark.nightly
 
@@ -27,9 +29,8 @@ TOOLS = [
 
 
 def chat(client: openai.OpenAI, **more: Any) -> Any:
-    return client.chat.completions.create(
-        **{"model": "any", "messages": ASK, "max_tokens": 24, **more}
-    )
+    asked: Any = {"model": "any", "messages": ASK, "max_tokens": 24, **more}
+    return client.chat.completions.create(**asked)
 
 
 def text_of(client: openai.OpenAI, **more: Any) -> str:
@@ -45,14 +46,12 @@ def test_models(client: openai.OpenAI) -> None:
 
 
 def test_answer_matches_the_engine(client: openai.OpenAI, engine: Engine) -> None:
-    answer = chat(client)
-    own = engine.chat(ASK, max_tokens=24, sampling=SamplingParams(temperature=0.0))
-    (choice,) = answer.choices
+    answer, own = chat(client), engine.chat(ASK, max_tokens=24, sampling=GREEDY)
+    (choice,), usage = answer.choices, answer.usage
     assert (choice.message.content, choice.finish_reason) == (own.text, "length")
     assert answer.system_fingerprint is not None
-    assert answer.usage.prompt_tokens == own.stats.prompt_tokens
-    assert answer.usage.completion_tokens == 24
-    assert answer.usage.total_tokens == 24 + own.stats.prompt_tokens
+    assert (usage.prompt_tokens, usage.completion_tokens) == (own.stats.prompt_tokens, 24)
+    assert usage.total_tokens == 24 + own.stats.prompt_tokens
 
 
 def test_stream_matches_the_whole_answer(client: openai.OpenAI) -> None:
@@ -91,7 +90,7 @@ def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -
 def test_log_probabilities(client: openai.OpenAI, engine: Engine) -> None:
     (choice,) = chat(client, max_tokens=6, logprobs=True, top_logprobs=3).choices
     assert "".join(t.token for t in choice.logprobs.content) == choice.message.content
-    stream = engine.stream(ASK, max_tokens=6, sampling=SamplingParams(temperature=0.0), logprobs=3)
+    stream = engine.stream(ASK, max_tokens=6, sampling=GREEDY, logprobs=3)
     told = [one for chunk in stream if chunk.step for one in chunk.step.logprobs]
     for theirs, ours in zip(choice.logprobs.content, told, strict=True):
         assert theirs.logprob == pytest.approx(ours.logprob, abs=0.05)
@@ -153,28 +152,21 @@ def test_required_tool_call(client: openai.OpenAI, choice: Any) -> None:
 
 
 def test_completion_prompt_formats(client: openai.OpenAI, engine: Engine) -> None:
-    text = "Once upon a time"
-    one = client.completions.create(model="any", prompt=text, max_tokens=5)
-    vocabulary = engine.model.vocabulary
+    text, vocabulary = "Once upon a time", engine.model.vocabulary
+    create: Any = partial(client.completions.create, model="any", max_tokens=5)
+    (one,) = create(prompt=text).choices
     tokens = [vocabulary.bos] * vocabulary.adds_bos + engine.tokenize(text)
-    same = client.completions.create(model="any", prompt=tokens, max_tokens=5)
-    assert one.choices[0].text == same.choices[0].text
-    several = client.completions.create(model="any", prompt=[text, "The fox"], max_tokens=5, n=2)
-    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
-    assert several.choices[0].text == one.choices[0].text == several.choices[1].text
-    echoed = client.completions.create(
-        model="any", prompt=text, max_tokens=5, echo=True, logprobs=2
-    )
-    assert echoed.choices[0].text == text + one.choices[0].text
-    told = echoed.choices[0].logprobs
-    assert told is not None
-    assert "".join(told.tokens or []) == echoed.choices[0].text
-    streamed = client.completions.create(model="any", prompt=text, max_tokens=5, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == one.choices[0].text
-    few: Any = {"model": "any", "prompt": text, "max_tokens": 1}
+    assert create(prompt=tokens).choices[0].text == one.text
+    several = create(prompt=[text, "The fox"], n=2).choices
+    assert [choice.index for choice in several] == [0, 1, 2, 3]
+    assert several[0].text == several[1].text == one.text
+    (echoed,) = create(prompt=text, echo=True, logprobs=2).choices
+    assert "".join(echoed.logprobs.tokens) == echoed.text == text + one.text
+    streamed = create(prompt=text, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == one.text
     for given in (False, True):  # as for chat completions
-        logprobs = client.completions.create(**few, logprobs=given).choices[0].logprobs
-        assert (logprobs is not None) == given
+        (choice,) = create(prompt=text, logprobs=given).choices
+        assert (choice.logprobs is not None) == given
 
 
 def test_an_echo_has_the_prompts_log_probabilities(server: Running, engine: Engine) -> None:
@@ -264,12 +256,9 @@ def test_response_function_call(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"previous_response_id": "resp_1"},
-        {"background": True},
-        {"tools": [{"type": "web_search"}]},
-        {"input": []},
+        *({"previous_response_id": "resp_1"}, {"background": True}, {"input": []}),
+        *({"tools": [{"type": "web_search"}]}, {"text": {"format": {"type": "xml"}}}),
         {"input": [{"type": "item_reference", "id": "x"}]},
-        {"text": {"format": {"type": "xml"}}},
     ],
 )
 def test_unsupported_response_fields_are_refused(

@@ -1,15 +1,16 @@
 """Parallel answers, and clients that disconnect."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import localspec
-from localspec import SamplingParams
 from tests.server.process import Running, module_server, serving, wait_until
 from tests.support.adapters import lora
+from tests.support.asking import GREEDY
 
 pytestmark = pytest.mark.nightly
 
@@ -32,9 +33,8 @@ def test_two_slots_answer_and_the_third_request_waits(two: Running) -> None:
 
     with ThreadPoolExecutor() as pool:
         said = pool.map(ask, asked)
-        wait_until(
-            lambda: all(slot["is_processing"] for slot in two.get("/slots").json), "two are written"
-        )
+        slots = partial(two.get, "/slots")
+        wait_until(lambda: all(one["is_processing"] for one in slots().json), "two are written")
     assert 1.0 < two.metric("llamacpp:n_busy_slots_per_decode") < 2.0
     assert all(text.startswith(prompt) for text, prompt in zip(said, asked, strict=True))
     two.wait_until_idle()
@@ -55,14 +55,10 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
 def test_parallel_answers_with_an_adapter(tmp_path: Path, target_path: Path) -> None:
     path = lora(tmp_path / "style.gguf", target_path, gain=3.0)
     with localspec.load(context=512, threads=1, draft="none", lora=path) as engine:
-        expected = engine.generate(
-            "Once upon a time", max_tokens=24, sampling=SamplingParams(temperature=0)
-        ).text
+        expected = engine.generate("Once upon a time", max_tokens=24, sampling=GREEDY).text
     arguments = ("-c", "512", "-t", "1", "--temp", "0", "--lora", str(path), "--drafter", "model")
     with serving(tmp_path, *arguments, "--parallel", "2") as running:
-        body = {"prompt": "Once upon a time", "max_tokens": 24}
-        reply = running.post("/v1/completions", body)
-        assert reply.status == 200, reply.body
+        reply = running.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 24})
         assert reply.json["choices"][0]["text"] == expected
 
 

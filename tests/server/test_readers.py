@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -19,12 +18,7 @@ from localspec.prompting.pieces import (
     Text,
     Thought,
 )
-from localspec.prompting.reasoning import (
-    ChannelReader,
-    ThoughtReader,
-    reasoning_reader,
-)
-from localspec.server.answers import Call
+from localspec.prompting.reasoning import ChannelReader, ThoughtReader, reasoning_reader
 from localspec.server.near_json import missing_end
 from localspec.server.tool_readers import CallReader
 from localspec.server.tools import BareInputReader, CallOrResponse, InputReader, custom_tool
@@ -138,10 +132,6 @@ def test_long_arguments_are_not_parsed_with_every_token() -> None:
     told = [piece for part in said for piece in reader.push(part)]
     assert len(told) < 200
     assert merge([*told, *reader.finish()]) == call("f", said[27:-1])
-    parse, begun = CallReader._parse_call, '{"arguments": {"s": "%s' % ("x" * 4_000)
-    with mock.patch.object(CallReader, "_parse_call", autospec=True, side_effect=parse) as parsed:
-        assert read(any_format, [*begun, '"}, "name": "f"}'])[0] == CallBegins("f")
-    assert parsed.call_count < 1_000
 
 
 @given(st.text(), st.booleans())
@@ -165,10 +155,6 @@ def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) ->
     begins = CallBegins("f", custom=True)
     expected = [begins, *([CallArguments(text)] if text else [])]
     assert read(lambda: InputReader(any_format(), CUSTOM), list(said)) == expected
-
-
-def test_protocols_without_custom_tools_name_the_input() -> None:
-    assert Call("exec", custom=True, arguments="ls").as_object() == {"input": "ls"}
 
 
 def test_a_lone_surrogate_is_replaced() -> None:

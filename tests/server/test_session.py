@@ -1,7 +1,7 @@
 """State that is saved in files: `serve --session FILE`, and slots that clients save."""
 
-import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +22,40 @@ def chat(server: Running, messages: list[dict[str, str]]) -> Any:
     return server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 12}).json
 
 
-def stop_server(server: Running) -> None:
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(PATIENCE) == 0, server.log.read_text()
+@contextmanager
+def until_stopped(folder: Path, *options: str, **variables: Any) -> Iterator[Running]:
+    """A server that is stopped in order, and saves its session."""
+    with serving(folder, *options, **variables) as server:
+        yield server
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 0, server.log.read_text()
 
 
 def test_session_continues_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "fox.session"
     options = (*OPTIONS, "--session", str(path))
-    with serving(tmp_path, *options) as server:
+    with until_stopped(tmp_path, *options) as server:
         first = chat(server, STORY)
         assert first["timings"]["cache_n"] == 0
-        stop_server(server)
     answer = assistant(first["choices"][0]["message"]["content"])
     assert SessionFile(path).facts["conversation"] == [*STORY, answer], "for run and chat as well"
     more = [*STORY, answer, user("And then?")]
-    with serving(tmp_path, *options) as server:
+    with until_stopped(tmp_path, *options) as server:
         again = chat(server, more)["timings"]
         assert again["cache_n"] >= first["timings"]["prompt_n"] - 1
         assert again["prompt_n"] < 40
-        stop_server(server)
 
 
 def test_unused_session_file_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "fox.session"
     options = (*OPTIONS, "--session", str(path))
-    with serving(tmp_path, *options) as server:
+    with until_stopped(tmp_path, *options) as server:
         raw = server.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 4}).json
-        stop_server(server)
     before = path.read_bytes()
     kept = SessionFile(path).facts["conversation"]
     assert kept == "Once upon" + raw["choices"][0]["text"]
-    with serving(tmp_path, *options) as server:
-        stop_server(server)
+    with until_stopped(tmp_path, *options):
+        pass
     assert path.read_bytes() == before
 
 
@@ -116,14 +117,9 @@ def test_slot_erase(slot_server: Running) -> None:
     ("path", "name", "status"),
     [
         ("/slots/0?action=restore", "nothing.bin", 400),
-        ("/slots/0?action=save", "", 400),
-        ("/slots/0?action=save", "../out.bin", 400),
-        ("/slots/0?action=save", ".hidden", 400),
-        ("/slots/0?action=save", "a\nb", 400),
-        ("/slots/1?action=save", "a.bin", 400),
-        ("/slots/0?action=dance", "a.bin", 400),
-        ("/slots/0", "a.bin", 400),
-        ("/slots/x?action=save", "a.bin", 404),
+        *(("/slots/0?action=save", name, 400) for name in ("", "../out.bin", ".hidden", "a\nb")),
+        *(("/slots/1?action=save", "a.bin", 400), ("/slots/0?action=dance", "a.bin", 400)),
+        *(("/slots/0", "a.bin", 400), ("/slots/x?action=save", "a.bin", 404)),
     ],
 )
 def test_invalid_slot_requests(
@@ -141,9 +137,8 @@ def test_foreign_file_is_kept(slot_server: Running, folder: Path) -> None:
     notes.write_text("Milk, bread.")
     tokens_read(slot_server, FRANCE)
     for action in ("save", "restore"):
-        assert (
-            slot_server.post(f"/slots/0?action={action}", {"filename": "notes.txt"}).status == 400
-        )
+        reply = slot_server.post(f"/slots/0?action={action}", {"filename": "notes.txt"})
+        assert reply.status == 400
     assert notes.read_text() == "Milk, bread."
     assert tokens_read(slot_server, FRANCE) == 1  # the slot is as it was
 
@@ -160,19 +155,14 @@ def test_parallel_slots_can_be_erased_but_not_saved(tmp_path: Path) -> None:
         assert tokens_read(server, FRANCE) == 1
         assert server.post("/slots/1?action=erase", {}).json["n_erased"] >= whole
         assert tokens_read(server, FRANCE) == whole
-        assert (
-            "Leave out --parallel (parallel=1)"
-            in server.post("/slots/0?action=save", {"filename": "a.bin"}).error()
-        )
+        error = server.post("/slots/0?action=save", {"filename": "a.bin"}).error()
+        assert "Leave out --parallel (parallel=1)" in error
 
 
 def test_prompt_cache_survives_a_restart(tmp_path: Path) -> None:
     options = ("-c", "1024", "-t", "1", "--prompt-cache", "50MB")
     long = {**FRANCE, "prompt": "The fox and the hen walked over the hill. " * 40}
-    home = str(tmp_path / "home")
     for first in (True, False):
-        with serving(tmp_path, *options, LOCALSPEC_HOME=home) as server:
+        with until_stopped(tmp_path, *options, LOCALSPEC_HOME=str(tmp_path / "home")) as server:
             again = tokens_read(server, long)
             assert again > 300 if first else again == 1
-            server.process.terminate()
-            assert server.process.wait(60) == 0

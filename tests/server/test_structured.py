@@ -2,6 +2,8 @@
 
 import json
 import re
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -32,46 +34,39 @@ def post_schema(server: Running, protocol: str, schema: Any, **more: Any) -> Rep
     return server.post(path, {"temperature": 0, **body, **more})
 
 
-def answer_text(protocol: str, reply: Any) -> str:
-    text = {
-        "openai": lambda: reply["choices"][0]["message"]["content"],
-        "responses": lambda: reply["output"][0]["content"][0]["text"],
-        "anthropic": lambda: reply["content"][0]["text"],
-        "ollama": lambda: reply["message"]["content"],
-        "llama.cpp": lambda: reply["content"],
-    }[protocol]()
-    assert isinstance(text, str)
-    return text
+TEXTS: dict[str, tuple[str | int, ...]] = {
+    "openai": ("choices", 0, "message", "content"),
+    "responses": ("output", 0, "content", 0, "text"),
+    "anthropic": ("content", 0, "text"),
+    "ollama": ("message", "content"),
+    "llama.cpp": ("content",),
+}
+"""Where the text of an answer is, by protocol."""
+PROTOCOLS = tuple(TEXTS)
 
 
-PROTOCOLS = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
+def answer(server: Running, protocol: str, schema: Any, **more: Any) -> Any:
+    """The JSON that is answered, by this schema."""
+    reply = post_schema(server, protocol, schema, **more).json
+    return json.loads(reduce(getitem, TEXTS[protocol], reply))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_answers_match_the_schema(server: Running, protocol: str) -> None:
     for value in ("C:\\temp", "a\nb", 'a"b', [1, {"$ref": "~1"}]):
-        reply = post_schema(server, protocol, {"enum": [value]})
-        assert json.loads(answer_text(protocol, reply.json)) == value
-    year = {"pattern": r"^\d{4}$", "type": "string"}
-    assert json.loads(answer_text(protocol, post_schema(server, protocol, year).json)).isdecimal()
+        assert answer(server, protocol, {"enum": [value]}) == value
+    assert answer(server, protocol, {"pattern": r"^\d{4}$", "type": "string"}).isdecimal()
     banned = {"ignore_eos": True, "logit_bias": {"0": -1e300}}  # it ends with its schema
-    assert (
-        json.loads(
-            answer_text(protocol, post_schema(server, protocol, {"enum": [5]}, **banned).json)
-        )
-        == 5
-    )
+    assert answer(server, protocol, {"enum": [5]}, **banned) == 5
     named = {"type": "object", "required": ["id"], "additionalProperties": {"enum": [1]}}
-    assert '"id"' in answer_text(protocol, post_schema(server, protocol, named).json)
+    assert "id" in answer(server, protocol, named)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_unsupported_keywords_are_refused_by_name(server: Running, protocol: str) -> None:
-    for schema, name in (
-        (HARD, "'not'"),
-        ({"type": "array", "uniqueItems": True}, "'uniqueItems'"),
-    ):
-        assert name in post_schema(server, protocol, schema).error()
+    assert "'not'" in post_schema(server, protocol, HARD).error()
+    unique = {"type": "array", "uniqueItems": True}
+    assert "'uniqueItems'" in post_schema(server, protocol, unique).error()
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", "required"])
@@ -130,11 +125,11 @@ def test_schemas_from_other_languages(server: Running, protocol: str) -> None:
         if protocol == "tool":
             body = {"tools": [function("f", parameters=schema)], "tool_choice": "required"}
             reply = server.post(CHAT, {"messages": ASK, "max_tokens": 60, **body}).json
-            text = reply["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+            call = reply["choices"][0]["message"]["tool_calls"][0]
+            found = json.loads(call["function"]["arguments"])
         else:
-            text = answer_text(protocol, post_schema(server, protocol, schema).json)
-        assert json.loads(text).get("a", "x") == "x"
-        assert ("a" in json.loads(text)) == (schema is not EMPTY)
+            found = answer(server, protocol, schema)
+        assert found.get("a") == (None if schema is EMPTY else "x")
 
 
 @pytest.mark.parametrize("form", [{}, [], {"type": "json_object"}])
@@ -151,7 +146,7 @@ def test_formats_without_a_schema(server: Running, form: Any) -> None:
 def test_stop_strings_end_text_but_not_calls(server: Running) -> None:
     """Without tools in the template, the grammar wraps both calls and text in JSON."""
 
-    def answer(*banned: str, stop: Any = ()) -> Any:
+    def ask(*banned: str, stop: Any = ()) -> Any:
         ids = [server.post("/tokenize", {"content": one}).json["tokens"][0] for one in banned]
         tools = [function("f", parameters={**MEANT, "additionalProperties": False})]
         body = {"messages": ASK, "system": "Tell a long story.", "max_tokens": 40, "tools": tools}
@@ -160,11 +155,11 @@ def test_stop_strings_end_text_but_not_calls(server: Running) -> None:
         reply = server.post("/v1/messages", {**body, "logit_bias": bias, "stop_sequences": stop})
         return reply.json
 
-    call, said = answer("response"), answer("name", '"')["content"][0]["text"]
-    cut = answer("response", stop=[":", '"', "}", "x"])
+    call, said = ask("response"), ask("name", '"')["content"][0]["text"]
+    cut = ask("response", stop=[":", '"', "}", "x"])
     assert cut["content"][0]["input"] == call["content"][0]["input"] == {"a": "x"}
     assert (cut["stop_reason"], len(said) > 8) == ("tool_use", True)
     for stop, ends in ((said[5:8], said[5:8]), ("}", None)):
-        found = answer("name", '"', stop=["response", stop])
+        found = ask("name", '"', stop=["response", stop])
         assert found["stop_sequence"] == ends
         assert found["content"][0]["text"] == (said[:5] if ends else said)
