@@ -42,16 +42,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if NIGHTLY.search(text) else None
 
 
-def _pin_to_one_core() -> None:
-    """Pin each of several test processes to one core: on shared cores, threads of passes would wait
-    for each other most of the time."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if worker and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
-
-
-_pin_to_one_core()
+# Pin each of several test processes to one core: on shared cores, threads of passes would wait for
+# each other most of the time.
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 @pytest.fixture(scope="session", autouse=True)

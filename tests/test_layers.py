@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "localspec"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "localspec"
 LAYERS = (
     ("errors", "paths"),
     (
@@ -206,15 +207,6 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_357, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (45, 10),
-    # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
-    # arguments of any type; tokens and hyphens in grammars; odd values of histories and sessions.
-    # Two barriers; every refusal; chosen outputs; streams that fail; namespaces of tools; graphs;
-    # custom tools; what environments and servers of models contain; faults that were left.
-    # Tokens of Kimi K3 and Hy3, doubled biases, models unloaded after an answer; forms of contents.
-    # Pages of repacked weights; passes that are shared on a busy machine, too; names of ollama,
-    # interrupts of contexts, other programs' load, servers that are gone, prices of reading; huge
-    # pages of mapped files; signals that were lost. end tokens in probabilities; commands by other
-    # programs' names.
     "tests": (43_085, None),  # options of other verbs; errors of disks and downloads; greenlets
     "tools": (3_451, None),  # larger models on paper, an agent's session, masks of schemas
 }
@@ -225,8 +217,8 @@ Lower a number as its room shrinks. Raise it only with the reason beside it.
 
 
 def python_files(room: str) -> list[Path]:
-    folder = PACKAGE.parent / room if room in ("tests", "tools") else PACKAGE / room
-    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    folder = (ROOT if room in ("tests", "tools") else PACKAGE) / room
+    return [*folder.rglob("*.py")] if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def public_names(path: Path) -> list[str]:
@@ -258,7 +250,6 @@ def test_rooms_keep_to_their_budgets(room: str) -> None:
 
 # The page on the architecture names files and layers that there are.
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 

@@ -1,14 +1,11 @@
 """Whatever is wrong is told in one sentence, with an exit code of its own and no traceback."""
 
 import re
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localspec.errors import NativeError
-from localspec.llama import library
 from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
@@ -65,20 +62,6 @@ def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path)
     result = finished(*verb, "-m", str(path), "-d", "none", "-t", "2")
     assert (result.code, result.out) == (1, "")
     assert GAVE_UP.fullmatch(result.err), result.err
-
-
-@pytest.mark.nightly
-def test_an_abort_behind_an_answer_that_is_over_is_not_held_up(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program that goes on after it is ended by llama.cpp, not kept waiting."""
-    told: list[Callable[[NativeError], object]] = []
-    monkeypatch.setattr(library, "on_abort", told.append)
-    assert cli("run", "hi", "-n", "1", "--drafter", "none").code == 0
-    late = threading.Thread(target=told[0], args=(NativeError("too late"),), daemon=True)
-    late.start()
-    late.join(60)
-    assert not late.is_alive()
 
 
 @pytest.mark.nightly

@@ -18,7 +18,6 @@ from tests.tui.terminals import LOCALSPEC, Terminal
 
 FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
 
-
 pytestmark = pytest.mark.usefixtures("home")
 
 

@@ -151,9 +151,10 @@ def test_errors_about_names_with_line_ends(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_where_no_locale_is_utf_8() -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    text = 'root ::= "☃ é"'
-    result = finished("run", "-q", "--grammar", text, "☃?", env=environment(**env))
-    assert (result.out, result.err) == ("☃ é\n", "")
+    for more in ({}, {"PYTHONIOENCODING": "latin-1"}):
+        command = ("run", "-q", "--grammar", 'root ::= "☃ é🦊"', "☃?")
+        result = finished(*command, env=environment(**env, **more))
+        assert (result.out, result.err) == ("☃ é🦊\n", "")
 
 
 GONE = "localspec: The current folder is gone. Change to another one.\n"

@@ -20,7 +20,6 @@ from tests.tui.terminals import Terminal
 
 pytestmark = pytest.mark.nightly
 
-
 SHORT = ("race", "-n", "16", "-c", "512")
 STORY = "Tell me a story about a fox."
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import LOCALSPEC, environment, finished, patched, running, with_closed
+from tests.cli.process import LOCALSPEC, finished, patched, running, with_closed
 from tests.cli.test_interrupts import ENDLESS
 from tests.tui.terminals import Terminal, chat
 
@@ -137,9 +137,3 @@ def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
     said = Terminal(command, home=tmp_path).printed()
     assert "a\ufffd[31mred\ufffdb\ufffd" in said
     assert not {"\x1b", "\x07", "\u202e"} & {*said}
-
-
-def test_encoding_of_the_answer_is_utf8_whatever_the_locale() -> None:
-    env = environment(PYTHONIOENCODING="latin-1")
-    result = finished("run", "-q", "--grammar", 'root ::= "é🦊"', "hi", env=env)
-    assert (result.code, result.out) == (0, "é🦊\n")

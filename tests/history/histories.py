@@ -91,14 +91,12 @@ def assert_holds(path: Path, *conversations: Conversation) -> None:
 @contextmanager
 def without_root() -> Iterator[None]:
     """Drop root's rights, which ignore file modes."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
+    before = os.geteuid()
+    os.seteuid(before or 65534)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.seteuid(before)
 
 
 @contextmanager

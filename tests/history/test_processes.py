@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -45,15 +45,12 @@ print("done")
 """
 
 
-def run_writer(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
-    return running(*map(str, arguments), command=(sys.executable, "-c", PROGRAM))
-
-
 def test_concurrent_processes(tmp_path: Path) -> None:
     path, shared, count = tmp_path / "history.db", "f" * 32, 25
     names = ("ann", "bob", "cid")
     with ExitStack() as stack:
-        started = [run_writer(name, path, shared, count) for name in names]
+        command, more = (sys.executable, "-c", PROGRAM), (str(path), shared, str(count))
+        started = [running(name, *more, command=command) for name in names]
         writers = [stack.enter_context(each) for each in started]
         assert [line(each.stdout) for each in writers] == ["done\n"] * 3
     history = History(path)

@@ -75,13 +75,9 @@ def test_snippets_mark_hits(history: History) -> None:
     assert (hit.role, hit.title, hit.message is not None) == (USER, "Number 0", True)
     assert [text for text, marked in hit.parts if marked] == ["brown", "fox"]
     assert "".join(text for text, _ in hit.parts).startswith("The quick brown fox jumps")
-
-
-def test_snippets_have_no_other_control_characters(history: History) -> None:
-    (hit,) = history.search("characters")
-    text = "".join(text for text, _ in hit.parts)
-    assert text == "control characters [31m and lines file5.txt"
-    assert hit.parts == [("control ", False), ("characters", True), (text[18:], False)]
+    (hit,) = history.search("characters")  # which has control characters
+    rest = " [31m and lines file5.txt"
+    assert hit.parts == [("control ", False), ("characters", True), (rest, False)]
 
 
 def test_search_order(tmp_path: Path) -> None:

@@ -72,8 +72,11 @@ def test_choices_are_shuffled_reproducibly(tmp_path: Path) -> None:
 
 def test_limit_is_spread_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
-    path.write_text(f"{json.dumps(SUM)}\n" * 10)
-    assert [one.id for one in load_items("gsm8k", path, 3)] == ["1", "4", "7"]
+    question = SUM | {"question": "Two\u2028and three?"}  # a line separator, but no line's end
+    path.write_text(f"{json.dumps(question, ensure_ascii=False)}\n" * 10)
+    found = load_items("gsm8k", path, 3)
+    assert [one.id for one in found] == ["1", "4", "7"]
+    assert found[0].prompt.startswith("Two\u2028and three?")
 
 
 @pytest.mark.parametrize(
@@ -98,9 +101,3 @@ def test_questions_of_other_suites_are_told_the_fields(
     path.write_text("")
     with pytest.raises(UsageError, match="no prompts"):
         load_items(suite, path, None)
-
-
-def test_strings_may_have_line_separators(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text(json.dumps(SUM | {"question": "Two\u2028and three?"}, ensure_ascii=False))
-    assert load_items("gsm8k", path, None)[0].prompt.startswith("Two\u2028and three?")

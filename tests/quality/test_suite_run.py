@@ -27,7 +27,6 @@ ITEMS = [
     SuiteItem("cat", "Tell me a story about a cat.", 24, lambda text: "no such word" in text),
 ]
 
-
 engine = module_pair(context=512, threads=1, exact=True)
 
 

@@ -207,14 +207,9 @@ def _started(
     wait: bool,
 ) -> Iterator[Running]:
     with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **environment},
-        )
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
+        variables = {**os.environ, **environment}
+        process = subprocess.Popen([sys.executable, *command], env=variables, text=True, **streams)
     assert process.stdout is not None
     try:
         found = re.search(r"http://\S+", process.stdout.readline())

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -13,9 +12,8 @@ import openai
 import pytest
 from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
 
-from localspec import Engine, ModelOptions
-from localspec.errors import Cancelled, UsageError
-from localspec.llama.embeddings import MAX_LENGTH, EmbeddingModel
+from localspec import Engine
+from localspec.llama.embeddings import MAX_LENGTH
 from tests.cli.process import finished
 from tests.server.bodies import BODIES, CHAT
 from tests.server.process import Running, serving, wait_until
@@ -134,15 +132,6 @@ def test_vectors_match_llama_cpp(
             assert np.linalg.norm(one["embedding"]) == pytest.approx(1.0, abs=1e-5)
             assert np.dot(reference.embed(text, normalize=True), one["embedding"]) > 0.9999
         reference.close()
-
-
-def test_wrong_lengths_and_cancellation(bert: Path) -> None:
-    with closing(EmbeddingModel(bert, ModelOptions(threads=1))) as model:
-        for wrong in ([], [5] * (model.longest + 1)):
-            with pytest.raises(UsageError, match="cannot be embedded"):
-                model.embed(wrong)
-        with pytest.raises(Cancelled):
-            model.embed([5], lambda: True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.nightly
 SENTENCE = "The fox and the bird went to the river. "
 LONG = SENTENCE * 60
 
-
 shifting = module_server(
     *("-c", "768", "-t", "1", "--temp", "0", "--context-shift"),
     *("--parallel", "2", "--drafter", "none"),

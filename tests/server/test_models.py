@@ -16,7 +16,6 @@ pytestmark = pytest.mark.nightly
 
 LARGE, SMALL = "tale-13m-q8_0", "tiny"
 
-
 two = module_server(
     *("-m", str(paths.embedded(paths.EMBEDDED_TARGET)), "--alias", LARGE),
     *("-m", str(paths.embedded(paths.EMBEDDED_DRAFT)), "--alias", SMALL, "-d", "none", "-c", "256"),

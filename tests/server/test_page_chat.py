@@ -39,7 +39,6 @@ Page = Any
 Open = Callable[..., Page]
 expect: Any = playwright.expect
 
-
 server = module_server(
     *("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift"), key=KEY
 )

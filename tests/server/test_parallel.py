@@ -17,7 +17,6 @@ pytestmark = pytest.mark.nightly
 ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
 GENERATED = "llamacpp:tokens_predicted_total"
 
-
 two = module_server(
     *("--parallel", "2", "-c", "1024", "-t", "1", "--temp", "0", "--max-queue", "4")
 )

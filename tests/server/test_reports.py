@@ -578,7 +578,6 @@ def test_prefill_gets_channel_marks(families: Running, model: str) -> None:
 SOLAR = "<|think|>Look.<|end|><|begin|>assistant"
 CALL = "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>weather<|tool_call:args|>"
 
-
 OF_K3 = (
     '<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool="weather" index="1"<|sep|>'
     '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
@@ -757,15 +756,13 @@ def test_stop_string_leaves_no_broken_call(families: Running) -> None:
     assert chat(families, "qwen3", **asked).json["choices"][0]["finish_reason"] == "stop"
 
 
-@pytest.mark.parametrize(("path", "prompt"), [(CHAT, {"messages": ASK}), ("/v1/completions", {})])
-def test_usage_is_null_until_the_last_event(
-    families: Running, path: str, prompt: dict[str, Any]
-) -> None:
+def test_usage_is_null_until_the_last_event(families: Running) -> None:
     more = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 3}
-    body = {"model": "chatml", "prompt": "A fox", **prompt, **more}
-    *events, last = families.post(path, body).events
-    assert [one["usage"] for one in events] == [None] * len(events)
-    assert last["usage"]["completion_tokens"] == 3
+    asked: Any = {CHAT: {"messages": ASK}, "/v1/completions": {"prompt": "A fox"}}
+    for path, prompt in asked.items():
+        *events, last = families.post(path, {"model": "chatml", **prompt, **more}).events
+        assert [one["usage"] for one in events] == [None] * len(events)
+        assert last["usage"]["completion_tokens"] == 3
 
 
 def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
@@ -784,7 +781,7 @@ def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
     [
         ("temperature", -1, "temperature"),
         ("temperature", "hot", "temperature"),
-        ("max_tokens", 0, "max_tokens"),
+        *(("max_tokens", 0, "max_tokens"), ("max_completion_tokens", 0, "max_completion_tokens")),
         ("n", 99, "n"),
         ("logit_bias", {"fox": 1}, "logit_bias"),
         ("top_logprobs", 3, "top_logprobs"),
@@ -804,7 +801,7 @@ def test_deprecated_functions_and_untyped_tools(families: Running) -> None:
 def test_errors_name_the_clients_field(
     families: Running, field: str, value: Any, name: str
 ) -> None:
-    reply = chat(families, "chatml", **{field: value})
+    reply = chat(families, "chatml", **{"max_tokens": None, field: value})
     error = reply.json["error"]
     assert (reply.status, error["type"], error["code"]) == (400, "invalid_request_error", None)
     assert (error["param"], error["message"][: len(name)]) == (name, name)
@@ -1066,14 +1063,10 @@ def test_response_log_probabilities(families: Running) -> None:
     assert plain["output"][0]["content"][0]["logprobs"] == []
 
 
-def test_zero_limit_error_names_the_clients_field(families: Running) -> None:
-    body = {"model": "llama2", "input": ASK, "max_output_tokens": 0}
-    error = families.post("/v1/responses", body).json["error"]
-    assert error["param"] == "max_output_tokens"
-    reply = chat(families, "llama2", max_tokens=None, max_completion_tokens=0)
-    assert reply.json["error"]["param"] == "max_completion_tokens"
-    body = {"model": "llama2", "input": ASK, "prompt": {"id": "p"}}
-    assert families.post("/v1/responses", body).json["error"]["param"] == "prompt"
+def test_errors_of_responses_name_the_clients_field(families: Running) -> None:
+    for field, value in (("max_output_tokens", 0), ("prompt", {"id": "p"})):
+        body = {"model": "llama2", "input": ASK, field: value}
+        assert families.post("/v1/responses", body).json["error"]["param"] == field
 
 
 def test_llama_cpp_fields_in_chats(families: Running) -> None:

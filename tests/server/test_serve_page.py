@@ -15,7 +15,6 @@ pytestmark = pytest.mark.nightly
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 THERE = "http://127.0.0.1:8080"
 
-
 plain = module_server("-t", "1", "--temp", "0")
 
 

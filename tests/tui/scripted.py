@@ -29,14 +29,9 @@ PLAIN = 0.05
 WRONG = "(wrong) "
 """A rejected proposal."""
 
-
 PASSES = (
-    ("ngram", 3, 0),
-    ("model", 2, 2),
-    (None, 0, 0),
-    ("ngram", 0, 1),
-    ("model", 4, 0),
-    ("cascade", 2, 1),
+    *(("ngram", 3, 0), ("model", 2, 2), (None, 0, 0)),
+    *(("ngram", 0, 1), ("model", 4, 0), ("cascade", 2, 1)),
 )
 """Passes of the target, again and again: who drafts, None in a plain one, how many of the proposed
 words are accepted, and how many after them are not."""
@@ -211,12 +206,7 @@ class ScriptedEngine:
             said.holds[step].wait(check)
 
     def _steps(
-        self,
-        said: Reply,
-        max_tokens: int | None,
-        length: int,
-        assembler: Detokenizer,
-        session: Any,
+        self, said: Reply, max_tokens: int | None, length: int, assembler: Detokenizer, session: Any
     ) -> Generator[tuple[Step, str], None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)

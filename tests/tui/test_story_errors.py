@@ -116,26 +116,23 @@ async def overflow(shown: Chat, answer: str) -> None:
     await shown.choose(answer)
 
 
-async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
+@pytest.mark.parametrize(
+    ("way", "said", "mode"),
+    [
+        ("Go on without", ["first", "One.", "second"], "drop_oldest"),
+        ("Begin a new", ["second"], "error"),
+    ],
+)
+async def test_a_full_context_offers_a_way_on(way: str, said: list[str], mode: str) -> None:
     script = Script("One.", Reply("", error=FULL, at_once=True), "Two.", "Three.")
     async with chat(script) as shown:
         await shown.send("first", "second")
-        await overflow(shown, "Go on without")
+        await overflow(shown, way)
         await shown.press_for("Two.")
-        assert shown.texts == ["first", "One.", "second", "Two."]
-        assert [asked.overflow for asked in script.asked] == ["error", "error", "drop_oldest"]
+        assert shown.texts == [*said, "Two."]
+        assert [m["content"] for m in script.asked[2].messages] == said
         await shown.send("third")
-        assert script.asked[3].overflow == "drop_oldest"
-
-
-async def test_a_full_context_offers_to_begin_anew() -> None:
-    async with chat(Script("One.", Reply("", error=FULL, at_once=True), "Two.")) as shown:
-        await shown.send("first", "second")
-        await overflow(shown, "Begin a new")
-        await shown.press_for("Two.")
-        assert shown.texts == ["second", "Two."]
-        assert [m["content"] for m in shown.script.asked[2].messages] == ["second"]
-        assert shown.script.asked[2].overflow == "error"
+        assert [asked.overflow for asked in script.asked] == ["error", "error", mode, mode]
 
 
 async def test_a_message_that_no_context_holds_is_told() -> None:

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.nightly
 
 REAL = ModelOptions(context=512, threads=1)
 
-
 LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 

@@ -25,7 +25,6 @@ from tests.tui.scripted import Hold, Script
 
 pytestmark = pytest.mark.nightly
 
-
 OWL, WREN, CRAB = a_model("owl", 8 << 30), a_model("wren", 1 << 30), a_model("crab", 512 << 20)
 RUIN = a_model("ruin", 2 << 30, problem="The file is truncated. Download it again.")
 

@@ -14,10 +14,9 @@ from tests.support.patches import fail_with
 from tests.verify.conftest import LITTLE
 
 __all__ = ["_own_environment", "cli"]
-pytestmark = pytest.mark.usefixtures("_little")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "QUICK", LITTLE)
 

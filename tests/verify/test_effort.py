@@ -26,10 +26,8 @@ from tests.verify.conftest import LITTLE
 def test_work_starts_only_if_time_is_left(
     seconds: float | None, lasting: list[float], done: int
 ) -> None:
-    clock = Clock()
-    deadline = Deadline(seconds, clock)
-    begun = 0
-    for piece in deadline.within(lasting):
+    clock, begun = Clock(), 0
+    for piece in Deadline(seconds, clock).within(lasting):
         begun += 1
         clock.now += piece
     assert begun == done
