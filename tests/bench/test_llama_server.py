@@ -144,9 +144,7 @@ def test_sample_counts_tokens_after_the_first(
     assert sample.token_ids == tuple(range(9))
 
 
-def test_request_and_arguments(
-    servers: Servers, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_request(servers: Servers, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     arm = servers("--spec-type", "draft-simple", gpu_layers=0)

@@ -25,8 +25,7 @@ def cell_of(samples: list[Sample], arm: str, suite: str = "story") -> Cell:
 
 def test_speed_is_tokens_by_median_seconds() -> None:
     samples = [sample(turn=turn, seconds=s) for turn, s in enumerate((1.0, 2.0, 90.0))]
-    samples.append(sample(prompt="p1", tokens=30, seconds=3.0))
-    cell = cell_of(samples, "plain")
+    cell = cell_of([*samples, sample(prompt="p1", tokens=30, seconds=3.0)], "plain")
     assert (cell.prompts, cell.tokens, cell.seconds) == (2, 40.0, 5.0)
     assert cell.tokens_per_second == pytest.approx(8.0)
 
@@ -59,11 +58,9 @@ def test_turns_are_paired() -> None:
 def test_rates_from_counts() -> None:
     known = sample("auto", passes=4, drafted=20, tested=10, accepted=6)
     peer = sample("llama-server draft 3", drafted=20, accepted=6)
-    samples = [known, peer, sample()]
-    cell = cell_of(samples, "auto")
-    assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (0.6, 0.3, 2.5)
-    cell = cell_of(samples, "llama-server draft 3")
-    assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (None, 0.3, None)
+    for one, rates in ((known, (0.6, 0.3, 2.5)), (peer, (None, 0.3, None))):
+        cell = cell_of([known, peer, sample()], one.arm)
+        assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == rates
 
 
 def test_greedy_answers_are_compared_by_token() -> None:
@@ -118,9 +115,8 @@ def test_report_round_trip() -> None:
     text = report.to_json()
     assert read(text) == report
     assert read(text).to_json() == text
-    data = json.loads(text)
-    assert len(data["pairs"][0]["samples"]) == 64
-    assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
+    (pair,) = json.loads(text)["pairs"]
+    assert (len(pair["samples"]), pair["summary"]["cells"][0]["arm"]) == (64, "plain")
 
 
 def test_markdown_tables() -> None:

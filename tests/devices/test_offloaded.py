@@ -141,9 +141,7 @@ def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layers", [-1, 3, 1])
-def test_memory_is_predicted(
-    target_path: Path, caplog: pytest.LogCaptureFixture, layers: int
-) -> None:
+def test_predicted_memory(target_path: Path, caplog: pytest.LogCaptureFixture, layers: int) -> None:
     found = logged_buffers(target_path, options(layers), caplog)
     [name] = [device.name for device in devices() if device.takes_layers][:1]
     predicted = place(read_gguf(target_path), options(layers), layers).device.total / MIB

@@ -1,4 +1,5 @@
-"""Killing a training at random times."""
+"""Killing a training at random times: `python -m tests.distill.kills TARGET OUT EPOCHS ROUNDS` is
+a short one."""
 
 import os
 import random
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.distill import folders
+from localspec.distill import folders, training
+from localspec.distill.distill_request import DistillRequest
+from localspec.distill.distillation import distill
+from localspec.distill.training import TrainingProgress
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from tests.distill.traces import trace_of
@@ -43,7 +47,7 @@ def train(
     chance, seen, in_round = random.Random(seed), [], False
     for turn in range(kills + 1):
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.distill.training_child"]
+            [sys.executable, "-m", "tests.distill.kills"]
             + [str(one) for one in (target, out, epochs, rounds)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -72,3 +76,19 @@ def train(
             continue
         assert code == 0 or (turn < kills and out.exists()), errors
     return out.read_bytes(), seen
+
+
+def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
+    """Train, print every step, and write a checkpoint after each."""
+    training.PAUSE = 0.0
+    request = DistillRequest(target=target, shape="64x1x64", epochs=epochs, batch=96)
+    request = replace(request, rate=3e-3, device="cpu", out=out, rounds=rounds)
+
+    def report(progress: TrainingProgress) -> None:
+        print(progress.step, progress.steps, flush=True)
+
+    distill(request, report, lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -55,9 +55,7 @@ def prepared_questions(model: Model) -> list[RecordedQuestion]:
     return [RecordedQuestion(tuple(each)) for each in tokens]
 
 
-def record_answers(
-    engine: Engine, trace: Trace, wanted: list[RecordedQuestion], **options: Any
-) -> int:
+def record_all(engine: Engine, trace: Trace, wanted: list[RecordedQuestion], **options: Any) -> int:
     """Record answers of 12 tokens at most, and return the number of tokens."""
     options |= {"longest": 12, "known": trace.keys}
     tokens = 0
@@ -75,7 +73,7 @@ def single_answer(model: Model, record: TraceRecord) -> npt.NDArray[np.float32]:
 
 
 def test_rows_equal_those_of_single_answers(engine: Engine, trace: Trace) -> None:
-    record_answers(engine, trace, prepared_questions(engine.model), temperatures=(0.0, 1.0))
+    record_all(engine, trace, prepared_questions(engine.model), temperatures=(0.0, 1.0))
     assert len(trace) == len(PROMPTS)
     ended = 0
     for number in range(len(trace)):
@@ -93,18 +91,18 @@ def test_rows_equal_those_of_single_answers(engine: Engine, trace: Trace) -> Non
 
 def test_recorded_answers_are_skipped(engine: Engine, trace: Trace) -> None:
     wanted = prepared_questions(engine.model)
-    first = record_answers(engine, trace, wanted[:3])
+    first = record_all(engine, trace, wanted[:3])
     assert first > 0
     kept = [trace.record(n).answer.tolist() for n in range(3)]
-    record_answers(engine, trace, [*wanted, *wanted])
+    record_all(engine, trace, [*wanted, *wanted])
     assert len(trace) == len(wanted)
     assert [trace.record(n).answer.tolist() for n in range(3)] == kept
-    assert record_answers(engine, trace, wanted) == 0
-    assert record_answers(engine, trace, [replace(wanted[0], turn=1)]) > 0
+    assert record_all(engine, trace, wanted) == 0
+    assert record_all(engine, trace, [replace(wanted[0], turn=1)]) > 0
 
 
 def test_recording_stops_at_the_limit(engine: Engine, trace: Trace) -> None:
-    tokens = record_answers(engine, trace, prepared_questions(engine.model), most=30)
+    tokens = record_all(engine, trace, prepared_questions(engine.model), most=30)
     assert 30 - 12 < tokens <= 30  # answers that begin at once included
     assert tokens == trace.tokens(held_back=False) + trace.tokens(held_back=True)
 
@@ -116,13 +114,13 @@ def test_given_text_is_read(engine: Engine, trace: Trace, tmp_path: Path) -> Non
     wanted = list(text_questions(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
     assert given == vocabulary.tokenize(text)
-    record_answers(engine, trace, wanted)
+    record_all(engine, trace, wanted)
     record = trace.record(0)
     assert tuple(record.answer) == wanted[0].given
     likely = np.take_along_axis(single_answer(engine.model, record), record.ids, 1)
     assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
     longer = [replace(question, turn=1) for question in wanted]
-    assert record_answers(engine, trace, longer, most=5) == 5 < len(wanted[0].given)
+    assert record_all(engine, trace, longer, most=5) == 5 < len(wanted[0].given)
 
 
 def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
@@ -168,7 +166,7 @@ STORY = "Once upon a time, there was a little fox. The fox lived in a big forest
 
 
 @pytest.fixture(scope="module")
-def story_trace(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def story(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Model(target_path, ALONE) as model:
         tokens = np.array(model.vocabulary.tokenize(STORY, special=True, add_bos=True))
         header = TraceHeader("tale", "0" * 16, "f" * 24, model.vocabulary.size, 8)
@@ -176,31 +174,26 @@ def story_trace(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     with Trace(path, header) as made:
         for number in range(6):
             end = len(tokens) - number
-            ids = np.zeros((end - 4, 8), np.int64)
-            log_p, rest = np.zeros((end - 4, 8), np.float32), np.zeros(end - 4, np.float32)
-            key, held = number.to_bytes(16, "little"), number == 5
-            made.append(TraceRecord(key, tokens[:4], tokens[4:end], ids, log_p, rest, held))
+            rows = np.zeros((end - 4, 9), np.float32)
+            ids, key = rows[:, :8].astype(np.int64), number.to_bytes(16, "little")
+            parts = (tokens[:4], tokens[4:end], ids, rows[:, :8], rows[:, 8])
+            made.append(TraceRecord(key, *parts, number == 5))
     return path
 
 
 def test_on_policy_texts_have_the_targets_rows(
-    model: Model,
-    story_trace: Path,
-    target_path: Path,
-    draft_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: Model, story: Path, draft_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "CONTINUATION", 8)
     plan = replace(PLAN, records=6, epochs=3, rounds=2, longest=64)
     lines: list[str] = []
-    with Trace(story_trace) as known:
+    with Trace(story) as known:
         first = known.record(0)
         answer = [*first.prompt.tolist(), *first.answer.tolist()]
 
         def texts(epoch: int) -> Trace:
             write = partial(shutil.copyfile, draft_path)
-            return draft_texts(Run(tmp_path, plan), known, target_path, epoch, write, lines.append)
+            return draft_texts(Run(tmp_path, plan), known, model.path, epoch, write, lines.append)
 
         with texts(1) as own:
             records = [own.record(n) for n in range(len(own))]

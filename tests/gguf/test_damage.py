@@ -164,9 +164,7 @@ def test_lists_of_tokens_may_be_integers(tmp_path: Path) -> None:
         ("blk.1.attn_q.weight", "blk.1.attn_output.weight", False),  # in layers that were added
     ],
 )
-def test_holes_of_a_download_are_refused(
-    first: str, last: str, refused: bool, tmp_path: Path
-) -> None:
+def test_holes_are_refused(first: str, last: str, refused: bool, tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "a.gguf")
     found = read_gguf(path).by_name
     start, end = found[first].offset, found[last].offset + found[last].size

@@ -82,9 +82,7 @@ MANY = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", 
         ([], None, None, None),
     ],
 )
-def test_choice_of_a_model(
-    names: list[str], quant: str | None, file: str | None, taken: str | None
-) -> None:
+def test_choice(names: list[str], quant: str | None, file: str | None, taken: str | None) -> None:
     found = choose(models_among(f"{n}.gguf" for n in names), quant=quant, file=file)
     assert (found and found.name) == (taken and f"{taken}.gguf")
 

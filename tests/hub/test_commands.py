@@ -125,9 +125,7 @@ def test_run_suggests_pull(cli: Cli, model: bytes) -> None:
 
 @pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_interrupted_pull_resumes(
-    hub: Hub, model: bytes, cache: Path, number: signal.Signals
-) -> None:
+def test_interrupted_pull(hub: Hub, model: bytes, cache: Path, number: signal.Signals) -> None:
     hub.faults = [Fault(cut=200_000, stall=True)]
     with running("pull", "user/repo", "--draft", "auto") as process:
         while sum(path.stat().st_size for path in partial_files(cache)) < 200_000:
@@ -154,9 +152,7 @@ def test_errors_repeat_the_command(cli: Cli, hub: Hub, model: bytes) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_concurrent_pulls_download_once(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_pulls(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
     hub.faults = [Fault(cut=200_000, stall=True)]
     sent = threading.Event()

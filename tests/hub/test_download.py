@@ -36,9 +36,7 @@ def test_pulled_model_is_in_the_shared_cache(hub: Hub, model: bytes, cache: Path
     assert len(hub.downloads()) == 1
 
 
-def test_cache_of_several_users(
-    hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_cache(hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pull("user/repo")
     (lock,) = cache.rglob("*.lock")
     assert lock.stat().st_mode & 0o777 == 0o664
@@ -128,9 +126,7 @@ def test_paths_outside_the_cache_are_refused(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_token_is_sent_to_the_hub_only(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hub_alone_gets_the_token(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repos["user/repo"].private = True
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     pull("user/repo")
@@ -201,9 +197,7 @@ def test_empty_and_old_client_variables() -> None:
     assert "Warning" not in done.err
 
 
-def test_offline_uses_the_cache_only(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_uses_the_cache(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal(pull, "user/repo", "user/repo is not here", ModelNotFound, offline=True)
     done = pull("user/repo")
     before = len(hub.requests)

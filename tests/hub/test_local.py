@@ -148,9 +148,7 @@ def test_lm_studio_and_llama_cpp_folders(home: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_named_configured_and_current_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_named_set_and_current_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, name in enumerate(("said", "set", "here/below")):
         add_model(tmp_path / name / f"{number}.gguf", seed=number)
     monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", str(tmp_path / "set"))

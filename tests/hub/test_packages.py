@@ -58,9 +58,7 @@ def test_cache_without_the_package(missing: None, cached: Cached) -> None:
 @pytest.mark.parametrize(
     "command", [("run", "-m", "smollm2", "Hi"), ("run", "-d", "smollm2", "Hi"), ("show", "smollm2")]
 )
-def test_missing_package_gives_install_commands(
-    cli: Cli, missing: None, command: tuple[str, ...]
-) -> None:
+def test_missing_package(cli: Cli, missing: None, command: tuple[str, ...]) -> None:
     result = cli(*command)
     assert result.code == ModelNotFound.exit_code
     assert result.sentence() == (

@@ -48,9 +48,7 @@ def test_long_waits_are_refused(hub: Hub, model: bytes, monkeypatch: pytest.Monk
         (403, '<?xml version="1.0"?><Error>', r"refuses user/repo \(403\)\."),  # a page of a server
     ],
 )
-def test_permanent_errors_are_reported(
-    hub: Hub, model: bytes, status: int, body: str, why: str
-) -> None:
+def test_permanent_errors(hub: Hub, model: bytes, status: int, body: str, why: str) -> None:
     hub.faults = [Fault(status=status, body=body)] * 10
     assert str(refusal(pull, "user/repo", why)).isprintable()
     assert len(hub.faults) == (4 if status == 500 else 9)

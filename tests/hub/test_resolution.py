@@ -101,9 +101,7 @@ def test_missing_paths(tmp_path: Path) -> None:
         not_found(tmp_path / "link.gguf", rf"is a link to {target}, which leads to no file\. Down")
 
 
-def test_file_precedes_a_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: Cached
-) -> None:
+def test_file_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: Cached) -> None:
     cached("user/repo", "m-Q4_K_M.gguf")
     monkeypatch.chdir(tmp_path)
     Path("user").mkdir()

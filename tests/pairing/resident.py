@@ -1,13 +1,8 @@
-"""How much memory opening and using a model takes: run as a process of its own.
-
-    python -m tests.pairing.resident model.gguf '{"context": 2048}'
-
-prints the bytes by which its resident memory grew.
-"""
+"""`python -m tests.pairing.resident model.gguf '{"context": 2048}'` prints by how many bytes the
+resident memory of a process grows by opening and using a model."""
 
 import json
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,23 +23,19 @@ def main(path: Path, said: dict[str, int | str | bool]) -> None:
     np.zeros(1)
     before = psutil.Process().memory_info().rss
     options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
-    with (
-        Model(path, options, adapters=options.adapters) as model,
-        closing(Context(model, options)) as context,
-    ):
+    with Model(path, options, adapters=options.adapters) as model:
+        context = Context(model, options)
         # The whole context, which takes memory as it is filled, with the largest tree at its end.
-        context.extend(_tokens(context.capacity - MAX_TREE), 1)
-        context.extend(_tokens(MAX_TREE), MAX_TREE)
+        tokens = [40 + i % 1000 for i in range(context.capacity)]
+        context.extend(tokens[:-MAX_TREE], 1)
+        context.extend(tokens[-MAX_TREE:], MAX_TREE)
         eye = open_projector(model, options)
         parts = [] if eye is None else eye.parts("key", png(0))
         _shown = [part.rows() for part in parts if isinstance(part, PicturePart)]
         print(psutil.Process().memory_info().rss - before)
         if eye is not None:
             eye.close()
-
-
-def _tokens(count: int) -> list[int]:
-    return [40 + i % 1000 for i in range(count)]
+        context.close()
 
 
 if __name__ == "__main__":

@@ -73,9 +73,7 @@ def test_other_vocabulary_is_the_last_choice(here: Path, target: Path) -> None:
     assert decide_draft(target).draft == good
 
 
-def test_draft_must_fit_into_memory(
-    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draft_must_fit_memory(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = model(here / "good.gguf", width=128)
     need = sum(memory_of_pair(read_gguf(target), read_gguf(good), PairUse()), MemoryNeed())
     with monkeypatch.context() as patch:
@@ -116,9 +114,7 @@ def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) ->
     assert of_target(here / "missing.gguf", OPTIONS) == {}
 
 
-def test_choice_is_cached_until_files_change(
-    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_choice_is_cached(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = model(here / "good.gguf", width=128)
     first = choose(target, ANY_USE)
     assert first.draft is not None
@@ -157,9 +153,7 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     assert speed() > speed(template=None)
 
 
-def test_forecasts_depend_on_processor_and_experts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processor_and_experts_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels_file, "library_path", lambda: Path(__file__))
     monkeypatch.delenv(kernels_file.VARIABLE, raising=False)
     dense = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))

@@ -44,6 +44,8 @@ from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 from tests.support.images import png, projector
 
+pytestmark = pytest.mark.nightly
+
 TOLERANCE = 0.10
 MIB = 1 << 20
 LINUX = sys.platform == "linux"
@@ -80,7 +82,6 @@ def check_memory(path: Path, options: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -105,7 +106,6 @@ def test_predicted_resident_memory_is_within_ten_percent(
     check_memory(files[name], options)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("write", "options"),
     [
@@ -130,7 +130,6 @@ def test_predicted_caches_are_exact(
     assert need.kv / MIB == pytest.approx(found["KV"] + found["RS"], abs=0.011)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
@@ -151,7 +150,6 @@ def test_predicted_compute_buffers(
     assert need / MIB == pytest.approx(found["compute"], rel=0.15)
 
 
-@pytest.mark.nightly
 def test_tied_output_is_counted_twice_on_a_device(draft_path: Path) -> None:
     file, use = read_gguf(draft_path), ModelOptions(context=512)
     assert place(file, use, 0).device == MemoryNeed()
@@ -162,7 +160,6 @@ def test_tied_output_is_counted_twice_on_a_device(draft_path: Path) -> None:
     assert everything.device.kv == place(file, use, 0).host.kv
 
 
-@pytest.mark.nightly
 def test_most_layers_that_fit(target_path: Path) -> None:
     file, use = read_gguf(target_path), ModelOptions(context=512)
     whole = place(file, use, -1).device.total
@@ -174,7 +171,6 @@ def test_most_layers_that_fit(target_path: Path) -> None:
     assert place(file, use, some.layers + 1).device.total > 0.9 * int(whole * 0.8)
 
 
-@pytest.mark.nightly
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     own = {
         "block_count": 2,
@@ -192,7 +188,6 @@ def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     assert place(read_gguf(path), ModelOptions(context=256), 0).host.kv == 2 * 256 * 576 * 2
 
 
-@pytest.mark.nightly
 def test_absurd_metadata_give_a_number(tmp_path: Path) -> None:
     path = model(tmp_path / "a.gguf", context=1 << 31, layers=2)
     data = path.read_bytes()
@@ -204,7 +199,6 @@ def test_absurd_metadata_give_a_number(tmp_path: Path) -> None:
     assert most_layers(read_gguf(path), ModelOptions(), 1 << 60).layers >= 0
 
 
-@pytest.mark.nightly
 def test_draft_cache_is_limited(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
     use, target = PairUse(options=ModelOptions(context=8192)), read_gguf(target_path)
     with localspec.load(target_path, draft=draft_path, context=8192) as engine:
@@ -216,7 +210,6 @@ def test_draft_cache_is_limited(tmp_path: Path, target_path: Path, draft_path: P
     assert held == 2176
 
 
-@pytest.mark.nightly
 def test_remote_target_needs_little_memory(target_path: Path, draft_path: Path) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
     here, other = memory_of_pair(target, draft, PairUse(options=ModelOptions(context=1024)))
@@ -239,9 +232,7 @@ def options(tmp_path: Path, target_path: Path) -> ModelOptions:
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
-def test_predicted_memory_with_adapter_and_projector(
-    options: ModelOptions, target_path: Path
-) -> None:
+def test_memory_with_adapter_and_projector(options: ModelOptions, target_path: Path) -> None:
     said = {"context": 512, "lora": str(options.adapters[0].path), "mmproj": str(options.mmproj)}
     check_memory(target_path, said)
 

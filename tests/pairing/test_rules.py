@@ -29,8 +29,11 @@ RULES = (
 )
 
 
+Pair = Callable[..., PairVerdict]
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
+def pair(tmp_path: Path) -> Pair:
     """Judges a pair that agrees in everything but what is said about the draft; token ids have to
     agree, unless `through_text`."""
 
@@ -53,7 +56,7 @@ def check_of(report: PairVerdict, rule: str) -> Check:
     return found
 
 
-def test_good_pair_passes_every_rule(pair: Callable[..., PairVerdict]) -> None:
+def test_good_pair_passes_every_rule(pair: Pair) -> None:
     report = pair()
     assert tuple(check.rule for check in report.checks) == RULES
     assert {check.verdict for check in report.checks} == {"ok"}
@@ -87,12 +90,7 @@ SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
         ),
         ({"special": {"bos": 2, "eos": 1}}, "BOS, EOS, EOT", "warn", "BOS is 0 ('<s>')"),
         ({"special": {"bos": 0, "eos": 13}}, "BOS, EOS, EOT", "warn", "EOS is 1 ('</s>')"),
-        (
-            {"special": {"bos": 0, "eos": 1, "eot": 2}},
-            "BOS, EOS, EOT",
-            "warn",
-            "EOT is none in the target and 2 ('<|user|>') in the draft",
-        ),
+        ({"special": {"bos": 0, "eos": 1, "eot": 2}}, "BOS, EOS, EOT", "warn", "EOT is none in "),
         ({"add_bos": False}, "BOS, EOS, EOT", "warn", "target wants one, the draft wants none"),
         ({"context": 1024}, "context", "warn", "trained on 2048 tokens, the draft on 1024"),
         ({"context": 1024, "judged_with": 1025}, "context", "warn", "the draft on 1024"),
@@ -100,18 +98,13 @@ SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
         ({"width": 256}, "smaller", "fail", "is not smaller"),
         ({"width": 256, "layers": 3}, "smaller", "warn", "is large for this target"),
         ({"name": "Crow"}, "family", "warn", "names that share nothing: Fox (llama) and Crow"),
-        (
-            {"name": "Crow", "architecture": "qwen3"},
-            "family",
-            "warn",
-            "Two families: Fox (llama) and Crow (qwen3)",
-        ),
+        ({"name": "Crow", "architecture": "qwen3"}, "family", "warn", "Two families: Fox (llama) "),
         ({"template": "{{ other }}"}, "chat template", "warn", "They differ"),
         ({"template": None}, "chat template", "warn", "Only the target has one"),
     ],
 )
 def test_each_rule_can_fail(
-    pair: Callable[..., PairVerdict], draft: dict[str, Any], rule: str, verdict: str, evidence: str
+    pair: Pair, draft: dict[str, Any], rule: str, verdict: str, evidence: str
 ) -> None:
     report = pair(**draft)
     others = {"special tokens"} if rule == "token ids" else set()
@@ -124,7 +117,7 @@ def test_each_rule_can_fail(
     assert report.why_not == (check.evidence if verdict == "fail" else None)
 
 
-def test_memory_rule(pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_rule(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def set_memory(available: int, total: int) -> None:
         monkeypatch.setattr(rules, "available", lambda: (available, total))
 
@@ -159,14 +152,14 @@ def test_device_memory_is_not_main_memory(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
-def test_extra_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], which: str) -> None:
+def test_extra_tokens_at_the_end_are_padding(pair: Pair, which: str) -> None:
     more: dict[str, Any] = {"tokens": (*TOKENS, "[PAD1]", "[PAD2]")}
     report = pair(target=more) if which == "target" else pair(**more)
     assert failed_rules(report) == []
     assert "the first 14 tokens" in check_of(report, "token ids").evidence
 
 
-def test_target_only_tokens_through_text(pair: Callable[..., PairVerdict]) -> None:
+def test_target_only_tokens_through_text(pair: Pair) -> None:
     more = (*TOKENS, "<unused1>", "new")
     report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)}, through_text=True)
     told = "token 15 is 'new' in the target and none in the draft"
@@ -193,9 +186,7 @@ def test_mixture_counts_active_experts(tmp_path: Path) -> None:
         ("7B", "1B", "ok"),
     ],
 )
-def test_families_by_name(
-    pair: Callable[..., PairVerdict], name: str, other: str, verdict: str
-) -> None:
+def test_families_by_name(pair: Pair, name: str, other: str, verdict: str) -> None:
     assert check_of(pair(target={"name": name}, name=other), "family").verdict == verdict
 
 

@@ -57,9 +57,7 @@ def test_text_ends_before_the_stop_string(whole: str, cuts: list[int], stop: str
 )
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
 @pytest.mark.parametrize("stop", ["STOP", "\n", "\n\n"])
-def test_stop_strings_apply_after_a_thought(
-    before: str, thinks: bool, size: int, stop: str
-) -> None:
+def test_stop_strings_after_a_thought(before: str, thinks: bool, size: int, stop: str) -> None:
     data = f"{before}\n\nYes. {stop} No".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     text = Detokenizer(pieces.__getitem__, (stop,), thinks=thinks)

@@ -69,10 +69,8 @@ def test_schemas_of_objects_name_the_type_of_their_values() -> None:
 
 def test_tools_and_a_system_message_alone() -> None:
     """Llama's template puts tools into the first user message."""
-    source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-    source += (
-        "{% if tools and messages[-1].role == 'system' %}{{ raise_exception('No') }}{% endif %}"
-    )
+    source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if tools and "
+    source += "messages[-1].role == 'system' %}{{ raise_exception('No') }}{% endif %}"
     system: list[Message] = [{"role": "system", "content": "S"}]
     assert render(source, system) == "[system]S[assistant]"
     assert render(source, system, tools=[{"name": "f"}]) == "[user]S[assistant]"
@@ -200,8 +198,8 @@ def test_tools_and_other_variables_are_passed() -> None:
 
 
 def test_other_variables_cannot_replace_messages() -> None:
-    template = ChatTemplate("{{ messages[0].content }}{{ bos_token }}", bos="<s>", eos="")
-    assert template.render(USER, more={"messages": [], "bos_token": "no"}) == "Hi & <you><s>"
+    more = {"messages": [], "bos_token": "no"}
+    assert render("{{ messages[0].content }}{{ bos_token }}", more=more) == "Hi & <you><s>"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, paths
+from localspec import Completion, Drafting, Engine, ModelOptions, Stream, paths
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.support import ggufs, inside, retokenised
@@ -40,15 +40,13 @@ def save_first_turn(engine: Engine, drafting: Drafting, path: Path) -> list[Any]
     return messages
 
 
-def continue_chat(engine: Engine, messages: Any, drafting: Drafting) -> localspec.Stream:
+def continue_chat(engine: Engine, messages: Any, drafting: Drafting) -> Stream:
     stream = ask(engine, messages, drafting, 60)
     stream.completion()
     return stream
 
 
-def check_same(
-    engine: Engine, stream: localspec.Stream, again: localspec.Stream, noise: float = 0.0
-) -> None:
+def check_same(engine: Engine, stream: Stream, again: Stream, noise: float = 0.0) -> None:
     """Check that texts are equal, near-ties aside: the tokens of a pass depend on timing."""
     wanted, got = list(stream.context), list(again.context)
     if got != wanted:
@@ -209,7 +207,7 @@ def stored() -> list[Path]:
     return [*conversation_files.folder().glob("*")]
 
 
-def complete(engine: Engine, prompt: str) -> localspec.Completion:
+def complete(engine: Engine, prompt: str) -> Completion:
     return ask(engine, prompt, PLAIN, 4).completion()
 
 
