@@ -94,9 +94,8 @@ def python(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "_ctypes_api.py").write_text(BINDINGS)
-    (package / "_internals.py").write_text(
-        "def make_batch_range(tokens, *, pos_start): return tokens, pos_start\n"
-    )
+    batch = "def make_batch_range(tokens, *, pos_start): return tokens, pos_start\n"
+    (package / "_internals.py").write_text(batch)
     about = package.parent / "ik_llama_cpp_python-9.9.dist-info"
     about.mkdir()
     said = "Metadata-Version: 2.1\nName: ik-llama-cpp-python\nVersion: 9.9"

@@ -35,10 +35,8 @@ def test_built_in_suites_are_mixed(prompts: list[str]) -> None:
 
 def test_prompt_files(tmp_path: Path) -> None:
     mail = write(tmp_path / "mail.jsonl", {"prompt": "Dear"}, {"prompt": "Hi", "id": "short"})
-    code, best = (
-        {"prompt": "def f", "family": "code", "id": 7},
-        {"prompt": "Best,", "suite": "mail"},
-    )
+    code = {"prompt": "def f", "family": "code", "id": 7}
+    best = {"prompt": "Best,", "suite": "mail"}
     loaded = load_suites([mail, write(tmp_path / "more.jsonl", code, best)])
     assert [" ".join((p.suite, p.id, p.text)) for p in loaded] == [
         *("mail mail-0 Dear", "code 7 def f", "mail short Hi", "mail mail-2 Best,")
@@ -46,15 +44,13 @@ def test_prompt_files(tmp_path: Path) -> None:
 
 
 def test_turns_and_messages(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "own.jsonl",
-        {"turns": ["Hi", "And?"], "suite": "chat", "id": 1},
-        {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]},
-    )
+    said = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
+    talk = {"turns": ["Hi", "And?"], "suite": "chat", "id": 1}
+    path = write(tmp_path / "own.jsonl", talk, {"messages": said})
     chat, own = load_suites([path])
     assert (chat.id, chat.text, chat.later_turns) == ("1", "Hi", ("And?",))
     assert chat.messages == ({"role": "user", "content": "Hi"},)
-    assert [message["role"] for message in own.messages] == ["system", "user"]
+    assert [*own.messages] == said
 
 
 def test_packaged_questions() -> None:
@@ -101,10 +97,7 @@ def test_file_precedes_a_packaged_set(tmp_path: Path, monkeypatch: pytest.Monkey
         ('{"messages": ["a"]}\n', "line 1 has .* no role"),
         ('{"messages": [{"role": "assistant", "content": "a"}]}\n', "not the user's"),
         ('{"prompt": "a", "id": []}\n', 'line 1 has "id" that is not text'),
-        (
-            '{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "x"}\n',
-            "line 2 repeats the id 'x' of suite 'own'",
-        ),
+        ('{"prompt": "a", "id": "x"}\n' * 2, "line 2 repeats the id 'x' of suite 'own'"),
     ],
 )
 def test_malformed_files(tmp_path: Path, content: str, message: str) -> None:

@@ -104,9 +104,8 @@ def test_auto_is_compared_with_every_arm() -> None:
         for arm, both in seconds.items()
         for suite, one in zip(("story", "copy"), both, strict=True)
     ]
-    assert comparison(summarise(samples), 0.0).rows == [
-        ["llama-server plain", "1.77", "1.25", "copy"],
-    ]
+    rows = comparison(summarise(samples), 0.0).rows
+    assert rows == [["llama-server plain", "1.77", "1.25", "copy"]]
     assert comparison(summarise(samples[:2]), 0.0).rows == []
 
 

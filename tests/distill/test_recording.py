@@ -1,5 +1,6 @@
 """Recording of answers for training, and on-policy texts."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,6 +33,7 @@ from tests.support.sessions import module_pair
 pytestmark = pytest.mark.nightly
 
 K = 8
+ASKED = [{"role": "user", "content": "C"}]
 PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]
 
 
@@ -135,14 +137,11 @@ def test_all_answers_of_a_prompt_are_held_back_or_none() -> None:
 
 def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
     (tmp_path / "p.txt").write_bytes(b"One?\r\n\nTwo?\n")
-    (tmp_path / "p.jsonl").write_text(
-        '{"prompt": "A\u2028a"}\n{"turns": ["B", "b"]}\n'
-        '{"messages": [{"role": "user", "content": "C"}]}\n',
-        encoding="utf-8",
-    )
+    messages = json.dumps({"messages": ASKED})
+    lines = ('{"prompt": "A\u2028a"}', '{"turns": ["B", "b"]}', messages)
+    (tmp_path / "p.jsonl").write_text("\n".join(lines), encoding="utf-8")
     assert list(read_prompts(tmp_path / "p.txt")) == ["One?", "Two?"]
-    found = list(read_prompts(tmp_path / "p.jsonl"))
-    assert found == ["A\u2028a", "B", [{"role": "user", "content": "C"}]]
+    assert list(read_prompts(tmp_path / "p.jsonl")) == ["A\u2028a", "B", ASKED]
     builder = PromptBuilder(model, 96)
     one, two = questions(["A"], builder, raw=False, answers=2)
     assert (one.tokens, one.turn, two.turn) == (two.tokens, 0, 1)

@@ -66,14 +66,12 @@ def gguf(
     data: int = 0,
     *,
     version: int = 3,
-    n_keys: int | None = None,
-    n_tensors: int | None = None,
+    more_keys: int = 0,
+    more_tensors: int = 0,
 ) -> bytes:
-    """A file with this many bytes of weights after its metadata."""
-    counts = (
-        len(tensors) if n_tensors is None else n_tensors,
-        len(keys) if n_keys is None else n_keys,
-    )
+    """A file with this many bytes of weights after its metadata. `more_keys`, `more_tensors`: that
+    its header counts, and that are not there."""
+    counts = (len(tensors) + more_tensors, len(keys) + more_keys)
     head = struct.pack("<4sIQQ", b"GGUF", version, *counts)
     head += b"".join(keys) + b"".join(map(bytes, tensors))
     return head + bytes(-len(head) % 32 + data)

@@ -31,6 +31,7 @@ from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 NAN = float("nan")
 ABORTED, DIVIDED, FAULT = -6, -8, -11
 _EPSILON = "attention.layer_norm_rms_epsilon"
+_SECTIONS, _INTERVAL = "rope.dimension_sections", "full_attention_interval"
 
 
 class Change(NamedTuple):
@@ -62,15 +63,9 @@ CASES = {
     "heads' width": Change(
         mtp.qwen, {"rope.dimension_count": 66, "attention.key_length": None}, "heads that have 32"
     ),
-    "sections": Change(
-        mtp.qwen, {"rope.dimension_sections": [0, -1, 0, 16]}, "by none of its positions"
-    ),
-    "wide sections": Change(
-        mtp.qwen, {"rope.dimension_sections": [16, 16, 1, 0]}, "33 numbers of heads that have 32"
-    ),
-    "interval": Change(
-        mtp.qwen, {"full_attention_interval": 0}, "full_attention_interval is 0", DIVIDED
-    ),
+    "sections": Change(mtp.qwen, {_SECTIONS: [0, -1, 0, 16]}, "by none of its positions"),
+    "wide sections": Change(mtp.qwen, {_SECTIONS: [16, 16, 1, 0]}, "33 numbers of heads that have"),
+    "interval": Change(mtp.qwen, {_INTERVAL: 0}, f"{_INTERVAL} is 0", DIVIDED),
     "delta": Change(mtp.qwen, {"ssm.inner_size": 33}, "33 wide, and not 2 times 16"),
     "double": Change(tiny_jamba, {"ssm.inner_size": 64}, "64 wide, and not twice 64"),
     "many experts": Change(mtp.glm, {"expert_count": 1025}, "uses 1 of 1025 experts"),
@@ -130,11 +125,10 @@ def test_values_on_which_llama_cpp_aborts_are_refused(what: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("blk.1.ffn_up.weight", "I16"), ("output_norm.weight", "I32"), ("blk.0.attn_q.weight", "I16")],
+    ("name", "kind"), [("blk.1.ffn_up", "I16"), ("output_norm", "I32"), ("blk.0.attn_q", "I16")]
 )
 def test_weights_of_unsupported_types_are_refused(name: str, kind: str, tmp_path: Path) -> None:
-    path = tiny_llama(tmp_path / "a.gguf", more=True)
+    path, name = tiny_llama(tmp_path / "a.gguf", more=True), f"{name}.weight"
     number, size = next((n, size) for n, (known, _, size) in TYPES.items() if known == kind)
     data = bytearray(path.read_bytes())
     tensor = next(t for t in read_gguf(path).tensors if t.name == name)

@@ -36,20 +36,15 @@ def test_quantization_of_a_name(name: str, quant: str) -> None:
 
 
 def test_parts_of_a_split_model() -> None:
-    assert parts_of("a/m-00002-of-00003.gguf") == tuple(
-        f"a/m-0000{n}-of-00003.gguf" for n in (1, 2, 3)
-    )
+    parts = tuple(f"a/m-0000{n}-of-00003.gguf" for n in (1, 2, 3))
+    assert parts_of(parts[1]) == parts
     for whole in ("m.gguf", "m-00004-of-00003.gguf", "m-00000-of-00003.gguf", "m-1-of-3.gguf"):
         assert parts_of(whole) == (whole,)
 
 
 def test_models_among_files() -> None:
-    found = models_among(
-        [
-            *("README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-F16.gguf", "m.imatrix.gguf"),
-            *("big-00003-of-00003.gguf", "big-00001-of-00003.gguf"),
-        ]
-    )
+    names = ["README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-F16.gguf", "m.imatrix.gguf"]
+    found = models_among([*names, "big-00003-of-00003.gguf", "big-00001-of-00003.gguf"])
     assert [(m.name, m.quant, m.missing) for m in found] == [
         ("big-00001-of-00003.gguf", "", ("big-00002-of-00003.gguf",)),
         ("m-Q4_K_M.gguf", "Q4_K_M", ()),

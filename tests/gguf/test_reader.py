@@ -27,7 +27,6 @@ from tests.gguf.raw import (
     key,
     keyed,
     scalar,
-    text,
     write_model,
 )
 from tests.support.ggufs import tiny_llama
@@ -109,9 +108,9 @@ ENORMOUS = 1 << 63
         (gguf()[:20], "ends in its header"),
         (gguf(version=1), "version 1"),
         (gguf(version=3 << 24), "version"),
-        (gguf(n_keys=ENORMOUS), "too small"),
-        (gguf(n_tensors=ENORMOUS), "too small"),
-        (gguf(n_keys=3), "too small"),
+        (gguf(more_keys=ENORMOUS), "too small"),
+        (gguf(more_tensors=ENORMOUS), "too small"),
+        (gguf(more_keys=3), "too small"),
         (gguf([key("a" * 60, U32, scalar(U32, 1))])[:90], "ends in the middle"),
         (gguf([_long(ENORMOUS) + b"a"], data=64), "key of 9223372036854775808 bytes"),
         (gguf([key("", U32, scalar(U32, 1))]), "key of 0 bytes"),
@@ -123,10 +122,7 @@ ENORMOUS = 1 << 63
         (gguf([key("a", ARRAY, struct.pack("<IQ", 1, ENORMOUS))]), "numbers"),
         (gguf([key("a", ARRAY, struct.pack("<IQ", 99, 1))]), "unknown type 99"),
         (gguf([key("a", ARRAY, struct.pack("<IQ", ARRAY, 1))]), "array of arrays"),
-        (
-            gguf([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + text("x") + _long(1 << 40))]),
-            "longer than the file",
-        ),
+        (gguf([key("a", ARRAY, array(STRING, ["x", ""])[:-8] + _long(1 << 40))]), "longer than"),
         (gguf([key("a", U32, scalar(U32, 1))] * 2), "same key twice"),
         (gguf([key("general.alignment", U32, scalar(U32, 0))], [TENSOR], 256), "alignment"),
         (gguf([key("general.alignment", U32, scalar(U32, 48))], [TENSOR], 256), "alignment"),
@@ -177,12 +173,8 @@ def test_huge_counts_in_a_sparse_file_are_refused(tmp_path: Path) -> None:
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
-    for name, why in (
-        ("none.gguf", "no file"),
-        (".", "is a folder"),
-        ("pipe.gguf", "is not a file"),
-        ("a\0b.gguf", "is not a path"),
-    ):
+    reasons = {"none.gguf": "no file", ".": "is a folder", "pipe.gguf": "is not a file"}
+    for name, why in (reasons | {"a\0b.gguf": "is not a path"}).items():
         with pytest.raises(ModelNotFound, match=why):
             read_gguf(tmp_path / name)
 
@@ -258,7 +250,6 @@ def test_offsets_of_weights(tmp_path: Path) -> None:
     copy, raw = read_gguf(path), path.read_bytes()
     assert dict(copy.metadata) == dict(file.metadata), "without split.count"
     assert copy.kinds.items() >= file.kinds.items()
-    assert [(t.name, t.shape, t.type) for t in copy.tensors] == [
-        (t.name, t.shape, t.type) for t in tensors
-    ]
+    found = [NewTensor(t.name, t.shape, t.type, data[t.name]) for t in copy.tensors]
+    assert found == tensors
     assert {t.name: raw[t.offset : t.offset + t.size] for t in copy.tensors} == data

@@ -69,10 +69,8 @@ def content(seed: int, size: int = SIZE) -> bytes:
 
 def complete_files(cache: Path) -> list[Path]:
     """The files in the cache that other tools would use."""
-    files = [
-        p for p in cache.rglob("*") if p.is_file() and p.suffix not in (".lock", ".incomplete")
-    ]
-    return [p for p in files if p.parent.name != "refs" and p.name != "CACHEDIR.TAG"]
+    files = [p for p in cache.rglob("*") if p.is_file() and p.parent.name != "refs"]
+    return [p for p in files if p.suffix not in (".lock", ".incomplete", ".TAG")]
 
 
 def partial_files(cache: Path) -> list[Path]:
@@ -109,21 +107,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def model(hub: Hub) -> bytes:
     """Add user/repo to the hub; return the content of its Q4_K_M."""
     data = content(1)
-    hub.repos["user/repo"] = Repo(
-        {"README.md": b"hello", "m-Q4_K_M.gguf": data, "m-Q8_0.gguf": b"other"}
-    )
+    files = {"README.md": b"hello", "m-Q4_K_M.gguf": data, "m-Q8_0.gguf": b"other"}
+    hub.repos["user/repo"] = Repo(files)
     return data
 
 
-ENTRY = {
-    "name": '"mine"',
-    "family": '"Mine"',
-    "parameters": "1_000",
-    "repo": '"user/repo"',
-    "licence": '"MIT"',
-    "source": '"https://example.com"',
-    "checked": '"2026-11-21"',
-}
+ENTRY = {"name": '"mine"', "family": '"Mine"', "parameters": "1_000", "repo": '"user/repo"'}
+ENTRY |= {"licence": '"MIT"', "source": '"https://example.com"', "checked": '"2026-11-21"'}
 
 
 def entry(**changes: str | None) -> str:

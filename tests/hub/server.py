@@ -167,12 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
         if file is None:
             return self.listing(name, repo)
         if repo.gated:
-            return self.reply(
-                403 if token else 401,
-                b'{"error": "Access to model is restricted."}',
-                X_Error_Code="GatedRepo",
-                X_Error_Message="Access to model is restricted.",
-            )
+            code, why = 403 if token else 401, "Access to model is restricted."
+            body = json.dumps({"error": why}).encode()
+            return self.reply(code, body, X_Error_Code="GatedRepo", X_Error_Message=why)
         return self.redirect(name, repo, file)
 
     def listing(self, name: str, repo: Repo) -> None:

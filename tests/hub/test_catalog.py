@@ -42,19 +42,15 @@ def test_entries_are_plausible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "name"),
+    "reference",
     [
-        ("qwen3-8b", "qwen3-8b"),
-        ("Qwen3-8B:Q8_0", "qwen3-8b"),
-        ("qwen/qwen3-8b-gguf", "qwen3-8b"),
-        ("hf.co/unsloth/Qwen3-8B-GGUF:Q5_K_M", "qwen3-8b"),
-        ("user/unknown", None),
-        ("demo", None),
+        *("qwen3-8b", "Qwen3-8B:Q8_0", "qwen/qwen3-8b-gguf"),
+        *("hf.co/unsloth/Qwen3-8B-GGUF:Q5_K_M", "user/unknown", "demo"),
     ],
 )
-def test_entry_for_a_reference(reference: str, name: str | None) -> None:
+def test_entry_for_a_reference(reference: str) -> None:
     found = catalog.load().entry_for(reference)
-    assert (found and found.name) == name
+    assert (found and found.name) == ("qwen3-8b" if "wen3" in reference else None)
 
 
 def test_user_entries_are_added_and_replace(user_catalogue: Path) -> None:

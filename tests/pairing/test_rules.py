@@ -66,6 +66,7 @@ def test_good_pair_passes_every_rule(pair: Pair) -> None:
 
 
 SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
+OTHER_TURN = (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])
 
 
 @pytest.mark.parametrize(
@@ -82,12 +83,7 @@ SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
             "works through text: token 7 is 'e' in the target and 'f' in the draft; "
             "93% of the target's tokens",
         ),
-        (
-            {"tokens": (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])},
-            "special tokens",
-            "warn",
-            "the first is 2: '<|user|>' in the target, '<|im_start|>' in the draft",
-        ),
+        ({"tokens": OTHER_TURN}, "special tokens", "warn", "is 2: '<|user|>' in the target, '<|im"),
         ({"special": {"bos": 2, "eos": 1}}, "BOS, EOS, EOT", "warn", "BOS is 0 ('<s>')"),
         ({"special": {"bos": 0, "eos": 13}}, "BOS, EOS, EOT", "warn", "EOS is 1 ('</s>')"),
         ({"special": {"bos": 0, "eos": 1, "eot": 2}}, "BOS, EOS, EOT", "warn", "EOT is none in "),
@@ -276,7 +272,7 @@ def test_control_tokens_match_llama_cpp(tmp_path: Path, texts: list[str]) -> Non
     path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
     merges = keyed({"tokenizer.ggml.merges": ["a b"]})
     keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
-    path.write_bytes(gguf([keys, *merges], n_keys=len(read_gguf(path).metadata) + 1))
+    path.write_bytes(gguf([keys, *merges], more_keys=len(read_gguf(path).metadata) - 1))
     facts = VocabularyFacts(read_gguf(path))
     with Model(path, ModelOptions(), vocabulary_only=True) as opened:
         vocabulary = opened.vocabulary.handle

@@ -81,10 +81,8 @@ def test_other_servers_are_refused(reply: bytes, reason: str) -> None:
 
 
 def test_unknown_host() -> None:
-    assert trouble("nowhere.invalid:50052") == (
-        "there is no machine called nowhere.invalid",
-        "Check the name in --rpc.",
-    )
+    why, check = "there is no machine called nowhere.invalid", "Check the name in --rpc."
+    assert trouble("nowhere.invalid:50052") == (why, check)
 
 
 def test_lost_server_is_named() -> None:
