@@ -68,8 +68,11 @@ def test_scaled_pairs_are_cached(small_pairs: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (target, draft)} == written
 
 
-def test_full_disk_leaves_nothing(small_pairs: Path) -> None:
+def test_full_disk_leaves_nothing(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with files_of_at_most(1 << 20), pytest.raises(LocalspecError, match="File too large"):
+        scaled_pair("A")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
         scaled_pair("A")
     assert not list(small_pairs.iterdir())
 
@@ -109,11 +112,3 @@ def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
     scale_model(source, big, SMALL)
     assert float(np.abs(logits(big) - logits(source)).max()) < 0.05
     assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
-
-
-def test_lack_of_disk_space_is_reported_first(
-    tmp_path: Path, target_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
-        scale_model(target_path, tmp_path / "b.gguf", ModelShape(384, 6, 1024, "F16"))

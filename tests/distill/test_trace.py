@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,16 +108,11 @@ def test_trace_of_another_target_is_refused(tmp_path: Path) -> None:
         Trace(tmp_path / "t", TraceHeader("other.gguf", "1" * 16, "f" * 24, 97, 4))
 
 
-def append_all(trace: Trace, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        trace.append(answer(number))
-
-
 def test_full_disk_keeps_earlier_records(tmp_path: Path) -> None:
     trace_of(tmp_path / "t", 2)
     with Trace(tmp_path / "t", HEADER) as trace:
         with files_of_at_most(40_000), pytest.raises(TraceError, match="Make room"):
-            append_all(trace, range(2, 999))
+            deque(map(trace.append, map(answer, range(2, 999))))
         count = len(trace)
     with Trace(tmp_path / "t") as trace:
         assert len(trace) == count

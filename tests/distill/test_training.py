@@ -87,9 +87,7 @@ def test_network_is_llama_cpps(which: str, tmp_path: Path, request: pytest.Fixtu
 
 def test_loss_is_the_divergence_over_classes() -> None:
     """Compared with numpy in 64 bits, over the k likeliest tokens and one class for all others."""
-    random = np.random.Generator(np.random.PCG64(0))
-    target = random.normal(size=(6, 30)) * 2
-    draft = random.normal(size=(6, 30)) * 2
+    target, draft = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 6, 30)) * 2
     wanted = labels(target, 5)
     loss, found = losses.divergence(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
     p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))

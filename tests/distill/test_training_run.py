@@ -89,15 +89,13 @@ def test_trace_without_answers_to_measure_with_is_refused(tmp_path: Path) -> Non
 
 
 def test_epoch_has_every_answer_once() -> None:
-    random = np.random.Generator(np.random.PCG64(0))
-    lengths = [int(n) for n in random.integers(1, 90, 500)]
+    lengths = [int(n) for n in np.random.Generator(np.random.PCG64(0)).integers(1, 90, 500)]
     first, second = (batches(lengths, 256, 7, n) for n in range(2))
     for found in (first, second):
         assert sorted(i for batch in found for i in batch) == list(range(500))
         padded = [max(lengths[i] for i in batch) * len(batch) for batch in found]
         assert max(padded) <= 256
         assert sum(lengths) > 0.85 * sum(padded)  # little of it is padding
-    assert first != second
-    assert first == batches(lengths, 256, 7, 0)
+    assert first == batches(lengths, 256, 7, 0) != second
     assert first != batches(lengths, 256, 8, 0)
     assert batches([300, 5], 256, 0, 0) in ([[0], [1]], [[1], [0]])

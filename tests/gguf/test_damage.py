@@ -31,6 +31,8 @@ from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 NAN = float("nan")
 ABORTED, DIVIDED, FAULT = -6, -8, -11
 _EPSILON = "attention.layer_norm_rms_epsilon"
+_GROUPS, _USED = "expert_group_count", "expert_group_used_count"
+_TURNED, _KEY_LENGTH = "rope.dimension_count", "attention.key_length"
 _SECTIONS, _INTERVAL = "rope.dimension_sections", "full_attention_interval"
 
 
@@ -58,11 +60,9 @@ CASES = {
     "epsilon": Change(tiny_llama, {_EPSILON: -1e-5}, "epsilon is -1e-05"),
     "epsilon NaN": Change(tiny_hybrid, {_EPSILON: NAN}, "epsilon is nan"),
     "rope scaling": Change(tiny_llama, {"rope.scaling.type": "yam"}, "rope.scaling.type is 'yam'"),
-    "rotations": Change(mtp.qwen, {"rope.dimension_count": 34}, "34 numbers of heads that have 32"),
-    "odd rotations": Change(mtp.qwen, {"rope.dimension_count": 31}, "31 numbers of heads"),
-    "heads' width": Change(
-        mtp.qwen, {"rope.dimension_count": 66, "attention.key_length": None}, "heads that have 32"
-    ),
+    "rotations": Change(mtp.qwen, {_TURNED: 34}, "34 numbers of heads that have 32"),
+    "odd rotations": Change(mtp.qwen, {_TURNED: 31}, "31 numbers of heads"),
+    "heads' width": Change(mtp.qwen, {_TURNED: 66, _KEY_LENGTH: None}, "heads that have 32"),
     "sections": Change(mtp.qwen, {_SECTIONS: [0, -1, 0, 16]}, "by none of its positions"),
     "wide sections": Change(mtp.qwen, {_SECTIONS: [16, 16, 1, 0]}, "33 numbers of heads that have"),
     "interval": Change(mtp.qwen, {_INTERVAL: 0}, f"{_INTERVAL} is 0", DIVIDED),
@@ -73,14 +73,10 @@ CASES = {
     "none of them": Change(mtp.glm, {"expert_used_count": 0}, "uses 0 of 2 experts"),
     "more of them": Change(mtp.glm, {"expert_used_count": 3}, "uses 3 of 2 experts"),
     "in a dense one": Change(tiny_llama, {"expert_used_count": 1}, "uses 1 of 0 experts"),
-    "groups": Change(mtp.glm, {"expert_group_count": 2}, "2 groups of 2 experts"),
-    "groups in a dense one": Change(tiny_llama, {"expert_group_count": 1}, "1 groups of 0 experts"),
-    "odd groups": Change(
-        mtp.glm,
-        {"expert_count": 5, "expert_group_count": 2, "expert_group_used_count": 1},
-        "1 of 2 groups of 5 experts",
-    ),
-    "no group": Change(mtp.glm, {"expert_count": 4, "expert_group_count": 2}, "0 of 2 groups"),
+    "groups": Change(mtp.glm, {_GROUPS: 2}, "2 groups of 2 experts"),
+    "groups in a dense one": Change(tiny_llama, {_GROUPS: 1}, "1 groups of 0 experts"),
+    "odd groups": Change(mtp.glm, {"expert_count": 5, _GROUPS: 2, _USED: 1}, "1 of 2 groups of 5"),
+    "no group": Change(mtp.glm, {"expert_count": 4, _GROUPS: 2}, "0 of 2 groups"),
 }
 
 
@@ -173,7 +169,7 @@ def test_holes_are_refused(first: str, last: str, refused: bool, tmp_path: Path)
 
 def test_zero_rotations_are_refused(tmp_path: Path) -> None:
     """ggml would loop endlessly, so no process shows it."""
-    path = write_changed(tmp_path / "a.gguf", mtp.glm, {"rope.dimension_count": 0})
+    path = write_changed(tmp_path / "a.gguf", mtp.glm, {_TURNED: 0})
     with pytest.raises(ModelInvalid, match="rotates 0 numbers of heads that have 32"):
         require_usable(path)
 
@@ -206,8 +202,8 @@ def test_files_of_other_kinds(make: Callable[[Path], object], words: str, tmp_pa
         mtp.glm,
         mtp.qwen,
         lambda path: write_changed(path, tiny_llama, {"rope.scaling.type": "yarn"}),
-        lambda path: write_changed(path, tiny_mamba, {"rope.dimension_count": 0}),
-        lambda path: write_changed(path, mtp.glm, {"expert_group_count": 1}),
+        lambda path: write_changed(path, tiny_mamba, {_TURNED: 0}),
+        lambda path: write_changed(path, mtp.glm, {_GROUPS: 1}),
     ],
 )
 def test_valid_files_are_accepted(make: Callable[[Path], Path], tmp_path: Path) -> None:

@@ -27,19 +27,15 @@ def _write(path: Path, family: str, **more: Any) -> Path:
     types = [1] * len(tokens)
     for token, text, kind, _ in facts["tokens"]:
         tokens[token], types[token] = text, kind
-    keys = facts["keys"]
+    ids = {n.removesuffix("_token_id"): i for n, i in facts["keys"].items() if n.endswith("_id")}
     return model(
         path,
         tokens=tokens,
         types=types,
         tokenizer=facts["model"],
         pre=facts["pre"],
-        special={
-            name.removesuffix("_token_id"): value
-            for name, value in keys.items()
-            if name.endswith("_token_id")
-        },
-        add_bos=keys.get("add_bos_token"),
+        special=ids,
+        add_bos=facts["keys"].get("add_bos_token"),
         architecture=facts["architecture"],
         name=family,
         **more,

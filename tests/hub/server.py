@@ -22,19 +22,12 @@ COMMIT = "d" * 40
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with one download.
-
-    Attributes:
-        cut: bytes of the body after which the connection ends; None for all of them.
-        reset: end it by a reset, which may lose what is on its way.
-        status, headers, body: an answer instead of the file.
-        whole: ignore the range, and send everything.
-        corrupt: change a byte.
-        stall: send nothing more after the cut, and keep the connection.
-        unframed: without Content-Length, so that the end of the connection is that of the file.
-        extra: send more than was announced.
-        shift: begin that many bytes before the range, and say so.
-    """
+    """What goes wrong with one download: it ends after `cut` bytes of the body, maybe by a `reset`,
+    which may lose what is on its way. An answer with `status`, `headers` and `body`
+    instead of the file. The `whole` file in spite of a range; `corrupt`: a changed byte. `stall`:
+    nothing more after the cut, on an open connection; `unframed`: no Content-Length, so that the
+    end of the connection is that of the file; `extra` bytes; `shift`: begin that many bytes before
+    the range, and say so."""
 
     cut: int | None = None
     reset: bool = False

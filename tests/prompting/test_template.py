@@ -34,6 +34,7 @@ def test_white_space_is_trimmed_as_in_transformers() -> None:
 def test_helpers_of_templates() -> None:
     assert render("{{ messages[0] | tojson }}") == '{"role": "user", "content": "Hi & <you>"}'
     assert render("{% for m in messages %}{% break %}{% endfor %}ok") == "ok"
+    assert render("{% generation %}{{ messages[0].content }}{% endgeneration %}") == "Hi & <you>"
     assert render("{{ 123456 | tojson }}") == "123456"
     assert len(render("{{ strftime_now('%Y') }}")) == 4
     assert render("{{ functions }}{{ datetime | length }}{{ date_string | length }}") == "1111"
@@ -268,11 +269,6 @@ def test_marks_are_invisible_to_templates(operation: str, monkeypatch: pytest.Mo
     assert "<" not in str.__str__(found).translate({}) or "<" in operation
     monkeypatch.setattr("localspec.prompting.template.mark_all", lambda value, **_: value)
     assert unmarked(found) == ChatTemplate(source, bos="", eos="").render(messages)
-
-
-def test_generation_block_renders_its_body() -> None:
-    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    assert render(source) == "Hi & <you>"
 
 
 def test_generation_prompt_is_derived_from_the_template() -> None:

@@ -91,9 +91,10 @@ def padded(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Path:
 Costs = Callable[..., None]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
-    """Fix the costs of passes: the model's by size, a draft's by its share of the bytes."""
+    """Fixes the costs of passes, first to cheap verification: the model's by size, a draft's by its
+    share of the bytes."""
 
     def fix(seconds: Mapping[int, float], ratio: float | None = None) -> None:
         def calibrate(_context: object, curve: CostCurve, _budget: float) -> bool:
@@ -101,12 +102,12 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
             return True
 
         def time_ratio(model: Model, path: Path, _options: object) -> float:
-            share = path.stat().st_size / model.path.stat().st_size
-            return share if ratio is None else ratio
+            return ratio or path.stat().st_size / model.path.stat().st_size
 
         monkeypatch.setattr(forecast, "calibrate", calibrate)
         monkeypatch.setattr(draft_trial, "time_ratio", time_ratio)
 
+    fix(FLAT)
     return fix
 
 
@@ -122,9 +123,8 @@ def ggufs_in(home: Path) -> list[str]:
 
 @pytest.mark.nightly
 def test_idle_layers_are_left_out(
-    padded: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
+    padded: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs(FLAT)
     draft = make_draft(padded)
     assert draft.path is not None
     layers = read_gguf(draft.path).own_integer("block_count")
@@ -139,8 +139,7 @@ def test_idle_layers_are_left_out(
 
 
 @pytest.mark.nightly
-def test_answer_equals_plain_decoding(padded: Path, costs: Costs) -> None:
-    costs(FLAT)
+def test_answer_equals_plain_decoding(padded: Path) -> None:
     with localspec.load(padded, draft="self", options=OPTIONS) as engine:
         assert (engine.draft_path and engine.draft_path.parent.name) == "self"
         assert any("The draft is padded.gguf" in notice for notice in engine.notices)
@@ -153,8 +152,7 @@ def test_answer_equals_plain_decoding(padded: Path, costs: Costs) -> None:
 
 
 @pytest.mark.nightly
-def test_sampled_text_has_the_targets_distribution(target_path: Path, costs: Costs) -> None:
-    costs(FLAT)
+def test_sampled_text_has_the_targets_distribution(target_path: Path) -> None:
     with localspec.load(target_path, draft="self:3", options=OPTIONS) as engine:
         way = WAYS["tree, speculative sampling"]
         check_every_outcome(engine, way, *SIZES["two tokens, longer drafts"])
@@ -188,8 +186,7 @@ def test_smaller_quantization_if_it_pays(target_path: Path, home: Path, costs: C
 
 
 @pytest.mark.nightly
-def test_removed_draft_is_made_again(target_path: Path, home: Path, costs: Costs) -> None:
-    costs(FLAT)
+def test_removed_draft_is_made_again(target_path: Path, home: Path) -> None:
     draft = make_draft(target_path, "self:Q4_0")
     assert draft.path is not None
     listed = [model for model in local_models() if model.source == "self"]
@@ -201,8 +198,7 @@ def test_removed_draft_is_made_again(target_path: Path, home: Path, costs: Costs
 
 
 @pytest.mark.nightly
-def test_truncated_draft_is_made_again(target_path: Path, costs: Costs) -> None:
-    costs(FLAT)
+def test_truncated_draft_is_made_again(target_path: Path) -> None:
     draft = make_draft(target_path, "self:2")
     assert draft.path is not None
     whole = draft.path.stat().st_size
@@ -214,9 +210,8 @@ def test_truncated_draft_is_made_again(target_path: Path, costs: Costs) -> None:
 
 @pytest.mark.nightly
 def test_full_disk_is_reported(
-    target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
+    target_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs(FLAT)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
     with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Make room"):
         make_draft(target_path, "self:Q4_0")
@@ -237,8 +232,7 @@ def test_interrupt_leaves_no_files(target_path: Path, home: Path, costs: Costs) 
 
 
 @pytest.mark.nightly
-def test_impossible_requests_are_refused(target_path: Path, tmp_path: Path, costs: Costs) -> None:
-    costs(FLAT)
+def test_impossible_requests_are_refused(target_path: Path, tmp_path: Path) -> None:
     hybrid = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
     for path, reference, words in (
         (target_path, "self:5", r"1 to 4 layers can be left out, not 5"),
