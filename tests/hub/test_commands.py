@@ -12,15 +12,7 @@ import pytest
 from localspec import paths
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
-from tests.hub.conftest import (
-    COMMIT,
-    SIZE,
-    Cached,
-    cache_file,
-    complete_files,
-    entry,
-    partial_files,
-)
+from tests.hub.conftest import SIZE, Cached, complete_files, entry, partial_files
 from tests.hub.server import Fault, Hub, Repo
 from tests.tui.terminals import Terminal
 
@@ -242,10 +234,9 @@ AGAIN = "'localspec rm user/repo:m-Q8_0.gguf' and then 'localspec pull user/repo
     ],
 )
 def test_damaged_files_of_the_cache_are_named_with_the_commands_that_get_them_again(
-    cli: Cli, cache: Path, at: int, command: tuple[str, ...], cause: str
+    cli: Cli, cached: Cached, at: int, command: tuple[str, ...], cause: str
 ) -> None:
     content = bytearray(paths.embedded(paths.EMBEDDED_DRAFT).read_bytes())
-    link = cache_file(cache, "user/repo", "m-Q8_0.gguf", bytes(content), COMMIT)
     content[at] ^= 0xFF
-    link.resolve().write_bytes(content)
+    (cached("user/repo", "m-Q8_0.gguf") / "m-Q8_0.gguf").resolve().write_bytes(content)
     cli(*command).refused(cause, AGAIN, code=4)

@@ -57,22 +57,14 @@ def test_invalid_names_are_refused(text: str) -> None:
     assert str(refusal(parse, text, ".", UsageError)).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("qwen3-8b", CatalogName("qwen3-8b")),
-        ("Qwen3-8B:Q8_0", CatalogName("Qwen3-8B", quant="Q8_0")),
-        ("no-such-model", CatalogName("no-such-model")),
-    ],
-)
-def test_catalogue_names(
-    text: str, meant: CatalogName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert parse(text) == meant
-    assert str(meant) == text
+def test_catalogue_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(text).touch()
-    assert parse(text) == Path(text)
+    for name, quant in (("qwen3-8b", None), ("Qwen3-8B", "Q8_0"), ("no-such-model", None)):
+        text = f"{name}:{quant}" if quant else name
+        assert parse(text) == CatalogName(name, quant=quant)
+        assert str(parse(text)) == text
+        Path(text).touch()
+        assert parse(text) == Path(text)
 
 
 def test_the_embedded_pair() -> None:

@@ -5,6 +5,7 @@ from math import prod
 from pathlib import Path
 
 from tests.gguf.raw import ARRAY, STRING, Tensor, array, key, keyed, write_model
+from tests.support.gguf_files import within
 
 TOKENS = ("<s>", "</s>", "<|user|>", *"abcdefghij", "<|pad|>")
 CONTROLS = (0, 1, 2, 13)
@@ -32,24 +33,13 @@ def model(
     special = {"bos": 0, "eos": 1} if special is None else special
     if types is None:
         types = [3 if i in controls else 1 for i in range(len(tokens))]
-    own = {
-        "embedding_length": width,
-        "block_count": layers,
-        "attention.head_count": 4,
-        "attention.head_count_kv": 2,
-        "context_length": context,
-        "expert_count": experts and experts[0],
-        "expert_used_count": experts and experts[1],
-    }
-    more = {
-        "tokenizer.ggml.model": tokenizer,
-        "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.add_bos_token": add_bos,
-        "tokenizer.chat_template": template,
-        "general.name": name,
-        **{f"tokenizer.ggml.{which}_token_id": token for which, token in special.items()},
-        "tokenizer.ggml.token_type": types,
-    }
+    own = {"embedding_length": width, "block_count": layers, "context_length": context}
+    own |= {"attention.head_count": 4, "attention.head_count_kv": 2}
+    own |= zip(("expert_count", "expert_used_count"), experts or (None, None), strict=True)
+    ids = {f"{which}_token_id": token for which, token in special.items()}
+    kinds = {"model": tokenizer, "pre": pre, "add_bos_token": add_bos, "token_type": types}
+    more = within("tokenizer.ggml", kinds | ids)
+    more |= {"tokenizer.chat_template": template, "general.name": name}
     # Some are bytes that are not UTF-8.
     spelled = key("tokenizer.ggml.tokens", ARRAY, array(STRING, tokens))
     shapes: list[tuple[str, tuple[int, ...]]] = [("token_embd.weight", (width, len(tokens)))]
@@ -62,11 +52,7 @@ def model(
     for tensor, shape in shapes:
         tensors.append(Tensor(tensor, shape, offset=offset))
         offset += -(-prod(shape) * 4 // 32) * 32
+    keys = [*keyed(more), spelled]
     return write_model(
-        path,
-        architecture=architecture,
-        own=own,
-        more=[*keyed(more), spelled],
-        tensors=tensors,
-        data=offset,
+        path, architecture=architecture, own=own, more=keys, tensors=tensors, data=offset
     )

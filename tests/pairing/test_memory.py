@@ -40,6 +40,7 @@ from tests.pairing.pairs import model
 from tests.support import inside
 from tests.support.adapters import lora
 from tests.support.buffers import logged_buffers
+from tests.support.gguf_files import within
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 from tests.support.images import png, projector
@@ -172,16 +173,9 @@ def test_most_layers_that_fit(target_path: Path) -> None:
 
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
-    own = {
-        "block_count": 2,
-        "embedding_length": 64,
-        "attention.head_count": 4,
-        "attention.head_count_kv": 1,
-        "attention.key_length": 576,
-        "attention.value_length": 512,
-        "attention.key_length_mla": 192,
-        "attention.value_length_mla": 128,
-    }
+    attention = {"head_count": 4, "head_count_kv": 1, "key_length": 576, "value_length": 512}
+    attention |= {"key_length_mla": 192, "value_length_mla": 128}
+    own = {"block_count": 2, "embedding_length": 64} | within("attention", attention)
     tensors = [Tensor(f"blk.{n}.attn_kv_a_mqa.weight", (64, 4), offset=n * 1024) for n in range(2)]
     path = tmp_path / "a.gguf"
     write_model(path, architecture="deepseek2", own=own, tensors=tensors, data=2048)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,17 @@ families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
 @pytest.fixture(scope="module")
 def open_prompts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Open]:
-    found: dict[str, Prompts] = {}
+    folder = tmp_path_factory.mktemp("families")
     with ExitStack() as stack:
 
-        def open_family(family: Family) -> Prompts:
-            if family.name not in found:
-                path = tmp_path_factory.mktemp("families") / f"{family.name}.gguf"
-                family.model(path, draft_path)
-                model = stack.enter_context(Model(path, ModelOptions(), vocabulary_only=True))
-                path.unlink()
-                found[family.name] = Prompts(model)
-            return found[family.name]
+        @cache
+        def opened(name: str) -> Prompts:
+            path = FAMILIES[name].model(folder / f"{name}.gguf", draft_path)
+            model = stack.enter_context(Model(path, ModelOptions(), vocabulary_only=True))
+            path.unlink()
+            return Prompts(model)
 
-        yield open_family
+        yield lambda family: opened(family.name)
 
 
 def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:

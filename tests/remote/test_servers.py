@@ -1,6 +1,7 @@
 """Checks of RPC servers before llama.cpp connects, and their errors."""
 
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,22 +24,15 @@ ANSWER = bytes([28, *[0] * 7, 7, 0, 0, 0, *[0] * 24])
 @contextmanager
 def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
     """A server on a local port that handles each connection by `serve`."""
-    with socket.create_server(("127.0.0.1", 0)) as port:
 
-        def accept() -> None:
-            while True:
-                try:
-                    connection, _ = port.accept()
-                except OSError:
-                    return
-                with connection:
-                    serve(connection)
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            serve(self.request)
 
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{port.getsockname()[1]}"
-        port.shutdown(socket.SHUT_RDWR)
-    thread.join()
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 def test_rpc_server_is_accepted() -> None:
