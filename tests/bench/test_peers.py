@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -221,17 +222,12 @@ def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
 
 def test_failing_peers_are_dropped_with_a_reason() -> None:
     python = Path(sys.executable)
-    settings = BenchSettings(
-        # One thread: two would spin for each other wherever the tests share a core.
-        options=ModelOptions(context=256, threads=1),
-        prompts=load_suites(suites=["story"], per_suite=1),
-        temperatures=[0.0],
-        groups=["plain"],
-        turns=1,
-        max_tokens=4,
-        seed=1,
-        peers=Peers(llama_server=python, configurations=("plain",), ik_python=python),
-    )
+    # One thread: two would spin for each other wherever the tests share a core.
+    options = ModelOptions(context=256, threads=1)
+    peers = Peers(llama_server=python, configurations=("plain",), ik_python=python)
+    asked: dict[str, Any] = {"temperatures": [0.0], "groups": ["plain"], "turns": 1}
+    asked |= {"prompts": load_suites(suites=["story"], per_suite=1), "max_tokens": 4, "seed": 1}
+    settings = BenchSettings(options=options, peers=peers, **asked)
     results: list[PairResults] = []
     measure(BenchPair(name="embedded"), settings, results, lambda _: None)
     (report,) = results

@@ -33,10 +33,8 @@ def test_speed_is_tokens_by_median_seconds() -> None:
 def test_speed_ups_use_common_prompts_and_geometric_means() -> None:
     samples = []
     for suite, factor in (("story", 4.0), ("copy", 1.0)):
-        for number in range(6):
-            prompt = f"p{number}"
-            samples.append(sample("plain", suite, prompt, seconds=1.0 + number))
-            samples.append(sample("auto", suite, prompt, seconds=(1.0 + number) / factor))
+        for arm, share in (("plain", 1.0), ("auto", 1 / factor)):
+            samples += [sample(arm, suite, f"p{n}", seconds=(1.0 + n) * share) for n in range(6)]
         samples.append(sample("auto", suite, "nobody else's", seconds=1e6))
     for suite, expected in (("story", 4.0), ("copy", 1.0), (ALL, 2.0)):
         cell = cell_of(samples, "auto", suite)

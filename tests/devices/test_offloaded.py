@@ -143,7 +143,7 @@ def test_cancelled_pass_keeps_the_cache(draft_path: Path) -> None:
 @pytest.mark.parametrize("layers", [-1, 3, 1])
 def test_predicted_memory(target_path: Path, caplog: pytest.LogCaptureFixture, layers: int) -> None:
     found = logged_buffers(target_path, options(layers), caplog)
-    [name] = [device.name for device in devices() if device.takes_layers][:1]
+    name = next(device.name for device in devices() if device.takes_layers)
     predicted = place(read_gguf(target_path), options(layers), layers).device.total / MIB
     print(f"{layers}: predicted {predicted:.1f} MiB, llama.cpp {found[name]:.1f}")
     assert predicted == pytest.approx(found[name], rel=0.1)

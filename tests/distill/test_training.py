@@ -1,7 +1,5 @@
-"""Training: networks, losses, on-policy rounds and kills.
-
-It needs PyTorch, which the extra `dev` does not install.
-"""
+"""Training: networks, losses, on-policy rounds and kills. It needs PyTorch, which the extra `dev`
+does not install."""
 
 from collections.abc import Iterator
 from contextlib import closing

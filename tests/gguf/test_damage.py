@@ -1,7 +1,5 @@
-"""Files on which llama.cpp aborts are refused; child processes show the aborts.
-
-Each file is a valid model with some changed values.
-"""
+"""Files on which llama.cpp aborts are refused: valid ones with some changed values. Child processes
+show the aborts."""
 
 import json
 import random

@@ -28,18 +28,9 @@ def _write(path: Path, family: str, **more: Any) -> Path:
     for token, text, kind, _ in facts["tokens"]:
         tokens[token], types[token] = text, kind
     ids = {n.removesuffix("_token_id"): i for n, i in facts["keys"].items() if n.endswith("_id")}
-    return model(
-        path,
-        tokens=tokens,
-        types=types,
-        tokenizer=facts["model"],
-        pre=facts["pre"],
-        special=ids,
-        add_bos=facts["keys"].get("add_bos_token"),
-        architecture=facts["architecture"],
-        name=family,
-        **more,
-    )
+    said = {key: facts[key] for key in ("pre", "architecture")} | {"tokenizer": facts["model"]}
+    said |= {"special": ids, "add_bos": facts["keys"].get("add_bos_token"), "name": family}
+    return model(path, tokens=tokens, types=types, **said, **more)
 
 
 @pytest.fixture(scope="module")

@@ -231,18 +231,12 @@ def test_memory_with_adapter_and_projector(options: ModelOptions, target_path: P
     check_memory(target_path, said)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"dim": 256, "hidden": 1024, "side": 224, "patch": 14},
-        {"dim": 512, "hidden": 256, "side": 224, "patch": 16},
-        {"dim": 64, "hidden": 64, "side": 672, "patch": 14},
-    ],
-    ids=["feed-forward", "attention", "pixels"],
-)
+@pytest.mark.parametrize("sizes", [(256, 1024, 224, 14), (512, 256, 224, 16), (64, 64, 672, 14)])
 def test_predicted_image_buffers(
-    shape: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sizes: tuple[int, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Most of it for the feed-forward part, attention, or pixels."""
+    shape: dict[str, Any] = dict(zip(("dim", "hidden", "side", "patch"), sizes, strict=True))
     path = projector(tmp_path / "eye.gguf", 64, **shape)
     options = ModelOptions(context=512, threads=1, gpu_layers=0)
     caplog.set_level(logging.INFO, "localspec.llama")

@@ -230,16 +230,10 @@ def test_attacks_and_failures_are_named(source: str, words: str) -> None:
 
 
 OPERATIONS = [
-    "m | trim",
-    "m.strip() + '|' + m.lstrip('H') ~ m.rstrip('>')",
-    "m.split('</think>')[-1]",
-    "m.split('<think>', 1) | join('+')",
-    "m.rsplit('<', 1)[0]",
-    "m.split() | join(' ')",
-    "m.partition('&')[2] ~ m.rpartition('&')[0]",
-    "m.replace('<', '[').replace('', '-')",
-    "m | replace('think', 'THINK')",
-    "m[3:-2] + m[0] + m[::-1]",
+    *("m | trim", "m.strip() + '|' + m.lstrip('H') ~ m.rstrip('>')", "m.split('</think>')[-1]"),
+    *("m.split('<think>', 1) | join('+')", "m.rsplit('<', 1)[0]", "m.split() | join(' ')"),
+    *("m.partition('&')[2] ~ m.rpartition('&')[0]", "m.replace('<', '[').replace('', '-')"),
+    *("m | replace('think', 'THINK')", "m[3:-2] + m[0] + m[::-1]"),
     "m | upper ~ m.lower() ~ m.title() ~ m | capitalize",
     "m | title ~ m | e ~ m | indent ~ m | urlencode ~ m | wordcount",
     "m | tojson ~ m | tojson(indent=2) ~ m | tojson(ensure_ascii=true)",

@@ -1,7 +1,5 @@
-"""A model in a child process: equal results, and recovery from lost children.
-
-Without servers, its layers stay on this machine.
-"""
+"""A model in a child process: equal results, and recovery from lost children. Without servers, its
+layers stay on this machine."""
 
 import logging
 import threading
@@ -220,14 +218,10 @@ def test_embeddings_equal_local_ones(model: RemoteModel, here: Context) -> None:
     assert np.allclose(found[0], found[1], atol=1e-6)
 
 
-def test_errors_of_the_child_are_raised(there: RemoteContext) -> None:
+def test_errors_are_raised(there: RemoteContext) -> None:
     with pytest.raises(NativeError, match="512 tokens is full"):
         there.extend([*range(40, 40 + 600)])
     there.clear()
-    there.extend(PROMPT)
-
-
-def test_errors_of_progress_are_raised(there: RemoteContext) -> None:
     there.extend(PROMPT)
     with pytest.raises(ZeroDivisionError):
         there.extend([61, 62], 1, fail_with(ZeroDivisionError()))

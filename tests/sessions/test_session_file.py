@@ -29,12 +29,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_written_file_is_read(path: Path) -> None:
+    assert readable(path) == ["facts", *PARTS]
     file = SessionFile(path)
-    assert file.facts == FACTS
-    for name, part in PARTS.items():
-        assert name in file
-        assert file.part(name).dtype == part.dtype
-        assert (file.part(name) == part).all()
     assert "other" not in file
     with pytest.raises(DamagedSession, match=r"a part of a \[1\].session is missing"):
         file.part("other")
@@ -63,7 +59,9 @@ def readable(path: Path) -> list[str]:
     assert file.facts == FACTS
     found = ["facts"]
     for name, part in PARTS.items():
+        assert name in file
         with suppress(DamagedSession):
+            assert file.part(name).dtype == part.dtype
             assert (file.part(name) == part).all()
             found.append(name)
     return found
