@@ -72,8 +72,8 @@ class Machine:
             return self.plain * (1.0 if before == 1 else self.changed)
         return self.curve(n) * self.pace(self.passes) * self.slower(n, self.passes)
 
-    def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
-        return sizes, [self.curve(n) for n in sizes]
+    def calibrated(self) -> dict[int, float]:
+        return {n: self.curve(n) for n in CALIBRATED}
 
     def draft_curve(self, n: int) -> float:
         """A pass of the draft model over n tokens, as calibrated."""
@@ -120,7 +120,6 @@ class TextTarget(TimedTarget):
         super().__init__(SuccessorModel({}, WORDS), machine.clock, machine.target)
         self.max_draft = 32
         self.plain: list[float] = []
-        self.excess: list[float] = []
         self._machine = machine
         self._text = text
         self._profile = profile
@@ -205,22 +204,20 @@ def answers(
     """Answers of these lengths with one profile, one after the other."""
     profile = PairProfile() if profile is None else profile
     if calibrated:
-        sizes, seconds = machine.calibrated(CALIBRATED)
-        profile.target.learn(dict(zip(sizes, seconds, strict=True)), 0)
+        profile.target.learn(machine.calibrated(), 0)
     figures, index = Figures(), NgramIndex()
     drafts = SuccessorModel({token: (predicted(token), 0.9) for token in range(WORDS)}, WORDS)
-    cache = None
-    if model:
-        cache = DraftModel(TimedCache(drafts, machine.clock, machine.draft), WORDS)
+    models = [DraftModel(TimedCache(drafts, machine.clock, machine.draft), WORDS)][: int(model)]
     target = TextTarget(machine, text, profile, seed)
     random = np.random.default_rng(seed)
     for length in lengths:
-        lookups, models = [NgramSource(index)], [] if cache is None else [cache]
         for source in models:
             costs = profile.source(source).costs
             if not costs and calibrated:
                 costs.learn({n: machine.draft_curve(n) for n in (1, 2, 4, 8, 16, 64)}, 0)
-        policy = Policy(profile, lookups, models, target.limits, branches=greedy, drawn=not greedy)
+        policy = Policy(
+            profile, [NgramSource(index)], models, target.limits, branches=greedy, drawn=not greedy
+        )
         prompt = random.integers(WORDS, size=PROMPT).tolist()
         target.rollback(prompt)
         session = session_of(prompt, size=WORDS, params=GREEDY if greedy else AS_IS, count=length)

@@ -56,27 +56,16 @@ def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
     observe = drafter.observe
 
     def observe_by_curves(step: Step) -> None:
-        target, draft = seconds_of(profile, step)
-        overhead = profile.step_overhead + profile.row_overhead * len(step.tree)
-        observe(
-            step._replace(
-                seconds=target + draft + overhead, target_seconds=target, draft_seconds=draft
-            )
-        )
+        target = profile.target.seconds(1 + len(step.tree), step.context_length)
+        own, row = profile.step_overhead, profile.row_overhead
+        whole, draft = step.draft.expected_seconds, 0.0
+        if whole is not None:
+            draft = max(0.0, whole - target - own - (1 + len(step.tree)) * row)
+        seconds = target + draft + own + len(step.tree) * row
+        observe(step._replace(seconds=seconds, target_seconds=target, draft_seconds=draft))
 
     vars(drafter)["observe"] = observe_by_curves
     return drafter
-
-
-def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
-    """Costs of a step's passes by the curves, of the target and of the draft model; the latter from
-    the expected seconds."""
-    verified = profile.target.seconds(1 + len(step.tree), step.context_length)
-    expected, own = step.draft.expected_seconds, profile.step_overhead
-    if expected is None:
-        return verified, 0.0
-    own += (1 + len(step.tree)) * profile.row_overhead
-    return verified, max(0.0, expected - verified - own)
 
 
 def expects(token: int, chance: float) -> Prediction:

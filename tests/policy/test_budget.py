@@ -115,11 +115,7 @@ TRUSTED = partial(Gain, 5.0, 12.0)  # of a source whose drafts saved much
 @given(shapes, funds, chances, st.booleans(), st.floats(0.02, 1.2))
 @examples(300)
 def test_no_draft_risks_more_than_the_fund_has(
-    shape: Sequence[float],
-    fund: float,
-    listed: Sequence[float],
-    greedy: bool,
-    price: float,
+    shape: Sequence[float], fund: float, listed: Sequence[float], greedy: bool, price: float
 ) -> None:
     """Trees and chains, chosen and drawn, of lookups and the draft model. Drawn tokens are always
     verified, and their cost is covered: dropping them would bias the text."""

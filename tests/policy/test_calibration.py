@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import localspec
-from localspec import Cancelled, ModelOptions, SamplingParams
+from localspec import Cancelled, ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -181,35 +181,34 @@ OPTIONS = ModelOptions(context=256, threads=1)
 def test_engine_replaces_a_wrong_stored_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     # Independent of the machine's load, which would cause another calibration.
     monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
-    greedy = SamplingParams(temperature=0)
+
+    def ratio(curve: CostCurve) -> float:
+        return curve.seconds(4, 0) / curve.seconds(1, 0)
+
     with localspec.load(options=OPTIONS) as engine:
-        engine.generate("Once", max_tokens=2, sampling=greedy)
+        ask(engine, "Once", count=2).completion()
         engine.profile.target.learn({4: 50 * engine.profile.target.seconds(4, 0)}, 0)
-        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
-        assert poisoned > 20
     with localspec.load(options=OPTIONS) as engine:
-        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
-        assert answer.stats.calibration_seconds == 0.0, "too little was decoded for a comparison"
+        stats = ask(engine, "Once", count=2).completion().stats
+        assert stats.calibration_seconds == 0.0, "too little was decoded for a comparison"
         engine.profile.budget.seconds += 1000.0
     with localspec.load(options=OPTIONS) as engine:
-        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
+        poisoned = ratio(engine.profile.target)
         assert poisoned > 20
-        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
-        assert answer.stats.calibration_seconds > 0.0
-        known = engine.profile.target
-        assert known.seconds(4, 0) / known.seconds(1, 0) < poisoned / 2
+        assert ask(engine, "Once", count=2).completion().stats.calibration_seconds > 0.0
+        assert ratio(engine.profile.target) < poisoned / 2
 
 
 @pytest.mark.nightly
 def test_comparing_a_curve_keeps_the_prompt() -> None:
     """In the middle of a conversation its text would have to be read again."""
-    greedy, text = SamplingParams(temperature=0), "Once upon a time there was a fox. " * 8
+    text = "Once upon a time there was a fox. " * 8
     with localspec.load(options=OPTIONS) as engine:
-        engine.generate("Once", max_tokens=2, sampling=greedy)
+        ask(engine, "Once", count=2).completion()
     with localspec.load(options=OPTIONS) as engine:
-        engine.generate(text, max_tokens=2, sampling=greedy)
+        ask(engine, text, count=2).completion()
         engine.profile.budget.seconds += 1000.0
-        answer = engine.generate(f"{text} The fox", max_tokens=8, sampling=greedy)
+        answer = ask(engine, f"{text} The fox", count=8).completion()
         assert answer.stats.calibration_seconds > 0.0
         assert answer.stats.cached_tokens > 60
         plain = ask(engine, f"{text} The fox", PLAIN, 8).completion()

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from localspec.policy.budget import Budget
-from tests.policy.adversaries import CALIBRATED, PROMPT, Figures, Machine, Situation, Text, answers
+from tests.policy.adversaries import PROMPT, Figures, Machine, Situation, Text, answers
 from tests.policy.measuring import OWN, SHAPES
 from tests.support.toys import examples
 
@@ -69,15 +69,13 @@ def most(machine: Machine, slowest: float = 1.0) -> float:
 
 
 def overrun(machine: Machine, run: Figures) -> float:
-    """The largest excess of a drafted step over the curves, which were calibrated at pace 1.
-
-    On a machine k times slower it is k − 1 times its passes, with slower passes that of the
-    verifying pass, and on a steady machine the error between two calibrated sizes."""
-    longest = 0.0
+    """The largest excess of a drafted step over the curves, which were calibrated at pace 1: by a
+    slower machine, slower verifying passes, or between two calibrated sizes."""
+    known, longest = machine.calibrated(), 0.0
     for step, sizes in zip(run.steps, run.sizes, strict=True):
         if step.draft.expected_seconds is None:
             continue
-        verified = float(np.interp(1 + len(step.tree), *machine.calibrated(CALIBRATED)))
+        verified = float(np.interp(1 + len(step.tree), [*known], [*known.values()]))
         expected_seconds = verified + sum(machine.draft_curve(size) for size in sizes)
         longest = max(longest, step.target_seconds + step.draft_seconds - expected_seconds)
     return longest
@@ -194,8 +192,7 @@ def repeated(schedule: Sequence[tuple[int, float]]) -> Callable[[int], float]:
 
 def scripted(right: Sequence[int], undrafted: Sequence[bool]) -> Text:
     return Text(
-        lambda at: right[at.drafted % len(right)],
-        lambda at: undrafted[at.step % len(undrafted)],
+        lambda at: right[at.drafted % len(right)], lambda at: undrafted[at.step % len(undrafted)]
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from tests.policy.adversaries import PROMPT, Figures, Machine, Text, answers
-from tests.policy.measuring import OWN, SHAPES, TILES
+from tests.policy.measuring import SHAPES, TILES
 
 WAYS = [(False, True), (True, True), (True, False)]
 Q4_0 = (1, 1.7, 2.4, 1.9, 2.7, 3.0, 3.3, 3.7, 4.0, 4.3, 4.6, 4.9, 5.0, 5.1, 5.15, 5.2)
@@ -79,11 +79,7 @@ def speed_of(
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("shape", [TILES, Q4_0], ids=["tiles", "Q4_0"])
 def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], greedy: bool) -> None:
-    """Plain passes of 0.12 s, draft passes of 0.1 or 0.25 times that, a fund of eight plain passes.
-
-    Noisy plain passes were once underestimated, so that drafts seemed to lose and the fund emptied.
-    The draft model then fell behind the text, and reading it cost more than the fund regained.
-    """
+    """Noisy plain passes must not make drafts seem to lose, so that the fund empties."""
     for right, price, sigma in [(0.8, 0.1, 0.25), (0.8, 0.25, 0.1), (0.9, 0.25, 0.25)]:
         found = []
         for seed in range(1, 4):
@@ -100,8 +96,8 @@ class MachineOfChangedPace(Machine):
 
     then = 1.0
 
-    def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
-        return sizes, [self.then * self.curve(n) for n in sizes]
+    def calibrated(self) -> dict[int, float]:
+        return {n: self.then * seconds for n, seconds in super().calibrated().items()}
 
 
 @pytest.mark.parametrize("then", [0.5, 1.8])
@@ -205,11 +201,3 @@ def test_prompts_do_not_change_the_curve(model: bool, levels: int, length: int) 
     at_present = profile.target.seconds(1, PROMPT) * profile.target.pace
     assert at_present == pytest.approx(machine.one, rel=0.02)
     assert profile.target.pace == pytest.approx(1.0, rel=0.02)
-
-
-def test_seconds_of_steps_add_up_to_the_total() -> None:
-    steps = answers(Machine(SHAPE), Text(lambda at: 99), lengths=(200,))[1].steps
-    assert sum(step.drafted for step in steps) > 50
-    own = [step.seconds - step.target_seconds - step.draft_seconds for step in steps]
-    assert min(own) > 0.0
-    assert max(own) <= 6 * OWN

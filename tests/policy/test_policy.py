@@ -18,14 +18,7 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import COPYING, LEADING, RESTING
 from tests.decoding.exact import step_of
 from tests.drafters.composed import steps_of
-from tests.policy.measuring import (
-    SHAPES,
-    UNIT,
-    ListedSource,
-    curve,
-    expects,
-    profile_of,
-)
+from tests.policy.measuring import SHAPES, UNIT, ListedSource, curve, expects, profile_of
 from tests.support.toys import SuccessorModel, ToyCache, session_of
 
 SURE = [expects(1, 0.97)] * 40  # a long copy

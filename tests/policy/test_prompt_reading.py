@@ -21,7 +21,6 @@ from tests.support.asking import PLAIN, ask
 from tests.support.sessions import SIZES, drafting_pair
 from tests.support.toys import GREEDY, SuccessorModel, ToyCache, session_of
 
-WORDS = 50
 READING = (0.05, 0.1, 0.15, 0.2)
 """Costs of passes over 1 to 4 tokens of a draft model with a twentieth of the target's cost."""
 
@@ -48,16 +47,6 @@ def test_skipped_prompts(shape: str, each: float, reads: int, longest: int, dept
     tokens = sum(BEST**n for n in range(depth + 1))
     plain = longest * own.seconds(1, reads)
     assert longest / tokens * step + costs.seconds(reads, 0) > 0.99 * plain
-
-
-def test_required_length_grows_with_the_prompt() -> None:
-    profile = profile_of(SHAPES["flat"], READING)
-
-    def least(reads: int) -> int:
-        return next(n for n in range(1, 1000) if pays(profile, reads=reads, longest=n))
-
-    assert 4 <= least(60) <= 6
-    assert 1.8 * least(200) < least(400) < 2.2 * least(200)
 
 
 def profile_after(saved: float) -> PairProfile:
@@ -131,14 +120,6 @@ def test_savings_of_an_answer_are_recorded(right: bool) -> None:
     assert profile.usual_length == 300
     assert saved is not None
     assert 0.6 < saved < 0.9 if right else -0.2 < saved < 0.2
-
-
-def test_reads_counts_the_unread_prompt() -> None:
-    cache = ToyCache(SuccessorModel({}, WORDS), capacity=64)
-    whole, part = DraftModel(cache, WORDS, window=None), DraftModel(cache, WORDS, window=8)
-    prompt = list(range(40))
-    assert [whole.reads(prompt, known) for known in (0, 30, 39, 40)] == [39, 9, 0, 0]
-    assert [part.reads(prompt, known) for known in (0, 30, 39)] == [11, 9, 0]
 
 
 # With the embedded pair: answers too short to earn back reading the prompt, and later ones.

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.policy.draft_builder import DraftBuilder
-from localspec.policy.worth import FARTHEST, Worth
+from localspec.policy.worth import Worth
 from tests.policy.measuring import SHAPES, UNIT, profile_of
 from tests.support.toys import session_of
 
@@ -17,10 +17,8 @@ MOST = 7
 RATES = (0.6, 1.0, 1.7)  # tokens per plain pass
 
 
-def worth_of(
-    seconds: Sequence[float], *, rate: float = 1.0, spare: float = math.inf, firm: bool = False
-) -> Worth:
-    return Worth(seconds, rate / UNIT, spare, firm=firm)
+def worth_of(seconds: Sequence[float], *, rate: float = 1.0, spare: float = math.inf) -> Worth:
+    return Worth(seconds, rate / UNIT, spare)
 
 
 def grown(worth: Worth, rng: np.random.Generator, count: int) -> DraftBuilder:
@@ -91,21 +89,3 @@ def test_granted_number_of_candidates_is_verified(granted: int) -> None:
         assert builder.bid().reaches == sorted(every, reverse=True)
         found = kept(builder, builder.select(granted))
         assert sorted(found) == sorted(np.argsort(every)[::-1][:granted].tolist())
-
-
-@pytest.mark.parametrize("firm", [False, True])
-def test_draft_passes_are_made_only_if_they_may_pay(firm: bool) -> None:
-    taken = 0
-    for seed in range(300):
-        rng = np.random.default_rng([seed, 14])
-        costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
-        worth = worth_of(profile_of(costs).verifying(0, MOST), firm=firm)
-        there = np.cumprod(rng.uniform(0.3, 1.0, 2)).tolist()
-        continuation, one = float(rng.uniform(0.3, 1.0)), rng.uniform(0.0, 0.6)
-        now = worth.of(there)
-        takes = worth.further_passes_pay(now, there, (), there[-1], continuation, one * UNIT, 5)
-        later = [there[-1] * continuation**n for n in range(1, FARTHEST + 1)]
-        pays = [worth.of(there, later[:n]) - n * one > now for n in range(1, FARTHEST + 1)]
-        assert not takes or any(pays)
-        taken += takes
-    assert taken > 30
