@@ -23,10 +23,8 @@ class ModelFiles(NamedTuple):
 
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    """Random weights, and a draft model that is often right, and not always.
-
-    Both are of 16 bits, so that rows are the same in passes over several tokens.
-    """
+    """Random weights, and a draft model that is often right. Both are of 16 bits, so that rows are
+    the same in passes over several tokens."""
     return _pair(tmp_path_factory.mktemp("tiny"), dim=64)
 
 

@@ -33,23 +33,16 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Path
     return lora(tmp_path_factory.mktemp("lora") / "style.gguf", target_path)
 
 
-@pytest.fixture(scope="module")
-def adapted(adapter: Path) -> Iterator[Engine]:
-    """The embedded pair with an adapter of the target, for four answers at once."""
-    with drafting_pair(context=2048, parallel=4, lora=adapter) as pair:
+@pytest.fixture(scope="module", params=[1, 4])
+def adapted(request: pytest.FixtureRequest, adapter: Path) -> Iterator[Engine]:
+    """The embedded pair with an adapter of the target, for so many answers at once."""
+    with drafting_pair(context=2048, parallel=request.param, lora=adapter) as pair:
         yield pair
 
 
 @pytest.fixture(scope="module")
-def alone(adapter: Path) -> Iterator[Engine]:
-    """The same for one answer at a time."""
-    with drafting_pair(context=1024, lora=adapter) as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def reference(alone: Engine, prompts: list[str]) -> Reference:
-    return Reference(alone, prompts[:PROMPTS])
+def reference(adapted: Engine, prompts: list[str]) -> Reference:
+    return Reference(adapted, prompts[:PROMPTS])
 
 
 def answer(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
@@ -59,20 +52,12 @@ def answer(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("way", ["auto", "model tree"])
-@pytest.mark.parametrize("several", [False, True])
 def test_drafts_do_not_change_adapted_answers(
-    kernels: None,
-    alone: Engine,
-    adapted: Engine,
-    reference: Reference,
-    prompts: list[str],
-    way: str,
-    several: bool,
+    kernels: None, adapted: Engine, reference: Reference, prompts: list[str], way: str
 ) -> None:
-    engine = adapted if several else alone
-    make_drafts_cheap(engine)
-    tasks = [partial(answer, engine, prompt, way) for prompt in prompts[:PROMPTS]]
-    at_once = 4 if several else 1
+    make_drafts_cheap(adapted)
+    tasks = [partial(answer, adapted, prompt, way) for prompt in prompts[:PROMPTS]]
+    at_once = adapted.parallel
     found = [
         answer
         for first in range(0, PROMPTS, at_once)
@@ -154,12 +139,18 @@ def test_adapters_have_their_own_profiles(tmp_path: Path, target_path: Path, ada
     assert (len(known(target_path, plain)), len(known(target_path, with_adapter))) == (0, 1)
 
 
-def _integer_alpha(path: Path, base: Path) -> Path:
-    """An integer alpha, on which llama.cpp aborts."""
-    raw, key = lora(path, base).read_bytes(), b"adapter.lora.alpha"
-    at = raw.index(key) + len(key)
-    path.write_bytes(raw[:at] + struct.pack("<I", 4) + raw[at + 4 :])
-    return path
+def edited(edit: Callable[[bytes], bytes]) -> Callable[[Path, Path], Path]:
+    def make(path: Path, base: Path) -> Path:
+        path.write_bytes(edit(lora(path, base).read_bytes()))
+        return path
+
+    return make
+
+
+def _integer_alpha(raw: bytes) -> bytes:
+    """llama.cpp aborts on one."""
+    before, key, behind = raw.partition(b"adapter.lora.alpha")
+    return before + key + struct.pack("<I", 4) + behind[4:]
 
 
 def _three_dimensions(path: Path, base: Path) -> Path:
@@ -167,17 +158,6 @@ def _three_dimensions(path: Path, base: Path) -> Path:
     width, name = read_gguf(base).tensors[0].shape[0], "blk.0.attn_q.weight.lora_"
     more = {f"{name}a": (3, RANK, width), f"{name}b": (3, width, RANK)}
     return lora(path, base, ending="none", more=more)
-
-
-def _cut(path: Path, base: Path) -> Path:
-    raw = lora(path, base).read_bytes()
-    path.write_bytes(raw[: len(raw) // 2])
-    return path
-
-
-def _text(path: Path, _base: Path) -> Path:
-    path.write_text("no GGUF, and longer than a header of one")
-    return path
 
 
 def _embeddings(path: Path, base: Path) -> Path:
@@ -188,8 +168,8 @@ def _embeddings(path: Path, base: Path) -> Path:
 
 
 INVALID: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
-    "a text": (_text, "is not a GGUF file"),
-    "cut short": (_cut, "is incomplete"),
+    "a text": (edited(lambda _: b"no GGUF, and longer than a header of one"), "is not a GGUF file"),
+    "cut short": (edited(lambda raw: raw[: len(raw) // 2]), "is incomplete"),
     "a model": (lambda _path, base: base, "is not a LoRA adapter"),
     "another kind": (partial(lora, kind="control_vector"), "is not a LoRA adapter"),
     "another architecture": (partial(lora, architecture="qwen2"), "of architecture qwen2"),
@@ -202,7 +182,7 @@ INVALID: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
         "blk.9.attn_q.weight is not in the model",
     ),
     "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is not part of one"),
-    "alpha of another type": (_integer_alpha, "its alpha is not a 32-bit number"),
+    "alpha of another type": (edited(_integer_alpha), "its alpha is not a 32-bit number"),
     "a third dimension": (_three_dimensions, "has another shape in the model"),
     "tied embeddings": (_embeddings, "is the output as well"),
 }

@@ -137,11 +137,8 @@ def check_every_outcome(
     clock: Callable[[], float] = perf_counter,
     learned: PairProfile | None = None,
 ) -> None:
-    """Enumerate all outcomes with `top_k` tokens after each, and `room` tokens of an answer.
-
-    Every outcome starts from the same profile, `learned` or empty, so that it depends on its random
-    numbers only.
-    """
+    """Enumerate all outcomes with `top_k` tokens after each, and `room` tokens of an answer, each
+    from the same profile, `learned` or empty."""
     sampling = replace(SAMPLING, top_k=top_k)
     expected = target_distribution(engine, sampling)
     limit = EXACT + 2 * rounding(engine, sampling, expected)

@@ -27,7 +27,7 @@ from localspec.errors import NativeError
 from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.pictures import MARK, Picture, PicturePart, mark_images, with_picture_ids
+from localspec.llama.pictures import MARK, PicturePart, mark_images
 from tests.support.asking import ask, assistant, user
 from tests.support.ggufs import tiny_mamba
 from tests.support.heads import eagle
@@ -299,16 +299,6 @@ def test_non_causal_images_need_one_pass(model: Model) -> None:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
         with pytest.raises(NativeError, match="need one pass, but a pass has 128 at most"):
             context.append_image(part(model, LONG, causal=False))
-
-
-def test_with_picture_ids() -> None:
-    shown = PicturePart((-7, -8, -9), lambda: np.zeros((3, 1), np.float32), True)
-    pictures = [Picture(1, shown), Picture(5, shown)]
-    found = with_picture_ids([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures)
-    assert found == [1, *shown.ids, 2, *shown.ids, 3]
-    # Another text, which ends before or within a picture.
-    assert with_picture_ids([4, 5], pictures) == [4, -7]
-    assert with_picture_ids([1], pictures) == [1]
 
 
 def test_list_of_texts_becomes_one_text() -> None:

@@ -28,29 +28,22 @@ class Unfreed:
     """Models and contexts of llama.cpp that were not freed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.made = 0
-        self.handles: list[int] = []
+        self.made, self.handles = 0, list[int]()
         for make in ("llama_model_load_from_file", "llama_init_from_model"):
-            patch.setattr(llama_cpp, make, self._counts(getattr(llama_cpp, make)))
+            patch.setattr(llama_cpp, make, partial(self._make, getattr(llama_cpp, make)))
         for free in ("llama_model_free", "llama_free"):
-            patch.setattr(llama_cpp, free, self._discounts(getattr(llama_cpp, free)))
+            patch.setattr(llama_cpp, free, partial(self._free, getattr(llama_cpp, free)))
 
-    def _counts(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            handle = make(*arguments)
-            if handle:
-                self.made += 1
-                self.handles.append(handle)
-            return handle
+    def _make(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        handle = make(*arguments)
+        if handle:
+            self.made += 1
+            self.handles.append(handle)
+        return handle
 
-        return counted
-
-    def _discounts(self, free: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(handle: Any) -> None:
-            self.handles.remove(handle)
-            free(handle)
-
-        return counted
+    def _free(self, free: Callable[..., Any], handle: Any) -> None:
+        self.handles.remove(handle)
+        free(handle)
 
 
 @pytest.fixture

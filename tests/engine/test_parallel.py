@@ -1,10 +1,8 @@
 """Parallel answers equal single ones, and none can disturb another."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,12 +10,10 @@ import localspec
 from localspec import Drafting, Engine, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
-from localspec.llama import compute_thread
-from localspec.scheduling.task import Task
 from tests.support import ggufs, inside
-from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, generate
+from tests.support.asking import COUNT, GREEDY, WAYS, generate
 from tests.support.greedy import Reference
-from tests.support.patches import fail_with, record_calls
+from tests.support.patches import fail_with
 from tests.support.sessions import make_drafts_cheap, module_pair
 from tests.support.together import together
 
@@ -72,28 +68,6 @@ def test_sampled_answers_equal_single_ones(parallel: Engine, prompts: list[str],
     alone = [sampled(number) for number in range(AT_ONCE)]
     assert together([partial(sampled, number) for number in range(AT_ONCE)]) == alone
     assert len({tuple(tokens) for tokens in alone}) == AT_ONCE
-
-
-def test_passes_are_shared(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = record_calls(monkeypatch, inside.slots(parallel).shared[0], "decode")
-    parallel.clear()
-    scheduler, begin = inside.scheduler(parallel), threading.Barrier(AT_ONCE + 1)
-    monkeypatch.setattr(scheduler, "ahead", 24)  # so that no reader is waited for
-    submit = scheduler.submit
-
-    def submitted(*request: Any, **options: Any) -> Task:
-        task = submit(*request, **options)
-        begin.wait()
-        return task
-
-    monkeypatch.setattr(scheduler, "submit", submitted)
-    compute_thread.post(begin.wait)  # until all have come
-    found = together([partial(generate, parallel, "Once upon a time", PLAIN, count=24)] * AT_ONCE)
-    assert len({tuple(tokens) for tokens in found if isinstance(tokens, list)}) == 1
-    sizes = [len(parts) for (parts,) in passes]
-    assert sum(sizes) == AT_ONCE * 24
-    assert len(sizes) < 2 * 24
-    assert max(sizes) == AT_ONCE
 
 
 def test_mix_of_a_grammar_a_long_prompt_and_cancelled_answers(parallel: Engine) -> None:

@@ -7,14 +7,7 @@ from functools import partial
 import pytest
 
 import localspec
-from localspec import (
-    Drafting,
-    Engine,
-    EngineBusy,
-    ModelOptions,
-    SamplingParams,
-    UsageError,
-)
+from localspec import Drafting, Engine, EngineBusy, ModelOptions, SamplingParams, UsageError
 from localspec.llama import compute_thread
 from localspec.stream import Stream
 from tests.engine.test_parallel import LONG, all_free

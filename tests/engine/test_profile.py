@@ -1,6 +1,5 @@
 """Measurements last over answers and sessions."""
 
-from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -165,17 +164,7 @@ def test_decision_to_read_the_prompt_uses_new_measurements(monkeypatch: pytest.M
         assert TOO_SHORT in reasons("A hen went to the market to buy a hat.")
 
 
-def test_first_answer_waits_for_a_short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "FIRST", (0.0, 0.0))
-    with localspec.load(options=OPTIONS) as engine:
-        complete(engine)
-        sizes = SIZES[:11]
-        assert not all(engine.profile.target.knows(n) for n in sizes)
-        engine.calibrate()
-        assert all(engine.profile.target.knows(n) for n in sizes)
-
-
-# Changing thread counts: the same answer, and costs of the right count.
+# Changing thread counts.
 
 
 @pytest.fixture
@@ -183,41 +172,26 @@ def two_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "default_threads", lambda: 2)  # however many there are
 
 
-@pytest.fixture
-def auto(two_counts: None) -> Iterator[Engine]:
-    with localspec.load(options=ModelOptions(context=512)) as engine:
-        make_drafts_cheap(engine)
-        yield engine
-
-
 @pytest.mark.nightly
-def test_thread_counts_do_not_change_text(auto: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("two_counts")
+def test_thread_counts_do_not_change_text(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[int] = set()
 
     def alternating(self: Threads, tokens: int, seconds: float) -> None:
         used.add(self.count)
         self.count = 3 - self.count
 
-    steady = generate(auto, CLEAR)
-    monkeypatch.setattr(Threads, "_decide", alternating)
-    assert generate(auto, CLEAR) == steady
-    assert used == {1, 2}
-    used.clear()
-    auto.profile.forget()
-    auto.calibrate()
-    assert not used, "calibration does not decide on threads"
-    assert auto.profile.target
-
-
-@pytest.mark.nightly
-def test_costs_depend_on_the_thread_count(auto: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
-    threads = inside.threads(auto)
-    for count, doubts in ((1, 1), (2, 0)):
-        threads.count = count
-        threads.apply()
+    with localspec.load(context=512) as auto:
+        make_drafts_cheap(auto)
+        steady = generate(auto, CLEAR)
+        monkeypatch.setattr(Threads, "_decide", alternating)
+        assert generate(auto, CLEAR) == steady
+        assert used == {1, 2}
+        used.clear()
+        auto.profile.forget()
         auto.calibrate()
-        assert auto.profile.doubts == doubts
+        assert not used, "calibration does not decide on threads"
+        assert auto.profile.target
 
 
 @pytest.mark.nightly

@@ -63,41 +63,33 @@ def check_and_continue(engine: Engine, session: Session, drafting: Drafting, pla
 
 
 def start(
-    engine: Engine, plain: Plain, drafting: Drafting, take: int
+    engine: Engine, plain: Plain, drafting: Drafting, take: int, count: int = COUNT
 ) -> tuple[Session, Generator[Step, None, None]]:
     engine.clear()
-    session = a_session(engine, plain.prompt, COUNT, GREEDY)
+    session = a_session(engine, plain.prompt, count, GREEDY)
     run = steps(engine, session, drafting)
     for _ in range(take):
         next(run)
     return session, run
 
 
-def test_after_the_normal_end(engine: Engine, plain: Plain, drafting: Drafting) -> None:
-    session = a_session(engine, plain.prompt, 25, GREEDY)
-    for _ in steps(engine, session, drafting):
-        pass
-    assert session.finish == "length"
-    # All but the last token, which no pass has read yet.
-    assert caches(engine)[0] == session.context[:-1]
-    check_and_continue(engine, session, drafting, plain)
-
-
-@pytest.mark.parametrize("take", [1, 3, 7])
-def test_after_early_close(engine: Engine, plain: Plain, drafting: Drafting, take: int) -> None:
-    session, run = start(engine, plain, drafting, take)
+@pytest.mark.parametrize("take", [1, 3, 7, None])
+def test_after_early_close_and_the_end(
+    engine: Engine, plain: Plain, drafting: Drafting, take: int | None
+) -> None:
+    session, run = start(engine, plain, drafting, take or 0, count=COUNT if take else 25)
+    if take is None:
+        list(run)
+        assert session.finish == "length"
     run.close()
+    # All but the last token, which no pass has read yet.
     assert caches(engine)[0] == session.context[:-1]
     check_and_continue(engine, session, drafting, plain)
 
 
 @pytest.mark.parametrize("passes", [0, 2, 11])
 def test_after_cancel_in_mid_step(
-    engine: Engine,
-    plain: Plain,
-    drafting: Drafting,
-    passes: int,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: Engine, plain: Plain, drafting: Drafting, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The abort flag is set before the n-th native pass, of the draft model or the target."""
     session, run = start(engine, plain, drafting, 2)
