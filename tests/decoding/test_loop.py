@@ -78,19 +78,13 @@ def depths_and_widths(
     return steps, {(step.plan.depth, step.plan.width) for step in steps[1:-1]}
 
 
-def test_plan_is_limited_by_the_rest_of_the_answer() -> None:
+def test_plan_is_limited_by_the_answer_the_pass_and_the_cache() -> None:
     steps, _ = depths_and_widths(Plan("toy", depth=5, reason="by a test"), 10)
     assert [step.plan.depth for step in steps] == [0, 5, 2]
     assert [len(step.tokens) for step in steps] == [1, 6, 3]
     assert {step.plan.reason for step in steps[1:]} == {"by a test"}
-
-
-def test_plan_is_limited_by_the_size_of_a_pass() -> None:
     assert depths_and_widths(Plan("toy", depth=9, width=3), max_draft=4)[1] == {(4, 1)}
     assert depths_and_widths(Plan("toy", depth=2, width=9), max_draft=6)[1] == {(2, 3)}
-
-
-def test_plan_is_limited_by_the_cache() -> None:
     model, session = DraftModel(toys.ToyCache(CYCLE), CYCLE.size), cycling(19)
     run(session, toys.ToyTarget(CYCLE, capacity=20), model, Plan("model", depth=3, width=3))
     assert len(session.context) == 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import Verification
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, confidence, top_ids
+from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, top_ids
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError, UsageError
 from tests.support.toys import AS_IS, GREEDY, ForbiddenPairs, examples, session_of
@@ -233,12 +233,6 @@ def test_top_ids_equals_sorting(make: Callable[[np.random.Generator, int], Row],
         found = top_ids(row, k)
         assert found.dtype == np.int32
         assert found.tolist() == order[:k].tolist()
-
-
-def test_confidence_is_the_softmax_of_the_best_token() -> None:
-    row = np.log(np.array([0.25, 0.6, 0.15], np.float32)) + np.float32(7)
-    assert confidence(row) == pytest.approx(0.6)
-    assert confidence(np.array([-np.inf, 3.0], np.float32)) == 1.0
 
 
 @pytest.mark.parametrize(

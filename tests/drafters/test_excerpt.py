@@ -39,15 +39,6 @@ def is_excerpt(held: Sequence[int], text: Sequence[int]) -> bool:
     return list(held[:SINKS]) == list(text[:SINKS]) and any(rest == list(p) for p in pieces)
 
 
-def test_beginning_and_end_of_a_long_prompt_are_read() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(200)
-    model = model_of(cache)
-    model.begin(text)
-    assert cache.tokens == [*text[:SINKS], *text[-WINDOW:-1]]
-    assert model.unread(text) == 1
-    assert model.held(text) == SINKS + WINDOW
-
-
 @pytest.mark.parametrize("count", [1, SINKS, SINKS + WINDOW - 1, SINKS + WINDOW])
 def test_short_prompt_is_read_completely(count: int) -> None:
     cache, text = ToyCache(NEXT), words(count)

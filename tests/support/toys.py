@@ -464,8 +464,3 @@ def enumerate_outcomes(run: Callable[[EnumeratingSource], Outcome]) -> dict[Outc
         found[outcome] = found.get(outcome, 0.0) + weight
     assert abs(sum(found.values()) - 1.0) < 1e-9
     return found
-
-
-def expectation(run: Callable[[EnumeratingSource], float]) -> float:
-    """Exact mean of a program's results."""
-    return sum(value * weight for value, weight in leaves(run))
