@@ -51,16 +51,8 @@ def text_of(
     if source is not None:
         plan = plan._replace(drafter=source.name)
         drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
-    return generate(
-        SeededRandom(seed),
-        model,
-        drafter,
-        rule,
-        prompt=prompt,
-        count=count,
-        target=target,
-        **options,
-    )
+    options |= {"prompt": prompt, "count": count, "target": target}
+    return generate(SeededRandom(seed), model, drafter, rule, **options)
 
 
 def test_plain_decoding_draws_each_token_at_its_position() -> None:

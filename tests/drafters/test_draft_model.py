@@ -88,6 +88,10 @@ def test_full_cache_ends_drafting_but_not_the_text(capacity: int) -> None:
     assert len(session.context) == 25
     if capacity <= len(PROMPT) - 1:
         assert cache.decoded == [], "a prompt that does not fit is not read at all"
+    session = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20)
+    source = cascade(ToyCache(CYCLE, capacity=capacity))
+    run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=5))
+    assert len(session.context) == 24
 
 
 def test_draft_continues_that_of_another_source() -> None:
@@ -175,11 +179,3 @@ def test_correct_guesses_save_passes(depth: int, passes: int) -> None:
     tree = proposed(cascade(cache), session, Plan("cascade", depth=depth))
     assert tree.tokens == [1, 2, 0, 1, 2, 0, 1, 2, 0][:depth]
     assert cache.native_seconds == passes
-
-
-@pytest.mark.parametrize("capacity", [3, 6, 8, 9, 12])
-def test_cascade_respects_the_capacity_of_the_draft_model(capacity: int) -> None:
-    source = cascade(ToyCache(CYCLE, capacity=capacity))
-    session = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20)
-    run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=5))
-    assert len(session.context) == 24

@@ -3,14 +3,12 @@ finish reason are those of plain decoding, whatever was accepted after the end."
 
 import itertools
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pytest
 
 from localspec import Drafting, Engine, NativeError, SamplingParams
-from localspec.decoding.logprobs import TokenLogprob
 from tests.support.asking import PLAIN, ask, tokens_of
 
 # Log-probabilities have the same bits only where rows do not depend on their passes.
@@ -34,37 +32,23 @@ CAPS = (2, 9, LENGTH)
 GRAMMAR = 'root ::= "Once upon" (" a time" | " the time") ("," | ".") " there was a" [a-z ]{3}'
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Everything visible of an answer but statistics of drafting."""
-
-    text: str
-    finish_reason: str | None
-    stopped: str | None
-    tokens: tuple[int, ...]
-    logprobs: tuple[TokenLogprob, ...]
-    generated: int
-    context: tuple[int, ...]
-
-
 def run(
     engine: Engine, prompt: str, drafting: Drafting, *, cap: int = LENGTH, **more: Any
-) -> Outcome:
+) -> dict[str, Any]:
+    """Everything visible of an answer but statistics of drafting."""
     with ask(engine, prompt, drafting, cap, logprobs=2, **more) as stream:
         chunks = list(stream)
     steps = [chunk.step for chunk in chunks if chunk.step is not None]
     assert "".join(chunk.text for chunk in chunks) == stream.text
     assert stream.stats.accepted == sum(len(step.accepted_nodes) for step in steps)
     assert stream.stats.accepted <= stream.stats.generated_tokens
-    return Outcome(
-        stream.text,
-        stream.finish_reason,
-        stream.stopped,
-        tuple(tokens_of(chunks)),
-        tuple(itertools.chain.from_iterable(step.logprobs for step in steps)),
-        stream.stats.generated_tokens,
-        tuple(stream.context),
-    )
+    return {
+        "text": stream.text,
+        "ended": (stream.finish_reason, stream.stopped, stream.stats.generated_tokens),
+        "tokens": tokens_of(chunks),
+        "logprobs": [one for step in steps for one in step.logprobs],
+        "context": list(stream.context),
+    }
 
 
 def stops_in(text: str) -> list[tuple[str, ...]]:
@@ -85,7 +69,7 @@ def stops_in(text: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: str) -> None:
-    whole = _plain(engine, prompt).text
+    whole = _plain(engine, prompt)["text"]
     crossed = 0
     stops = stops_in(whole)
     for cap, stop in [
@@ -96,7 +80,7 @@ def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: 
         # The prediction continues after every end, and so do drafts.
         found = run(engine, prompt, DRAFTERS[drafter], prediction=whole, **how)
         assert found == _plain(engine, prompt, **how), how
-        crossed += found.stopped is not None
+        crossed += found["ended"][1] is not None
     assert crossed > len(CAPS)
 
 
@@ -124,5 +108,5 @@ def test_draft_without_possible_tokens_is_harmless(engine: Engine, drafter: str)
 
 
 @cache
-def _plain(engine: Engine, prompt: str, **how: Any) -> Outcome:
+def _plain(engine: Engine, prompt: str, **how: Any) -> dict[str, Any]:
     return run(engine, prompt, PLAIN, **how)

@@ -35,12 +35,9 @@ def stock() -> Iterator[Engine]:
         yield engine
 
 
-@pytest.fixture(scope="module", params=["as it comes", "stock"])
-def exact(request: pytest.FixtureRequest, stock: Engine) -> Iterator[Engine]:
-    if request.param == "stock":
-        yield stock
-        return
-    with localspec.load(options=OPTIONS) as engine:
+@pytest.fixture(scope="module", params=[OPTIONS, STOCK], ids=["as it comes", "stock"])
+def exact(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with localspec.load(options=request.param) as engine:
         yield engine
 
 
