@@ -50,7 +50,11 @@ class SlotQueue:
     def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
         """Queue each work, to be called with the number of a free slot; an ApiError if the queue
         is full."""
-        if len(self._tasks) + len(works) > self._most + self.slots:
+        room = self._most + self.slots
+        if len(works) > room:
+            why = f"The queue has room for {room} answers (--max-queue). Ask for fewer at a time."
+            raise ApiError(400, why)
+        if len(self._tasks) + len(works) > room:
             why = f"The queue is full (--max-queue; waiting: {self.waiting}). Try again later."
             raise ApiError(429, why, code="queue_full", retry_after=1)
         tasks = [asyncio.create_task(self._run_in_slot(work)) for work in works]
@@ -143,7 +147,7 @@ class ModelHost:
 
     def has_name(self, name: str) -> bool:
         name = name.removesuffix(":latest")  # ollama's clients may add it
-        file = () if self.path is None or self.offer.aliases else (self.path.stem,)
+        file = () if self.path is None or self.offer.aliases else (self.path.stem, self.path.name)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> OpenModel:

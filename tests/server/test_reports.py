@@ -119,6 +119,11 @@ def test_parse_special_in_raw_prompts(families: Running, special: bool) -> None:
     assert prompt_length(families, path, **body, prompt=[0, text]) == len(tokens["tokens"])
 
 
+def test_a_model_has_the_name_of_its_file(families: Running) -> None:
+    assert chat(families, "qwen3.gguf", max_tokens=1).json["model"] == "qwen3"
+    assert chat(families, "qwen3.bin").status == 404
+
+
 def test_template_error_names_the_file(families: Running) -> None:
     error = chat(families, "qwen3.5", messages=[{"role": "nobody", "content": "x"}]).error()
     assert "qwen3.5.gguf" in error
