@@ -162,3 +162,10 @@ def test_catalogue_name_resolves(cached: Cached) -> None:
     snapshot = cached("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf")
     assert resolve("Qwen3-0.6b") == snapshot / "Qwen3-0.6B-Q8_0.gguf"
     assert resolve("qwen3-0.6b:q4_k_m") == snapshot / "Qwen3-0.6B-Q4_K_M.gguf"
+
+
+def test_offline_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
+    not_found("user/repo", without, offline=True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    not_found("user/repo", without)

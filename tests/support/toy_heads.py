@@ -15,7 +15,8 @@ LAYERS = (4, 1, 6)  # inputs of the toy head, in this order
 
 
 class ToyStates(ToyCache):
-    """As `localspec.llama.head_caches.EagleCache`, with checks of the given states."""
+    """As `localspec.llama.head_caches.EagleCache`, with checks of the given states. `states_read`
+    counts these."""
 
     watch: object = None
     beside: Sequence[object] = ()
@@ -23,6 +24,7 @@ class ToyStates(ToyCache):
 
     def __init__(self, model: ToyModel, *, capacity: int = 64) -> None:
         super().__init__(model, capacity=capacity)
+        self.states_read = 0
         self._text: list[int] = []
         self._start = self._true = 0
 
@@ -48,6 +50,7 @@ class ToyStates(ToyCache):
             self.tokens[:] = context[: first + 1]
             self._true = first + 1
         self._text = list(context[:end])
+        self.states_read += len(inputs)
 
     def read(self) -> None:
         """Nothing to do: states are read when they are given."""

@@ -174,3 +174,16 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
             trouble = shown.app.engine.close()
     assert trouble is not None
     assert trouble.startswith("The session cannot be kept in")
+
+
+async def test_messages_that_the_history_lacks_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "fox.session"
+    async with chat(app=with_session(path)) as shown:
+        await shown.send(LONG)
+        said, id = shown.texts, shown.app.chat_session.conversation.id
+    with closing(History()) as history:
+        history.delete([id])
+        history.put(Conversation(id))
+    async with chat(app=with_session(path)) as shown:
+        await shown.until(lambda: len(shown.listed()) == 2, "both are in the history")
+        assert shown.texts == said
