@@ -146,7 +146,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
     "cli": (5_207, 160),
     # Protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_259, 95),
+    "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_632, 147),
     "doctor": (249, 12),  # answers on a busy machine are found

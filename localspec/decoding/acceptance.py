@@ -19,7 +19,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         path: accepted nodes, from the first level down.
-        token: the target's own token after them, NO_TOKEN where none can follow.
+        token: the target's own token after them, NO_TOKEN if none can follow.
         tested: nodes whose acceptance was decided, those after the first rejection excluded.
     """
 
@@ -95,8 +95,8 @@ class AcceptanceRule(ABC):
 
     Attributes:
         trees: whether it handles more than one branch.
-        coupled: whether drafts may be drawn with the noise of the target's own token; only where
-            the text does not depend on the draft.
+        coupled: whether drafts may be drawn with the noise of the target's own token; only if the
+            text does not depend on the draft.
     """
 
     name: str
@@ -126,7 +126,7 @@ def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int
 
 def _match(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
     """Accept the drafted tokens that equal the one chosen at their parent."""
-    # Not by `walk`: after a pass, with cold caches, each call is expensive.
+    # Does not use `walk`: after a pass, with cold CPU caches, each call is expensive.
     tokens, node, chosen = tree.tokens, ROOT, choose(ROOT)
     path: list[int] = []
     tested: list[int] = []
@@ -207,7 +207,7 @@ class BlockVerification(AcceptanceRule):
             if ratio == 0.0:
                 break
             p = target.p(node)
-            # h_i of the paper: probability that the block is accepted up to `node` at least.
+            # h_i of the paper: probability that the block is accepted at least up to `node`.
             chance, further = ratio, None
             if node + 1 < count:
                 further = p.excess(proposed[node + 1], ratio)

@@ -12,7 +12,7 @@ class Cache(Protocol):
     Attributes:
         tokens: the cached tokens.
         capacity: most tokens it can hold.
-        max_draft: most rows of a pass, without the first one.
+        max_draft: maximum rows of a pass, not counting the first one.
         recurrent: whether `truncate` may lose everything.
     """
 
@@ -39,11 +39,11 @@ class Cache(Protocol):
         ...
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on; more where the memory is recurrent."""
+        """Drop the tokens from `length` on; more if the memory is recurrent."""
         ...
 
     def checkpoint(self) -> None:
-        """Make a later `truncate` to the present length possible for any kind of memory."""
+        """Make a later `truncate` to the current length possible for any kind of memory."""
         ...
 
     def clear(self) -> None: ...

@@ -59,6 +59,6 @@ class Distribution:
         return self.left_over(*self.excess(other, scale))
 
     def left_over(self, weights: Probabilities, total: float) -> Distribution:
-        """The result of `excess`, normalised; `self` if rounding leaves no mass, as the rejection
-        then had probability 0."""
+        """The result of `excess`, normalised; `self` if rounding leaves no mass, because then the
+        rejection had probability 0."""
         return Distribution(self.ids, weights / total) if total > 0.0 else self

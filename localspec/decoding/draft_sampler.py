@@ -75,8 +75,8 @@ class DraftSampler:
         return self._sampler.distribution(row, self._recent(), self._constraint)
 
     def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
-        """Up to `width` distinct tokens with the q each was drawn from, None if (or as if)
-        chosen."""
+        """Up to `width` distinct tokens, each with the q it was drawn from; None for chosen tokens,
+        and for coupled ones."""
         if self.greedy:
             return [(token, None) for token in self.top(row, width)]
         q: Distribution | None = self.distribution(row)
@@ -126,8 +126,8 @@ class RankedLogits:
 
     Attributes:
         tokens: the most probable allowed tokens, best first.
-        probs: their probabilities at temperature 1, before any truncation; where drafts are
-            coupled, those of being drawn.
+        probs: their probabilities at temperature 1, before any truncation; if drafts are coupled,
+            the probabilities of being drawn.
         entropy: of the row, in nats.
     """
 

@@ -26,10 +26,10 @@ class Plan(NamedTuple):
     Attributes:
         drafter: None decodes plainly.
         depth: longest path, in tokens.
-        width: most candidates at one position; 1 makes a chain.
-        reason: for users; never empty where nothing is drafted.
-        min_confidence, min_likelihood: a draft model stops where its best token, or the whole path,
-            is less probable; 0 turns either off.
+        width: maximum candidates per position; 1 gives a chain.
+        reason: for users; never empty if nothing is drafted.
+        min_confidence, min_likelihood: a draft model stops if its best token, or the whole path, is
+            less probable; 0 turns either off.
     """
 
     drafter: str | None
@@ -45,7 +45,7 @@ LAST = Plan(None, reason="the answer ends with the next token")
 
 
 class Draft(NamedTuple):
-    """A tree, or the reason why it is empty ("": the plan's). `expected_seconds`: of the whole
+    """A tree, or the reason why it is empty ("": see the plan). `expected_seconds`: for the whole
     step, drafting included; None if unknown."""
 
     tree: TokenTree
@@ -80,10 +80,10 @@ class PassResult(NamedTuple):
     Attributes:
         rows: logits, float32 [1 + nodes, vocabulary]: after the committed tokens, then after each
             node. Valid until the next pass.
-        seconds: of native work; of a shared pass, this answer's share.
+        seconds: native work; for a shared pass, this answer's share.
         hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
-        before: by layer, float32 [k, width]: of the k tokens read before those, at most
-            HIDDEN_BEFORE; without the state after the last norm.
+        before: by layer, float32 [k, width], for the k tokens read before those, at most
+            HIDDEN_BEFORE; lacks the state after the last norm.
     """
 
     rows: Rows
@@ -93,11 +93,11 @@ class PassResult(NamedTuple):
 
 
 HIDDEN_BEFORE = 2048
-"""Rows of a prompt: 100 MB for three layers of a model of width 4,096."""
+"""Rows kept of a prompt: 100 MB for three layers of a model of width 4,096."""
 
 
 class Commit(NamedTuple):
-    """Keep one path of the tree verified last in the target's cache, and drop the rest."""
+    """Keep one path of the latest verified tree in the target's cache, and drop the rest."""
 
     tree: TokenTree
     path: Sequence[int]
@@ -107,12 +107,12 @@ class Step(NamedTuple):
     """The result of one step.
 
     Attributes:
-        sources: of each of `tokens`, the name of the source that proposed it, or TARGET.
+        sources: for each of `tokens`, the name of the source that proposed it, or TARGET.
         path: accepted nodes of the tree, padding included (see `TokenTree.pad`).
         tests: nodes whose acceptance was decided, likewise.
         context_length: committed tokens before the step.
-        target_seconds, draft_seconds: of `seconds`, in native passes of the models.
-        logprobs: of the tokens, by the target, where the session requests them.
+        target_seconds, draft_seconds: the part of `seconds` spent in native passes of each model.
+        logprobs: the target's, for each token, if the session requests them.
     """
 
     tokens: list[int]
@@ -138,7 +138,7 @@ class Step(NamedTuple):
 
     @property
     def why_not_drafted(self) -> str | None:
-        """The reason, for users; None where something was drafted."""
+        """The reason, for users; None if something was drafted."""
         return None if self.drafted else self.draft.reason or self.plan.reason
 
     @property
@@ -169,7 +169,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Tokens of a target's cache; tokens and branches of a tree that it can verify."""
+    """Tokens that a target's cache holds; tokens and branches of a tree that it can verify."""
 
     capacity: int
     max_draft: int
@@ -189,15 +189,15 @@ class Target(Protocol):
 
 
 class Drafter:
-    """Plans the steps of one answer, drafts and learns: one named source, or the policy over all
-    sources. The base class decodes plainly.
+    """Plans the steps of one answer, drafts, and learns: with one named source, or with the policy
+    over all sources. The base class decodes plainly.
 
     Args:
-        reason: for plain decoding, for users.
-        sources: that it drafts by.
+        reason: why it decodes plainly, for users.
+        sources: those it drafts with.
 
     Attributes:
-        hidden: layers of the target whose rows it reads after every pass.
+        hidden: target layers whose hidden states it reads after every pass.
     """
 
     def __init__(self, reason: str = "", sources: Sequence[Source] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Scoring a given text by the target, token by token."""
+"""Scoring a given text with the target, token by token."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 
 _PASS_TOKENS = 32
-"""Limited, as each token gives a row of the whole vocabulary."""
+"""Limited, because each token gives a row of the whole vocabulary."""
 
 
 def first_wrong(
@@ -47,7 +47,7 @@ def likelihood(
         stopped: called between passes; True cancels.
 
     Raises:
-        Cancelled: by `stopped`.
+        Cancelled: `stopped` returned True.
     """
     logprobs: list[TokenLogprob] = []
     for following, rows in _verified(target, limits, tokens, 1, stopped):
@@ -70,7 +70,7 @@ def _verified(
         if stopped():
             raise Cancelled("The text is no longer needed.")
         following = tokens[start : start + most]
-        # The last one needs no row after it, and is read with the next part.
+        # The last one needs no row after it; it is read with the next part.
         tree = TokenTree.chain(following[:-1], "")
         yield following, target.forward(PassRequest(list(tokens[:start]), tree)).rows
         target.commit(tree, range(len(tree)))

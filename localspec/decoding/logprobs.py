@@ -26,7 +26,7 @@ class TokenLogprob(NamedTuple):
 def raw_logprobs(
     rows: Iterable[Row], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """Log-probabilities by the softmax of the target's raw logits: temperature 1, before bias,
+    """Log-probabilities from the softmax of the target's raw logits: temperature 1, before bias,
     grammar, penalties and truncation.
 
     Args:
@@ -46,8 +46,8 @@ def raw_logprobs(
 def sampled_logprobs(
     targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """Log-probabilities by the distributions that the tokens were drawn from; impossible tokens are
-    left out of the alternatives."""
+    """Log-probabilities under the distributions that the tokens were drawn from; the alternatives
+    leave out impossible tokens."""
     found = []
     for token, target in zip(tokens, targets, strict=False):
         probability = target.prob(token)

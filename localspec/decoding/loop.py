@@ -26,7 +26,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
 Requests: TypeAlias = Generator[PassRequest | Commit | Step, PassResult | None, None]
-"""What `speculate` yields; only a `PassRequest` is answered."""
+"""Events that `speculate` yields; only a `PassRequest` gets a result."""
 
 
 def speculate(
@@ -59,7 +59,7 @@ def speculate(
             # p at every node in one pass: algorithm 1, "run M_p in parallel".
             request = PassRequest(session.context, tree, drafter.hidden)
             result = yield request
-            assert result is not None, "a pass is answered"
+            assert result is not None, "every pass request gets a result"
             if tree.tokens:
                 drafter.verified(result.rows)
 

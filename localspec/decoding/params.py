@@ -18,15 +18,15 @@ class SamplingParams:
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: keep the smallest set of tokens with at least this probability; 1 keeps all.
         min_p: keep tokens at least this probable relative to the best one; 0 keeps all.
-        repeat_penalty: divides positive, multiplies negative logits of recent tokens; 1 is off.
-        frequency_penalty: taken off a logit for each recent occurrence; 0 is off.
-        presence_penalty: taken off a logit that occurred recently at all; 0 is off.
+        repeat_penalty: divides positive and multiplies negative logits of recent tokens; 1 is off.
+        frequency_penalty: subtracted from a logit for each recent occurrence; 0 is off.
+        presence_penalty: subtracted once from the logit of each recent token; 0 is off.
         penalty_last_n: how many tokens back the penalties look; -1 is the whole context.
         logit_bias: token id to a number added to its logit; -inf bans the token.
         seed: None draws one.
 
     Raises:
-        UsageError: a value out of its range.
+        UsageError: a value is out of range.
     """
 
     temperature: float = 0.8

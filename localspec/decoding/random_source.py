@@ -27,8 +27,8 @@ class RandomSource(Protocol):
         ...
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
-        """The values that `draw` compares, float64 [n]: −p/E for each token, with an exponential E
-        of each; the smallest one wins."""
+        """The values that `draw` compares, float64 [n]: −p/E for each token, where E is its
+        exponential noise; the smallest one wins."""
         ...
 
 
@@ -48,7 +48,7 @@ def splitmix64(state: int, number: int) -> int:
     return z ^ (z >> 31)
 
 
-# The same for arrays. A small array operation takes twice as long with an operand that is no array.
+# The same for arrays. A small array operation takes twice as long with a Python number.
 _FACTOR, _FIRST, _SECOND = (
     np.array(factor, np.uint64) for factor in (_GAMMA, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )

@@ -7,7 +7,7 @@ import numpy as np
 WINDOW = 512
 """Tokens examined at the end of an answer."""
 LEAST, TIMES = 64, 4
-"""Least length of the whole repetition, in tokens, and least number of its periods."""
+"""Minimum length of the whole repetition, in tokens, and minimum number of its periods."""
 
 
 def period(tokens: Sequence[int], least: int = LEAST) -> int:

@@ -57,19 +57,19 @@ CRITERIA: Mapping[str, tuple[Criterion, float]] = {
     "top-p": (in_nucleus, 0.5),
     "threshold": (confident, 0.3),
 }
-"""By the name of a rule, with the default threshold."""
+"""By rule name, with the default threshold."""
 
 
 class LossyRule(AcceptanceRule):
-    """Accepts at each node the first child that meets the criterion. It is used only by name, and
-    reports call it "lossy".
+    """Accepts at each node the first child that meets the criterion. Used only by name; reports
+    call it "lossy".
 
     Args:
         name: one of CRITERIA.
         threshold: None for the default.
 
     Raises:
-        UsageError: a threshold out of its range.
+        UsageError: the threshold is out of range.
     """
 
     lossless = False
@@ -84,9 +84,7 @@ class LossyRule(AcceptanceRule):
                     f"top-k membership needs a whole number of 1 or more, not {value:g}."
                 )
         elif not 0.0 < value <= 1.0:
-            raise UsageError(
-                f"The threshold of rule '{name}' lies in (0, 1], and {value:g} does not."
-            )
+            raise UsageError(f"The threshold of rule '{name}' must be in (0, 1], not {value:g}.")
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tokens = target.tree.tokens
@@ -101,7 +99,7 @@ class LossyRule(AcceptanceRule):
 
 
 def criterion_distribution(target: Verification, node: int) -> Distribution:
-    """p at `node`; at temperature 1 for greedy text, as all mass would be on one token."""
+    """p at `node`; at temperature 1 for greedy text, where all mass would be on one token."""
     params = target.session.sampler.params
     if params.temperature > 0.0:
         return target.p(node)
@@ -124,10 +122,10 @@ def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) 
 
     Args:
         name: one of LOSSLESS or LOSSY; at temperature 0 the lossless ones are all the greedy match.
-        threshold: of a lossy rule; None takes its default.
+        threshold: of a lossy rule; None for its default.
 
     Raises:
-        UsageError: an unknown name, or a threshold that the rule does not have.
+        UsageError: the name is unknown, or the rule has no threshold.
     """
     if name in CRITERIA:
         return LossyRule(name, threshold)

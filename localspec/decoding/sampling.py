@@ -24,9 +24,9 @@ tokens, row i + 1 follows node i."""
 
 NEVER = -math.inf
 """The logit of an impossible token."""
-NO_TOKEN = -1  # in place of the token after a draft, where none is possible
+NO_TOKEN = -1  # stands for the token after a draft if none is possible
 DEAD_ENDS = (NativeError, UsageError)
-"""Errors where grammar or bias leave no token. They end a draft, not the answer, which may end
+"""Raised where grammar or bias leaves no token. They end a draft but not the answer, which may end
 before that position."""
 GROUPS = 1024
 """Groups of `top_ids`; few enough that sorting their maxima is cheap."""
@@ -40,11 +40,11 @@ class Constraint(Protocol):
         ...
 
     def masked(self, row: Row) -> Row:
-        """A copy of a row, minus infinity for all tokens that may not come next."""
+        """A copy of a row, with minus infinity for all tokens that may not come next."""
         ...
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        """As `top_ids`, of the allowed tokens only."""
+        """Like `top_ids`, for the allowed tokens only."""
         ...
 
     def advance(self, token: int) -> None: ...
@@ -59,7 +59,7 @@ class Constraint(Protocol):
 
 _MOST = 1e30  # bound of a bias, so that sums stay finite
 _COLDEST = 1e300
-"""Bound of 1 ÷ temperature, which is infinite for a subnormal temperature."""
+"""Upper bound of 1 ÷ temperature, which would be infinite for a subnormal temperature."""
 
 
 class Sampler:
@@ -190,7 +190,7 @@ def _possible(row: Row, ids: Ids) -> Ids:
 
 
 def argmax(row: Row) -> int:
-    """The token with the largest logit; a NativeError where logits are NaN."""
+    """The token with the largest logit; a NativeError if logits are NaN."""
     best = int(row.argmax())
     if math.isnan(row.item(best)):
         raise NativeError("The model computes NaN. Download its file again, or try --kernels off.")
@@ -200,7 +200,7 @@ def argmax(row: Row) -> int:
 def top_ids(row: Row, k: int) -> Ids:
     """Ids of the k largest logits, descending, the lower id first among equals.
 
-    Of a long row, the k-th largest of the maxima of GROUPS interleaved groups bounds the k-th
+    For a long row, the k-th largest of the maxima of GROUPS interleaved groups bounds the k-th
     largest logit; only groups whose maximum reaches it are searched."""
     n = len(row)
     if k >= n:
@@ -211,7 +211,7 @@ def top_ids(row: Row, k: int) -> Ids:
     else:
         whole = n - n % GROUPS
         grid = row[:whole].reshape(-1, GROUPS)
-        # Array methods are wrappers around these functions, and half as slow again.
+        # Array methods wrap these functions, and take 1.5 times as long.
         maxima = np.maximum.reduce(grid, axis=0)
         ranked = maxima.copy()
         ranked.partition(GROUPS - k)
@@ -232,7 +232,7 @@ def top_ids(row: Row, k: int) -> Ids:
 
 
 def top_few(row: Row, k: int, best: int) -> list[int]:
-    """As `top_ids` for small k, by k arg-maxes; `best` is the first. Overwrites the row."""
+    """Like `top_ids` for small k, by k arg-maxes; `best` is the first. Overwrites the row."""
     found = [best]
     while len(found) < k:
         row[best] = NEVER

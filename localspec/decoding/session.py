@@ -41,15 +41,15 @@ class Session:
     """The state that plan, draft, verify and accept share while one answer is generated.
 
     Attributes:
-        context: every committed token, prompt first. Its last one is not cached yet, as the next
-            pass begins with it.
-        prompt_length: number of tokens of the prompt, or after a shift of the remaining text.
+        context: every committed token, prompt first. The last one is not cached yet, because
+            the next pass begins with it.
+        prompt_length: number of tokens of the prompt or, after a shift, of the remaining text.
         dropped: number of tokens removed by shifts.
         coupled: whether drafters draw with the noise of the target's own token; set by `speculate`.
         constraint: the grammar at the end of `context`, or None.
         limit: maximum length of `context`.
         ends: whether a token is an end-of-generation token.
-        logprobs: alternatives in `Step.logprobs`; None for no log-probabilities.
+        logprobs: number of alternatives in `Step.logprobs`; None for no log-probabilities.
         finish: None during the generation, "stop" after an end-of-generation token or a complete
             stop string, "length" at the limit.
     """
@@ -70,8 +70,8 @@ class Session:
         capacity: int = 0,
     ) -> None:
         """`limit`: of prompt and answer together, of which `capacity` fit into the context at a
-        time (0 for all). `completes`: called once for each committed token, in order; whether the
-        answer is complete with it."""
+        time (0 for all). `completes`: called once for each committed token, in order; returns
+        whether it completes the answer."""
         self.context = list(prompt)
         self.prompt_length = self._original_prompt = len(self.context)
         self.dropped = 0

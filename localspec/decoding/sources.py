@@ -12,7 +12,7 @@ from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 
 FIRM = 2.0
-"""Weight of a prediction that a named drafter proposes."""
+"""Minimum weight of a prediction that a named drafter proposes."""
 TAIL = 64
 """Tokens that a position holds by default."""
 
@@ -24,7 +24,7 @@ class Source:
         name: in options, statistics, colours and reports.
         priors: by kind of candidate, initial weights of an acceptance estimator
             (`localspec.policy.acceptance_estimator`); profiles are stored under these names.
-        hidden: layers of the target whose rows it reads, see `PassRequest`.
+        hidden: target layers whose hidden states it reads, see `PassRequest`.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Source:
         """Drop everything after the committed text. Called after every step and every answer.
 
         Args:
-            hidden: by layer, rows [n, width] after the n tokens before the last one, back to the
-                last token before this step (after a prompt, further). Empty where the step was
+            hidden: by layer, rows [n, width] after each token from the last one before this step
+                (after a prompt, an earlier one) to the last but one now. Empty if the step was
                 interrupted.
         """
 
@@ -106,7 +106,7 @@ class DraftPasses(Protocol):
     """The passes of one draft. A `path` has the tokens after the committed text."""
 
     def knows(self, path: list[int]) -> bool:
-        """Whether the row after one of the latest paths needs no further pass."""
+        """Whether the row after `path`, one of the latest, is known without a further pass."""
         ...
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
@@ -121,11 +121,11 @@ class ModelSource(Source, ABC):
     """A source whose proposals take passes of a model.
 
     `priors` also has the kind "second", for further choices, with the features of
-    `localspec.policy.draft_builder.further_choices`; "second" and the kind of the first takes
-    precedence.
+    `localspec.policy.draft_builder.further_choices`; "second KIND", with the kind of the first,
+    takes precedence.
 
     Attributes:
-        greedy: whether it chooses its most probable tokens even where the answer is sampled.
+        greedy: whether it chooses its most probable tokens even if the answer is sampled.
         cache: the cache whose passes are timed for its cost curve.
     """
 

@@ -35,9 +35,9 @@ class AccountStatement:
     """What drafting saved and risked in one answer, see `localspec.policy.budget`.
 
     Attributes:
-        saved: seconds, against plain decoding at the same pace; negative where it cost more.
+        saved: seconds, relative to plain decoding at the same pace; negative if it cost more.
         risked: seconds lost in slower steps; already deducted from `saved`.
-        fund: seconds that may be risked at its end.
+        fund: seconds that may still be risked at the end of the answer.
         refused: steps not drafted because the fund did not cover them.
         pair_saved: seconds saved with this pair in all answers and sessions.
     """
@@ -54,7 +54,7 @@ class GenerationStats:
     """Counts and seconds of one generation.
 
     Attributes:
-        prompt_tokens, cached_tokens: of the prompt, and the number of these that were cached.
+        prompt_tokens, cached_tokens: of the prompt, and how many of these were cached.
         generated_tokens: tokens of the answer, an end-of-generation token included.
         target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
         drafted, tested, accepted: draft tokens proposed, decided on, kept; those after the first
@@ -63,14 +63,14 @@ class GenerationStats:
         prompt_seconds: from the start to the first token: the prompt through target and draft.
         calibration_seconds: spent before that on measuring pass costs.
         decode_seconds: in steps after the first token.
-        draft_seconds, verify_seconds: of that, in native passes of draft model and target.
+        draft_seconds, verify_seconds: the part in native passes of draft model and target.
         overhead_seconds: of localspec itself, the rest of `decode_seconds`.
         by_drafter: counts by the name of the source.
         rule, lossless: the acceptance rule, and whether it preserves the output.
         vocabulary: how a draft model with another vocabulary drafts.
         threads, kernels: of the last pass on the CPU, and why.
         seed: of the random numbers. It reproduces the answer if passes and drafts are the same;
-            by rule "match" or with `ModelOptions.exact` for any drafts.
+            with rule "match" or `ModelOptions.exact`, for any drafts.
         reasons: number of steps without a draft, by reason.
         notices: sentences for the user.
         account: what drafting saved and risked; None without `auto`.

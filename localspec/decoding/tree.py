@@ -9,14 +9,14 @@ from localspec.decoding.distribution import Distribution
 ROOT = -1
 """The parent of a tree's first tokens: the last committed token."""
 PADDING = "padding"
-"""Source of a token that fills a slot of a pass."""
+"""Source of a token that pads a pass."""
 
 
 class TokenTree:
     """Proposed continuations of the committed tokens, with shared prefixes.
 
-    A chain is a tree with one branch, plain decoding the empty tree. Parents come before children,
-    and siblings in the order they were drawn, in which an acceptance rule has to test them.
+    A chain is a tree with one branch; plain decoding uses the empty tree. Parents come before
+    children. Siblings have the order they were drawn in; acceptance rules must test them in it.
 
     Attributes:
         tokens: token id of each node.
@@ -89,7 +89,7 @@ class TokenTree:
         return nodes
 
     def path_tokens(self, node: int) -> list[int]:
-        """Their tokens."""
+        """Tokens of `path(node)`."""
         return [self.tokens[n] for n in self.path(node)]
 
     def main_leaf(self) -> int:

@@ -15,7 +15,7 @@ _LOW = log(LOWEST / (1.0 - LOWEST))
 
 
 def logit(p: float) -> float:
-    """log(p / (1 − p)), for p kept off 0 and 1."""
+    """log(p / (1 − p)), with p clamped away from 0 and 1."""
     p = 0.001 if p < 0.001 else 0.999 if p > 0.999 else p
     return log(p / (1.0 - p))
 
@@ -26,8 +26,8 @@ class AcceptanceEstimator(Stored):
     with forgetting, plus a fast bias for the current conversation.
 
     Attributes:
-        weights: at first the prior ones; the first feature is the constant 1.
-        variance: at first SPREAD² for each weight.
+        weights: initially the priors; the first feature is the constant 1.
+        variance: initially SPREAD² for each weight.
         seen: observations so far, earlier sessions included.
     """
 
@@ -46,7 +46,7 @@ class AcceptanceEstimator(Stored):
         n, own = len(self.weights), self.SPREAD * self.SPREAD
         self.variance = self.variance or [[own * (i == j) for j in range(n)] for i in range(n)]
         if [len(row) for row in self.variance] != [n] * n:
-            raise ValueError("another number of features")
+            raise ValueError("wrong number of features")
         self.bias = 0.0
 
     def predict(self, features: Sequence[float]) -> float:
@@ -72,7 +72,7 @@ class AcceptanceEstimator(Stored):
         self.weights = [w + step * s for w, s in zip(self.weights, scaled)]  # noqa: B905
         variance, bounded = [], True
         # The matrix has to stay symmetric to the last bit: forgetting doubles any asymmetry every
-        # 1,400 observations, which finally makes variances negative.
+        # 1,400 observations, and variances eventually become negative.
         for i, row in enumerate(self.variance):
             own = scaled[i]
             row = [v * grow - shrink * (own * s) for v, s in zip(row, scaled)]  # noqa: B905
@@ -81,7 +81,7 @@ class AcceptanceEstimator(Stored):
             variance.append(row)
         self.variance = variance
         if not bounded:
-            # Row and column together, so that it stays a covariance.
+            # Scale rows and columns alike, so that it stays a covariance.
             fit = [math.sqrt(min(1.0, self.LARGEST / row[i])) for i, row in enumerate(variance)]
             self.variance = [
                 [v * (one * other) for v, other in zip(row, fit, strict=True)]

@@ -7,20 +7,20 @@ class Baseline:
     """Running mean of plain passes, relative to a cost curve.
 
     An outlier is an interruption or a lasting change; the next pass shows which. A pass after one
-    of another size takes longer, as llama.cpp rebuilds its graph. The difference is measured on
-    pairs of consecutive plain passes.
+    of another size takes longer, because llama.cpp rebuilds its graph. The difference is measured
+    on pairs of consecutive plain passes.
 
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.
-        noise: mean absolute deviation of a pass from that, as a logarithm.
+        noise: mean absolute deviation of passes from `now`, as a logarithm.
     """
 
     RATE, FIRST_RATE = 0.15, 0.5
     NOISE, LOUDEST, NOISE_RATE = 0.03, 0.2, 0.1
     BEYOND, LEAST = 3.0, 0.06
-    """Threshold of an outlier: times the noise, and at least."""
+    """Threshold for outliers: as a multiple of the noise, and its minimum."""
     PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.1
-    """Pairs of passes: weight of a late one, prior count for no difference, largest difference."""
+    """Pairs of passes: minimum weight, prior pairs without a difference, largest difference."""
     ENOUGH = 2  # pairs that are requested
 
     __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "noise", "now")
@@ -31,7 +31,7 @@ class Baseline:
         self._passes = self._pairs = 0
         self._strange = 0.0  # deviation of an unexplained outlier, as a logarithm
         self._longer = 0.0  # extra time after a pass of another size, as a logarithm
-        self._first: float | None = None  # the latest pass, where it was the first of a pair
+        self._first: float | None = None  # the latest pass, if it was the first of a pair
 
     @property
     def outlier(self) -> bool:

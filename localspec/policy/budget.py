@@ -1,19 +1,19 @@
 """The risk budget of drafting, which bounds the loss against plain decoding for any estimates.
 
-A conservative bandit (Wu et al. 2016, "Conservative bandits"; Garcelon et al. 2020) risks only what
-its earlier gains, and a small share of the baseline's reward. Here that is the fund. Each step adds
+A conservative bandit (Wu et al. 2016, "Conservative bandits"; Garcelon et al. 2020) risks only its
+earlier gains and a small share of the baseline's reward. Here these form the fund. Each step adds
 ALLOWANCE × the plain decoding time of its tokens. A drafted step also adds that time and subtracts
 its own; a gain becomes available once a plain pass has confirmed the baseline. A new pair starts
 with a full fund.
 
-A step is drafted only if the fund covers its worst case, that nothing is accepted, and stakes half
+A step is drafted only if the fund covers its worst case, that nothing is accepted. It stakes half
 of the fund at most. So for any text, drafts and estimates, over any stretch
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
 An overrun, the time of a step beyond the expected one, is charged as it happens, up to four times
-the expected time; the rest was an interruption. If a plain pass shows that the machine changed its
-pace, the gains and losses of the steps before it are corrected.
+the expected time; the rest counts as an interruption. If a plain pass shows that the machine's pace
+has changed, the gains and losses of the steps before it are corrected.
 """
 
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class Budget(Stored):
     SECONDS, PASSES = 0.5, 8
     """Maximum of the fund: seconds, or plain passes if those take longer."""
     STAKE, SMALL = 0.5, 3.0
-    """Largest share of the fund that a step may risk; less than SMALL plain passes is always
-    allowed."""
+    """Largest share of the fund that a step may risk; up to SMALL plain passes are allowed anyway
+    if the fund covers them."""
     BELIEVED = 0.9  # weight of the pace seen in a drafted step's passes, as costs are estimates
     EXPOSED, CHEAPER = 24.0, 3.0
-    """Most plain passes that may be lost unconfirmed, if these had become CHEAPER times cheaper."""
+    """Maximum unconfirmed loss, in plain passes, if these had become CHEAPER times cheaper."""
     DEBT = 1.0
-    """Largest overdraft, relative to the maximum, as after a suspend during a pass."""
+    """Largest overdraft, relative to the maximum, such as after a suspend during a pass."""
 
     fund: float | None = None
     saved: float = 0.0
@@ -51,8 +51,8 @@ class Budget(Stored):
 
     def __post_init__(self) -> None:
         self.credit = 0.0
-        # Drafted steps since the latest plain pass: tokens, seconds, and how many times as long as
-        # expected; the seconds that they gained.
+        # Drafted steps since the latest plain pass: tokens, seconds, and seconds ÷ expected
+        # seconds; then the seconds that they gained.
         self._steps: list[tuple[int, float, float]] = []
         self._gains = 0.0
 
@@ -114,7 +114,7 @@ class Budget(Stored):
         self.update_statement(statement)
 
     def confirm(self, before: float, plain: float, statement: AccountStatement) -> None:
-        """Confirm the baseline by a plain pass, and release the gains.
+        """Confirm the baseline with a plain pass, and release the gains.
 
         The pace during a drafted step lies between the old and the new one, as estimated from its
         own passes; its gain or loss is corrected accordingly.

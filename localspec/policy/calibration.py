@@ -18,20 +18,20 @@ WHOLE = (1.4, 0.35)
 """Seconds for the target and for the draft model in a calibration on request."""
 FIRST = (0.3, 0.08)  # the same before a first answer
 ROUNDS, FIRST_ROUND = 2, 0.6
-"""How often each size is measured, as its first pass builds a graph, and on a GPU loads kernels;
-share of the time for the first round, which settles how many sizes there are."""
+"""How often each size is measured (its first pass builds a graph and, on a GPU, loads kernels);
+share of the time for the first round, which decides how many sizes are measured."""
 KEPT = 11  # sizes whose graphs are kept at a time (`localspec/kernels/graphs.cpp`)
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second context length, for the cost of the cache."""
-LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
+LONG_PROMPT = 300  # tokens of a prompt that is long enough to measure it there
 
 STEADY = 1.3  # largest ratio between two measurements of the first sizes on a steady machine
-AGAIN = 0.01  # seconds for the second one, if the passes are short
+AGAIN = 0.01  # seconds for the second measurement, if the passes are short
 IN_A_ROW, BRIEF = 4, 0.02
 """Plain passes in a row, if one takes fewer seconds than BRIEF. After a pass of another size
 llama.cpp rebuilds its graph, and its CUDA backend replays a graph from the third pass on."""
 SIMILAR = 1.6  # largest ratio between a known curve and a quick measurement
-SHARE = 0.01  # of the seconds of answers, for comparisons with a stored curve
+SHARE = 0.01  # share of decoding time for comparisons with a stored curve
 
 
 def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
@@ -88,7 +88,7 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
 
 
 def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
-    """Measure the cost of the cache after the text that it holds, which is kept."""
+    """Measure the cost of the cache with its current contents, which are kept."""
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
@@ -99,8 +99,8 @@ def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
 
 
 def matches_curve(passes: Cache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits at two sizes, after the text that the cache
-    holds. That is kept unless the memory is recurrent."""
+    """Whether an earlier session's curve still fits at two sizes, with the current contents of the
+    cache. These are kept unless the memory is recurrent."""
     if passes.recurrent:
         passes.clear()
     text = len(passes.tokens)
@@ -131,7 +131,7 @@ def measure(
     deadline: float,
     rounds: int = 1,
 ) -> None:
-    """Measure the fastest pass of each size after the present cache contents, into `best`."""
+    """Measure the fastest pass of each size with the current cache contents, into `best`."""
     held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:
@@ -153,8 +153,8 @@ class Calibration:
 
     Args:
         threads: kept constant during a measurement.
-        checked: whether the profile needs no comparison with the machine, as nothing in it is of
-            an earlier session.
+        checked: whether the profile needs no comparison with the machine, because nothing in it
+            is from an earlier session.
     """
 
     def __init__(self, profile: PairProfile, threads: Threads, *, checked: bool) -> None:
@@ -173,8 +173,8 @@ class Calibration:
 
         Args:
             target: cleared if its curve is measured.
-            known: tokens of the prompt in the target's cache; a repetition must not lose many.
-            whole: measure everything, which may take two seconds, not only what an answer needs.
+            known: tokens of the prompt in the target's cache; recalibration must not lose many.
+            whole: measure everything, which can take two seconds, not only what an answer needs.
         """
         started, profile, measured = perf_counter(), self._profile, self._curves(target, models)
         fresh = not 4 * known > len(prompt)
@@ -196,7 +196,7 @@ class Calibration:
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:
                     budget = (WHOLE if whole else FIRST)[min(number, 1)]
-                    # With fewer threads for the moment, large passes are relatively slower.
+                    # While fewer threads are in use, large passes are relatively slower.
                     steady.append(calibrate(passes, curve, budget) and self._threads.all)
                     if passes is not target:
                         curve.set_pace(1.0 / profile.target.pace)
@@ -230,8 +230,8 @@ class Calibration:
         return spent
 
     def _overpriced(self, model: ModelSource) -> bool:
-        """Whether a model that was left out by its price, and so makes no passes that could correct
-        it, takes far less time now."""
+        """Whether a model that was left out for its cost takes far less time now. As it runs no
+        passes, nothing else would correct its curve."""
         source, passes = self._profile.source(model), model.cache
         held = len(passes.tokens)
         if not source.left_out or passes.recurrent or held + 4 > passes.capacity:

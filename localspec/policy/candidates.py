@@ -12,7 +12,7 @@ from localspec.policy.acceptance_estimator import AcceptanceEstimator
 
 
 class Lookup(NamedTuple):
-    """A lookup source with its predictions for what follows the committed text."""
+    """A lookup source with its predictions for the tokens after the committed text."""
 
     source: LookupSource
     estimator: AcceptanceEstimator
@@ -21,17 +21,17 @@ class Lookup(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A token that could go into the tree. One without a parent stands for the committed text.
+    """A token that could enter the tree. One without a parent stands for the committed text.
 
     Attributes:
-        estimator, features: that its chance comes from; None if nothing is learned from it.
-        chance: accept probability, given that its parent is accepted and no elder sibling is.
+        estimator, features: the source of its chance; None if nothing is learned from it.
+        chance: accept probability, given that its parent is accepted and no earlier sibling is.
         reach: path probability.
         first: whether it is the first choice of the model source.
         remaining: probability that none of its children is accepted.
-        sampler: of the tokens after it; None until needed.
-        positions, hint: of each lookup source after it, and their firmest prediction; None until
-            needed.
+        sampler: for the tokens after it; None until needed.
+        positions, hint: each lookup source's position after it, and their firmest prediction; None
+            until needed.
     """
 
     token: int

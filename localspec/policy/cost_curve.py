@@ -24,8 +24,8 @@ SIZES = (1, 8, 4, 16, 2, 6, 3, 12, 5, 7, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 class CostCurve(Stored):
     """Seconds of one pass over n tokens after c cached ones.
 
-    A live pass moves the pace, one factor for all sizes, quickly and the table slowly: a busy
-    second cancels out of decisions, and a lasting change of one size gets through.
+    A live pass moves the pace, one factor for all sizes, quickly, and the table slowly. So a busy
+    second cancels out of decisions, while a lasting change of one size is learned.
 
     Attributes:
         sizes: the measured a(n).
@@ -33,9 +33,9 @@ class CostCurve(Stored):
         length: of the context at which the table was measured.
         two_lengths: whether passes were measured at two lengths of context.
         pace: current time of a pass, relative to the table.
-        baseline: of plain passes; None until one ran since the pace was set.
+        baseline: of plain passes; None until one has run since the pace was set.
         version: number of changes that invalidate derived costs.
-        answers: that share a pass; see `localspec.scheduling.shared_costs` for several.
+        answers: how many share a pass; see `localspec.scheduling.shared_costs` for several.
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
@@ -45,15 +45,15 @@ class CostCurve(Stored):
     their number."""
     PLAIN_RATE = 0.5  # rate at which a plain pass moves a doubtful pace
     SETTLE = 0.01
-    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes."""
+    """Share of the pace (as a logarithm) that the table absorbs every REFRESH passes."""
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
     """Largest unconfirmed change of the pace: as a logarithm, and in units of the noise."""
     FASTER = 4.0  # least ratio of the expected time to that of a pass that corrects it
     OVERDUE = 32  # passes over several tokens until a plain one has to confirm the baseline
-    APART = 256  # least difference of two context lengths to measure the cost of the cache
+    APART = 256  # minimum difference of two context lengths to measure the cost of the cache
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
-    """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
+    """Relative uncertainty of a(n) and of b(n), for dividing an error between them."""
     TYPICAL = 4.0  # pass size at which b₁ · n is about b₀
     LEAST = 1e-7  # seconds of a pass, at least
 
@@ -105,8 +105,8 @@ class CostCurve(Stored):
         return n in self.sizes
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
-        """Take over calibrated seconds by size. The first context length gives the table, a second
-        one the cost of the cache."""
+        """Learn calibrated seconds by size. The first context length sets the table, a second one
+        the cost of the cache."""
         if not self.sizes:
             self.length = context
         both = {n: seconds for n, seconds in measured.items() if n in self.sizes}
@@ -143,7 +143,7 @@ class CostCurve(Stored):
     def doubtful(self, context: int) -> bool:
         """Whether a plain pass has to confirm the baseline: other passes moved the pace far, or
         were too many in a row; or the latest plain one was an outlier, at another context length,
-        or of an earlier session."""
+        or from an earlier session."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
@@ -154,8 +154,8 @@ class CostCurve(Stored):
         return abs(math.log(self.pace / self._confirmed)) > tolerance
 
     def correct(self, n: int, context: int, seconds: float) -> None:
-        """Take over the pace of a live pass that is far faster than expected: unlike a slow one, it
-        was not interrupted, so the table was measured while the machine was busy."""
+        """Adopt the pace of a live pass that is far faster than expected. Unlike a slow one, it was
+        not interrupted, so the table was measured on a busy machine."""
         expected = self.seconds(n, context)
         if self.FASTER * seconds < expected * self.pace:
             self.set_pace(seconds / expected)
@@ -188,7 +188,7 @@ class CostCurve(Stored):
         if n in self.sizes:
             clipped = _clipped(off, self.TABLE_CLIP)
         else:
-            clipped = off  # it may cost a multiple of what its neighbours do
+            clipped = off  # it can cost a multiple of its neighbours
             self.version += 1
         moved = expected * (math.exp(rate * clipped) - 1.0)
         # In a short context the error is due to the table; in a long one perhaps to the slope.
@@ -241,7 +241,7 @@ class CostCurve(Stored):
             each, fixed = 0.0, float(np.mean(added))
         self.slope = slope = max(0.0, fixed), each
         for n in sizes:
-            # With a nearly empty cache its cost cannot be most of a pass.
+            # With a nearly empty cache, its cost cannot dominate a pass.
             self._set(n, max(0.5 * near[n], near[n] - (slope[0] + slope[1] * n) * self.length))
         self.two_lengths = True
 

@@ -2,7 +2,7 @@
 
 Greedy text gets a tree, whose most probable nodes are verified (EAGLE-2: Li et al. 2024, section
 4). A draft model reads one path of it; further choices are leaves, which cost no pass. Sampled text
-gets a chain drawn from the draft model. It ends before a token is drawn that is not expected to
+gets a chain drawn from the draft model. It ends before drawing a token that is not expected to
 pay, and continues with predictions of lookup sources.
 """
 
@@ -24,7 +24,7 @@ from localspec.policy.model_state import ModelState
 from localspec.policy.worth import Bid, Worth
 
 MAX_PREDICTED, LEAST_PREDICTED = 7, 0.05
-"""Most predicted tokens that a draft model reads along, and their least path probability."""
+"""Maximum predicted tokens that a draft model reads in a pass; their minimum path probability."""
 ALTERNATIVES = 4  # candidates of a lookup source at one position
 LEAST_REACH = 0.01  # candidates less likely than this are dropped
 
@@ -42,7 +42,7 @@ class DraftBuilder:
 
     Attributes:
         children: by parent, elder siblings before younger ones; no entry for a leaf.
-        sizes: tokens that each pass of the model source read.
+        sizes: number of tokens in each pass of the model source.
     """
 
     _model: ModelState
@@ -60,7 +60,7 @@ class DraftBuilder:
         self.session, self.depth, self.drawn = session, depth, drawn
         self.root = Candidate(-1, None, "")
         self.candidates: list[Candidate] = []
-        # A dict here, as lists in the candidates would make reference cycles.
+        # A dict here: lists in the candidates would create reference cycles.
         self.children: dict[Candidate, list[Candidate]] = {}
         self.sizes: list[int] = []
         self._lookups, self._worth, self._leaves = lookups, worth, leaves
@@ -80,7 +80,7 @@ class DraftBuilder:
                     self._add(token, self.root, lookup.source.name, None, (), chance)
 
     def expand(self, model: ModelState) -> None:
-        """Extend the likeliest branch by a model source as long as another pass pays."""
+        """Extend the likeliest branch with a model source while another pass pays."""
         self._model, source = model, model.source
         most = min(self.depth, source.room(self.session.context))
         ends = [self.root] if most > 0 else []
@@ -175,7 +175,7 @@ class DraftBuilder:
         return node.sampler
 
     def _add_siblings(self, node: Candidate, logits: RankedLogits) -> Iterator[Candidate]:
-        """Add the second and third choices, and the predicted token where it is another one."""
+        """Add the second and third choices, and the predicted token if it is a different one."""
         hint, estimator = self._hint(node), self._model.second
         predicted = -1 if hint is None else hint[1].token
         for token, features in further_choices(logits, predicted):
@@ -263,7 +263,7 @@ class DraftBuilder:
         return candidate
 
     def _attach(self, lookup: Lookup, parent: Candidate, predictions: Iterable[Prediction]) -> None:
-        """Add a chain of predictions below a candidate, as far as it is likely enough."""
+        """Add a chain of predictions below a candidate, while they are likely enough."""
         name, estimator = lookup.source.name, lookup.estimator
         reach = parent.reach * parent.remaining
         for token, features, _ in predictions:
@@ -285,7 +285,7 @@ class DraftBuilder:
                 return child
         return None
 
-    # Choice of what is verified.
+    # Selection for verification.
 
     def select(self, count: int | None) -> TokenTree:
         """Return the tree to verify: the best `count` candidates, or as many as pay if None."""

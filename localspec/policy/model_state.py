@@ -1,11 +1,11 @@
-"""Whether a model source drafts at a step, and whether it reads the prompt at all."""
+"""Whether a model source drafts in a step, and whether it reads the prompt at all."""
 
 from localspec.decoding.session import Session
 from localspec.decoding.sources import ModelSource
 from localspec.policy.profile import PairProfile
 
 SECOND = "second"
-"""Kind of estimator of further choices; "second" and the kind of the first takes precedence."""
+"""Kind of estimator of further choices; "second KIND", as of the first, takes precedence."""
 BEST = 0.95  # highest accept probability of a drafted token
 
 
@@ -14,15 +14,15 @@ class ModelState:
 
     Attributes:
         first, second: acceptance estimators of its first choice, and of the others.
-        seconds: of its passes, by their tokens; `token_seconds`: of a pass over one token.
-        catch_up_seconds: that its next pass takes longer to read the unread text.
+        seconds: of its passes, by number of tokens; `token_seconds`: of a pass over one token.
+        catch_up_seconds: extra time of its next pass to read the unread text.
         continuation: recent probability that its next token is right if all before it are.
     """
 
     HORIZON = 8  # uses over which the cost of catching up with the text is spread
     INTERVAL, LONGEST, BURST = 16, 64, 2
-    """Steps between trials where it does not pay, doubled after each failed one; steps of a
-    trial."""
+    """First and longest interval between trials while it does not pay, in steps; it doubles after
+    each failure. Steps of a trial."""
     TRIALS = 0.02  # share of plain decoding that trials may take
     CONTINUATION_RATE = 0.05
 
@@ -69,8 +69,8 @@ class ModelState:
 def repays_prompt(profile: PairProfile, model: ModelSource, session: Session, known: int) -> bool:
     """Whether a model source can earn back reading the prompt in an answer of the usual length.
 
-    Its savings are first assumed to be those of ideal drafts, later those measured. True where
-    costs are not known yet.
+    At first the savings of ideal drafts are assumed, later the measured ones. True if costs are
+    not known yet.
 
     Args:
         known: tokens of the prompt that are cached already.
@@ -86,7 +86,7 @@ def repays_prompt(profile: PairProfile, model: ModelSource, session: Session, kn
         tokens += BEST**depth
         best = min(best, (verifying[depth + 1] + depth * seconds(1)) / tokens)
     saved = 1.0 - best / verifying[1] if source.saved is None else source.saved
-    # An upper bound: unlike the reading of a prompt, measured passes compute a row for each token.
+    # An upper bound: unlike prefill, measured passes compute a row for each token.
     reading = reads * min(seconds(n) / n for n in source.costs.sizes)
     plain = min(longest, profile.usual_length) * verifying[1]
     repays = reading <= saved * plain

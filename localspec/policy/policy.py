@@ -1,7 +1,7 @@
 """The policy of `auto`: how much is drafted at each step, and by which source.
 
 Predictions of lookup sources are free, so their worth is known (`localspec.policy.worth`). A model
-source costs a pass before its first token is known, so it is used where its recent gains exceed
+source costs a pass before its first token is known, so it is used if its recent gains exceed
 that. While it drafts, each further pass has to pay (`localspec.policy.draft_builder`). Nothing is
 drafted that the budget does not cover (`localspec.policy.budget`).
 """
@@ -33,22 +33,22 @@ class Policy(Drafter):
         branches: whether drafts may be trees.
         drawn: whether model sources draw their tokens from their distributions.
         costs: cost curve of the target's passes; None for that of a single answer.
-        nothing: the reason given where lookups find nothing and no model source takes part.
+        nothing: the reason given if lookups find nothing and no model source takes part.
 
     Attributes:
         statement: what drafting saved and risked in this answer.
     """
 
-    RATE_DECAY = 0.97  # weight of the past in the running tokens per second, per step
+    RATE_DECAY = 0.97  # decay of the running tokens per second, per step
     BEYOND = 12
-    """Tokens of a chain considered after the best end so far: T(n) is not monotone."""
+    """Tokens of a chain examined beyond the best end so far, as T(n) is not monotone."""
     LEAST_FIRST, LEAST_REACH = 0.2, 0.05
-    """Least probability of a first prediction, and path probability of a later one."""
+    """Minimum probability of a first prediction, and path probability of a later one."""
     LONGEST_PLANNING = 1e-3  # seconds; anything longer was an interruption
     INTERRUPTED = 4.0
     """Longest drafted step, relative to the expected time; the rest is not due to drafting."""
     SHORT, REST, LONGEST_REST = 8e-3, 0.03, 16
-    """Seconds of a pass that is short enough for planning to matter; most seconds, and most steps,
+    """Longest pass, in seconds, for which the cost of planning matters; maximum seconds, and steps,
     in a row without planning."""
     OPENING, SHARE = 3.0, 0.03
     """Plain passes that an answer may lose: at first, and per token generated."""
@@ -114,7 +114,7 @@ class Policy(Drafter):
             # An answer begins as if after eight steps of plain decoding.
             self._tokens, self._seconds = 8.0, 8.0 * seconds[1]
         rate = max(1.0 / seconds[1], self._tokens / self._seconds)
-        # The fund is in seconds of now, costs are at the table's pace; take the slower one.
+        # The fund is in current seconds, costs are at the table's pace; use the slower pace.
         pace = max(target.pace, plain / target.seconds(1, held))
         fund = profile.budget.open(plain)
         opening = (self.OPENING + self.SHARE * self._answer_tokens + self._ahead) * plain
@@ -133,7 +133,7 @@ class Policy(Drafter):
             due = state.burst or self._steps >= state.next_trial
             if advantage <= gain and not (due and best is None):
                 continue
-            # The cost of catching up is known in advance, and may exceed the stake of one step.
+            # The cost of catching up is known in advance, and can exceed the stake of one step.
             needed = state.token_seconds + seconds[2] - seconds[1]
             if needed > spare or (needed + state.catch_up_seconds) * pace > fund:
                 covered = covered and advantage <= 0.0  # a postponed trial loses nothing
@@ -191,7 +191,7 @@ class Policy(Drafter):
         return UNLIKELY if looked_up else Plan(None, reason=self._nothing)
 
     def _verifying(self, held: int, plain: float, most: int) -> list[float]:
-        """Seconds of steps by their tokens, up to `most` + 1, at the table's pace.
+        """Seconds of steps by number of tokens, up to `most` + 1, at the table's pace.
 
         Cached until the table changes or the context grows. `plain`: seconds of a plain pass."""
         target = self._target
@@ -295,7 +295,7 @@ class Policy(Drafter):
             if plain:
                 self._ahead -= (lost - over) / plain
         else:
-            # A plain pass costs drafting nothing; planning does.
+            # A plain pass is no loss, but planning is.
             own = step.seconds - step.target_seconds
             lost = min(self.LONGEST_PLANNING, max(0.0, own - profile.step_overhead))
         profile.budget.settle(

@@ -18,7 +18,7 @@ from localspec.policy.stored import Stored
 
 @dataclass(eq=False)
 class PairProfile(Stored):
-    """Cost curves of a target, and the profiles of all sources that drafted for it here.
+    """Cost curves of a target, and the profiles of all sources that drafted for it.
 
     Attributes:
         target: T(n) of the target.
@@ -27,7 +27,7 @@ class PairProfile(Stored):
         step_overhead, row_overhead: localspec's own seconds for a plain step, and per drafted
             token.
         answers, said: answers begun, and their tokens; older ones count less.
-        stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
+        stock: seconds of a plain pass of stock llama.cpp ÷ those of one here; None if unmeasured.
     """
 
     OVERHEAD_RATE = 0.05
@@ -87,8 +87,8 @@ class PairProfile(Stored):
             self.step_overhead += self.OVERHEAD_RATE * (overhead - self.step_overhead)
 
     def verifying(self, context: int, most: int, target: CostCurve | None = None) -> list[float]:
-        """Seconds of a verifying step by its tokens, up to most + 1, at the table's pace; [0] is
-        unused."""
+        """Seconds of a verification step by number of tokens, up to most + 1, at the table's pace;
+        [0] is unused."""
         target = target or self.target
         row = target.row(most + 1, context)
         # Gains are relative to plain decoding, whose time is best known from plain passes.
@@ -97,7 +97,7 @@ class PairProfile(Stored):
         return [0.0, *(seconds + step + n * each for n, seconds in enumerate(row[1:]))]
 
     def pass_seconds(self, source: SourceProfile, context: int) -> Callable[[int], float]:
-        """Seconds of passes of a source's model by their tokens, at the pace of the target's
+        """Seconds of passes of a source's model by number of tokens, at the pace of the target's
         table."""
         costs, each = source.costs, self.row_overhead / self.target.pace
         return lambda n: costs.seconds(n, context) * costs.pace + each

@@ -1,4 +1,4 @@
-"""Why a step of `auto` is drafted or not, in the words that users read."""
+"""Why a step of `auto` is drafted or not, as shown to users."""
 
 UNMEASURED = "the cost of a pass is not measured yet"
 NOTHING = "nothing repeats here, and there is no draft model"

@@ -15,8 +15,8 @@ from localspec.policy.stored import Stored
 class Gain(Stored):
     """Running mean of gained tokens, and the effective number of observations."""
 
-    LATEST, EARLIER = 12.0, 6.0  # most effective observations, in all and from earlier answers
-    BONUS = 0.15  # tokens, over the root of the count (Lattimore & Szepesvári 2020, chapter 7)
+    LATEST, EARLIER = 12.0, 6.0  # maximum effective observations, in all and from earlier answers
+    BONUS = 0.15  # tokens, over √count (Lattimore & Szepesvári 2020, chapter 7)
 
     mean: float = 0.75
     count: PositiveFloat = 1.0
@@ -43,9 +43,9 @@ class SourceProfile(Stored):
         costs: T(n) of its model, relative to the pace of the target's, as a change of the machine
             affects both. Empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
-        gain: of drafting by it over lookups only, its first pass not deducted.
+        gain: of drafting with it over lookups only, its first pass not deducted.
         saved: plain passes saved per token in recent answers; None before the first.
-        left_out: whether the latest answer did without it, which never drafted, for its costs.
+        left_out: whether the latest answer left it out for its cost, before it ever drafted.
     """
 
     SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5
@@ -82,6 +82,6 @@ class SourceProfile(Stored):
         self.saved = before + min(1.0, tokens * self.SAVED_RATE) * (passes / tokens - before)
 
     def record_omission(self, needed: float) -> None:
-        """Record an answer without it, for which it would have had to save `needed` per token."""
+        """Record an answer without it; to pay, it had to save `needed` plain passes per token."""
         if self.saved is not None:
             self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)

@@ -20,7 +20,7 @@ logger = logging.getLogger("localspec.policy.store")
 
 
 class ProfileStore:
-    """Loads and saves the profile of one pair. Never raises, as all of it can be measured again.
+    """Loads and saves the profile of one pair. Never raises, as everything can be measured again.
 
     Args:
         identity: everything that the figures depend on, as JSON values.

@@ -12,7 +12,7 @@ from operator import sub
 from typing import NamedTuple
 
 FARTHEST = 4
-"""Draft passes looked ahead: where kernels work in tiles of four, T(n) dips every four tokens."""
+"""Draft passes to look ahead: where kernels work in tiles of four, T(n) dips every four tokens."""
 
 
 class Bid(NamedTuple):
@@ -35,7 +35,7 @@ class Worth:
     """Worth of drafts at one position, in tokens; `plain` is that of plain decoding.
 
     Args:
-        seconds: of a pass of the target by its tokens, from 1 on.
+        seconds: of a pass of the target by number of tokens, from 1 on.
         rate: attainable tokens per second on average.
         spare: seconds that the step may take beyond a plain one if nothing is accepted.
         firm: whether all candidates are verified, as they were drawn.
@@ -66,12 +66,12 @@ class Worth:
         return self._prices
 
     def affords(self, seconds: float, count: int) -> bool:
-        """Whether `count` candidates may still be verified after a pass of these seconds."""
+        """Whether `count` candidates can still be verified after a draft pass of `seconds`."""
         costs = self.seconds
         return count + 1 < len(costs) and seconds + costs[count + 1] - costs[1] <= self.spare
 
     def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
-        """Worth of the best number of these candidates; of all of them where they are firm."""
+        """Worth of the best number of these candidates, or of all of them if they are firm."""
         reaches = [*reaches, *further]
         if self._firm:
             count = min(len(reaches), len(self.seconds) - 2)

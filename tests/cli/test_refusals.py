@@ -55,7 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("serve smollm2", "Unexpected argument: smollm2. Name a model with -m, and a context"),
         ("pull smollm2 hi", "Unexpected argument: hi. See 'localspec pull --help'"),
         ("run --seed -2 hi", "seed is -2"),
-        ("run --rule typical --rule-threshold 2 hi", "lies in (0, 1]"),
+        ("run --rule typical --rule-threshold 2 hi", "must be in (0, 1]"),
         ("run --logit-bias fox=1 hi", "logit-bias is 'fox=1'"),
         ("run --logit-bias 5=inf hi", "logit-bias is '5=inf'"),
         ("run --logit-bias 99999=1 hi", "logit-bias names a token id outside"),

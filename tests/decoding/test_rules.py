@@ -227,7 +227,7 @@ def test_lossy_rules_may_draw_a_rejected_token(name: str, model: ToyModel, draft
         *(("top-k", value, "whole number of 1 or more") for value in (0.0, -1.0, 0.5, 2.5)),
         *(("top-k", value, "whole number of 1 or more") for value in (math.inf, math.nan)),
         *(
-            (name, value, f"'{name}' lies in")
+            (name, value, f"'{name}' must be in")
             for name in ("typical", "top-p", "threshold")
             for value in (0.0, -0.1, 1.001, math.inf, math.nan)
         ),
