@@ -1,1 +1,1 @@
-"""Everything that proposes tokens, a source a file; `registry` knows them all."""
+"""Everything that proposes tokens, one source per file; `registry` lists them all."""

@@ -13,7 +13,7 @@ OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
 """Around the name of a control token; neither occurs in UTF-8."""
 _CONTROL = re.compile(rb"\xff\xfe.*?\xfe\xff", re.DOTALL)
 _LEAD = b"\n"
-"""Put before a text to which a tokenizer would otherwise add a space."""
+"""Prepended to a text to which a tokenizer would otherwise add a space."""
 _ALL = b"\xff" * 8
 """Sorts after all spellings."""
 
@@ -44,9 +44,9 @@ class SortedTokens:
 class ByteVocabulary:
     """The tokens of one model. `ids`: token by its bytes.
 
-    `spelled`: bytes of each token, maybe empty, see `control`. `tokenize`: tokens of UTF-8 text
-    without control tokens; None takes the longest token that fits. `second_best`: tokens used only
-    if no other one has the same bytes.
+    `spelled`: bytes of each token, possibly empty, see `control`. `tokenize`: tokens of UTF-8
+    text without control tokens; None picks the longest token that fits. `second_best`: tokens used
+    only if no other one has the same bytes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ByteVocabulary:
             except UnicodeDecodeError as error:
                 end, bad = error.start, error.end
             yield from self._valid(text[:end], start)
-            # Incomplete or invalid UTF-8, for which only tokens of single bytes serve.
+            # Incomplete or invalid UTF-8, which only byte tokens can spell.
             yield from self._longest_first(text[end:bad], start + end)
             text, start = text[bad:], start + bad
 

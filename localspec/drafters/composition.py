@@ -15,7 +15,7 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 
 CHEAP = 1.2
-"""Most time of a pass with a window of more than two columns, in plain passes."""
+"""Maximum time of a pass with a window of more than two columns, in plain passes."""
 
 
 def compose(
@@ -37,7 +37,7 @@ def compose(
 
     Args:
         limits: of the target.
-        trees: whether the acceptance rule takes branches.
+        trees: whether the acceptance rule accepts branches.
         coupled: whether model sources draw with the target's noise.
         costs: of the target's passes; None for those of a single answer.
         cannot: why `auto` must not draft for this target, or None.
@@ -50,7 +50,7 @@ def compose(
         return Drafter(TURNED_OFF)
     if cannot is not None and (drafting.drafter == "auto" or not limits.max_draft):
         return Drafter(cannot)
-    # A draft model with another vocabulary may only be able to choose its tokens.
+    # A draft model with another vocabulary may have to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     for model in (parts.model, parts.head):
         if model is not None:
@@ -112,7 +112,7 @@ def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
 
 
 def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
-    """Columns of a window beside a draft: two, or more where their rows cost little."""
+    """Columns of a window next to a draft: two, or more if their rows cost little."""
     beside = (limits.max_draft - plan.depth * plan.width) // LEVELS
     most = min(limits.max_leaves - plan.width, beside)
     if not profile.target:

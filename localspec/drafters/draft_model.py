@@ -1,7 +1,7 @@
 """The draft model as a source: chains drawn from it, trees of its choices.
 
 Of a long text it reads the first few tokens (attention sinks: Xiao et al. 2024, section 3) and the
-latest ones, at the positions that follow."""
+latest ones, at consecutive positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localspec.decoding.sources import DraftContext, DraftPasses, ModelSource
 SINKS = 4
 """Tokens kept at the beginning."""
 _NEEDLE = 16
-"""Tokens by which a position in a text is found."""
+"""Number of tokens that identify a position in a text."""
 
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
@@ -28,7 +28,7 @@ PRIORS = {
     "second": (1.1, 1.0, 2.4),
     "second coupled": (-0.26, 0.38, -0.08),
 }
-"""Initial weights of a new pair. Features: see `localspec.policy.draft_builder`.
+"""Initial weights for a new pair. Features: see `localspec.policy.draft_builder`.
 
 Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
 the embedded pair at T = 0.8."""
@@ -54,8 +54,8 @@ class DraftModel(ModelSource):
     reads everything.
 
     Attributes:
-        greedy: in the current answer. Greedy drafts are accepted with probability p of their token,
-            sampled ones with Σ min(p, q).
+        greedy: for the current answer. Greedy drafts are accepted with probability p of their
+            token, sampled ones with Σ min(p, q).
         reads_along: whether a pass can include predicted tokens of other sources.
     """
 
@@ -64,10 +64,10 @@ class DraftModel(ModelSource):
     priors: Mapping[str, tuple[float, ...]] = PRIORS
     reads_along = True
     WINDOW, NARROW = 1024, 256
-    """If more than WINDOW tokens are unread, only the latest are read. Of a small cache they may
-    fill half, or NARROW tokens."""
+    """If more than WINDOW tokens are unread, only the latest are read. They may fill half
+    of a small cache, or NARROW tokens."""
     LONGEST, ROOM = 2048, 2048 + 128
-    """Most cached tokens, as passes slow down with more; the same with drafts."""
+    """Maximum cached tokens, as passes slow down with more; the same including drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         self.cache = cache
@@ -81,7 +81,7 @@ class DraftModel(ModelSource):
         return self.cache.native_seconds
 
     def draws(self, *, greedy: bool) -> bool:
-        """Whether its tokens may be drawn, or are chosen; called before an answer."""
+        """Whether its tokens can be drawn rather than chosen; called before an answer."""
         return True
 
     def kind(self, session: Session) -> str:
@@ -114,7 +114,7 @@ class DraftModel(ModelSource):
         return max(0, missing if self._window is None else min(missing, SINKS + self._window - 1))
 
     def sync(self, context: Sequence[int]) -> None:
-        """Drop cached tokens that differ from the committed ones, and the last of these."""
+        """Drop cached tokens that differ from the committed ones, and the last committed one."""
         self.drop_drafted()
         context = _excerpt(context, self._left_out)
         held = self.cache.tokens
@@ -126,7 +126,7 @@ class DraftModel(ModelSource):
         self._agreed = len(self.cache.tokens)
 
     def drop_drafted(self) -> None:
-        """Drop what was computed for the last draft only; `sync` and `forget` begin with it."""
+        """Drop what was computed for the last draft only; `sync` and `forget` call it first."""
 
     def forget(self) -> None:
         """Drop the whole text, between two drafts."""

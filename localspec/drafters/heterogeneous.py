@@ -12,7 +12,7 @@ class HeterogeneousDraftModel(DraftModel):
 
     On the shared tokens (TLI) a row costs one pass. Through text (SLEM), target tokens that the
     draft model lacks can be drafted too, in further passes. "auto" decides before each answer, by
-    how often the written token was right where the shared one was wrong. Sampled drafts are drawn,
+    how often the written token was right when the shared one was wrong. Sampled drafts are drawn,
     but the written token is chosen (q = 1) if the draft model lacks many tokens.
 
     `vocabulary`: size of the target's. `way`: "text", "shared", or "auto".
@@ -22,9 +22,9 @@ class HeterogeneousDraftModel(DraftModel):
     WORTHWHILE = 0.04
     """Share of tokens that drafting through text has to gain, to pay for its passes."""
     FEW = 0.25
-    """Share of missing tokens from which on written ones are chosen."""
+    """Minimum share of missing tokens for which written ones are chosen, not drawn."""
     RIGHT = 0.6
-    """Prior for the share of right written tokens."""
+    """Prior for the share of correct written tokens."""
     PRIOR = 64
     """Weight of this prior, and of the sample, in rows."""
 

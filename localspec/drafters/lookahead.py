@@ -22,7 +22,7 @@ _STRIDE = 7
 
 
 class WindowPosition(NamedTuple):
-    """The last token of the text and hypothetical ones, and the rest of the current n-gram."""
+    """The last token of the text plus hypothetical ones, and the rest of the current n-gram."""
 
     token: int
     rest: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class LookaheadSource(LookupSource):
     def open_window(self, session: Session, tree: TokenTree, columns: int) -> None:
         """Add up to columns · LEVELS tokens of padding, in at most `columns` branches; the same
         number in all steps of an answer."""
-        # Guesses may converge to equal tokens, and then stay so.
+        # Guesses may converge to equal tokens, and then stay equal.
         different = len(set(self._levels[0])) if self._levels else 0
         if different < columns:
             fresh = _guesses(session.context, columns)

@@ -24,10 +24,10 @@ _SPACE = b" \t\r\n"
 class MappedCache:
     """Implements `localspec.decoding.caches.Cache` in target ids over a draft model's cache.
 
-    The draft model reads its own tokens of the same text. Where a target token ends inside a word,
-    the last of these are read again once the word continues. Where a longer draft token is likely,
-    its rest is the prediction, without a pass. Where truncation is expensive (`recurrent`), tokens
-    stay, and none are read ahead. Only this object appends to `inner`.
+    The draft model reads the same text in its own tokens. If a target token ends inside a word, the
+    last of these are read again once the word continues. If a longer draft token is likely, its
+    rest is the prediction, without a pass. If truncation is expensive (`recurrent`), tokens stay,
+    and none are read ahead. Only this object appends to `inner`.
 
     Attributes:
         by_text: whether a row is for the token that the draft model would *write* next (SLEM),
@@ -74,7 +74,7 @@ class MappedCache:
         return (sample * (1 + count // len(sample)))[:count]
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """As `Cache.extend`. Without room for the text all logits of the rows are equal."""
+        """As `Cache.extend`. If the text does not fit, all logits of the rows are equal."""
         started, before, held = perf_counter(), self.inner.native_seconds, len(self.tokens)
         try:
             return self._extend(tokens, outputs)
@@ -161,7 +161,7 @@ class MappedCache:
 
     def _count_agreeing(self, before: int) -> int:
         """Number of the draft model's tokens that agree with the text. Up to `before` they do;
-        after that the draft model continued by itself."""
+        later ones are the draft model's own continuation."""
         count = bisect_right(self._stops, before) - 1
         spelled, text = self.mapping.draft.spelled, self._text
         while count < len(self._stops) - 1:

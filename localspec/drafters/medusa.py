@@ -76,8 +76,8 @@ class MedusaCache:
         row = self._rows[head]
         if head not in self._computed:
             started = perf_counter()
-            # One thread, as OpenBLAS's others would spin for some 20 ms, on cores that the target's
-            # next pass needs.
+            # One thread, as OpenBLAS's other ones would spin for some 20 ms on cores that the
+            # target's next pass needs.
             with _blas().limit(limits=1, user_api="blas"):
                 found = self.model.logits(head, self._state)
             if self.model.ids is None:
@@ -111,7 +111,7 @@ class MedusaCache:
         self.place = -1
 
     def ignore(self, *_: object) -> None:
-        """Do nothing, where a context has something to do."""
+        """Do nothing; only a context needs these calls."""
 
     checkpoint = close = cancel = resume = set_threads = ignore
 

@@ -33,7 +33,7 @@ class Cascade(Source):
 
 class NamedDrafter(Drafter):
     """Drafts by one source with a fixed plan, as far as there is room: for `--drafter` and
-    `--depth`. It is the `DraftContext` of its model. `trees`: whether the acceptance rule takes
+    `--depth`. It is the `DraftContext` of its model. `trees`: whether the acceptance rule accepts
     branches; `columns`: of the lookahead window, if any; a UsageError if it needs more."""
 
     def __init__(
@@ -62,7 +62,7 @@ class NamedDrafter(Drafter):
         if depth < 1:
             return LAST
         nodes = min(limits.max_draft, limits.capacity - held)
-        # At every level but the last, width − 1 branches may end beside the main one.
+        # At every level but the last, width − 1 branches may end next to the main one.
         width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
         if (depth, width) != (plan.depth, plan.width):
             plan = plan._replace(depth=depth, width=width)

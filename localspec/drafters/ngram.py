@@ -20,7 +20,7 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
     "sampled": (-1.12, 0.48, 0.95, 0.3),
 }
-"""Fitted as those of `localspec.drafters.draft_model`. Features: see `features_of`."""
+"""Fitted like those of `localspec.drafters.draft_model`. Features: see `features_of`."""
 _LEAD = 8
 """Tokens at the end of a prompt that precede a predicted text."""
 
@@ -42,7 +42,7 @@ class NgramIndex:
             self._restart()
 
     def sync(self, context: Sequence[int]) -> None:
-        """Index what a text that continues the indexed one adds."""
+        """Index the new tokens of a text that continues the indexed one."""
         self.automaton.extend(context[len(self.automaton.tokens) - len(self._expected) :])
 
     def begin(self, context: Sequence[int]) -> None:

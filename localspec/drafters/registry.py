@@ -35,7 +35,7 @@ class Parts:
 
     @property
     def native_cache(self) -> Any:
-        """Cache of the draft model or head: a `localspec.llama.context.Context` or alike; None
+        """Cache of the draft model or head, such as a `localspec.llama.context.Context`; None
         without either."""
         if self.head is not None:
             return self.head.cache
@@ -54,7 +54,7 @@ class Parts:
                 return f"needs a draft model, and --draft names a trained head. {use}"
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:
-            own = ", or self for MTP layers of the model's own" * (registered.needs_head == "mtp")
+            own = ", or self for the model's own MTP layers" * (registered.needs_head == "mtp")
             file = f"Give its file with --draft{own}."
             return f"needs a trained head ({registered.needs_head}). {file}"
         if registered.needs_datastore and (self.datastore is None or not self.datastore.now.tokens):

@@ -58,7 +58,7 @@ class _Position:
         occurrences, streak = self.best, self._streak
         while occurrences is not None and occurrences.followers:
             token, following = next(iter(occurrences.followers.items()))
-            if token >= self._size:  # a damaged file must not reach the model
+            if token >= self._size:  # ids from a damaged file must not reach the model
                 return
             length, times = occurrences.length, following.total
             common = features_of(length, times, occurrences.total, min(streak, 31))

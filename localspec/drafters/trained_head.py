@@ -14,7 +14,7 @@ from localspec.llama.head_caches import BlockCache, EagleCache
 
 
 class TrainedHead(DraftModel, ABC):
-    """A head that follows a session. `layers`: of the target, whose hidden states it reads, in its
+    """A head that follows a session. `layers`: target layers whose hidden states it reads, in its
     order; `vocabulary`: size of the target's; `name`: of the source."""
 
     # It needs hidden states, which exist only after the target's passes.
@@ -35,7 +35,7 @@ class TrainedHead(DraftModel, ABC):
 
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Take hidden rows; see `localspec.decoding.sources.Source.committed`."""
+        """Receive hidden states; see `localspec.decoding.sources.Source.committed`."""
 
 
 class FedHead(TrainedHead):

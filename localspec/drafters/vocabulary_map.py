@@ -20,7 +20,7 @@ from localspec.llama.vocabulary import TokenBytes, Vocabulary
 
 FLOOR = -1e4
 """Logit, relative to the best one, of a token that the draft model lacks. Not minus infinity, as a
-grammar may leave no other."""
+grammar may allow no other."""
 LEAST_LOGIT = 12.0
 """Distance from the best logit at which a draft token that the target lacks is ignored."""
 MOST_LOOSE = 64
@@ -29,7 +29,7 @@ SPARE = 1.15
 LEAST_INSIDE = 0.02
 """Least probability, relative to the best token, of a token inside which the text may end."""
 LEAST_COVERED = 0.5
-"""Part of the sample text that a draft model must have tokens for."""
+"""Minimum share of the sample text that a draft model must have tokens for."""
 SAMPLE = """\
 Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
 he didn't know. They had planned to visit the old lighthouse, about 12 kilometres away.
@@ -54,8 +54,8 @@ class VocabularyMap:
     Attributes:
         same: int32 [target tokens], the draft token with the same bytes, or -1.
         written: by target token, the text that the draft model reads for it.
-        shared: the share of target tokens that have one.
-        covered: the part of the sample that the draft model has tokens for.
+        shared: the share of target tokens that the draft model has as well.
+        covered: the share of the sample that the draft model has tokens for.
         sample: target tokens of the sample.
     """
 
@@ -194,8 +194,8 @@ def match(target: Vocabulary, draft: Vocabulary) -> VocabularyMap:
     )
     if made.covered < LEAST_COVERED:
         raise DraftMismatch(
-            "The draft model has another vocabulary than the model, and one without tokens for "
-            "ordinary text. Choose another draft model, or pass --draft none."
+            "The draft model's vocabulary differs from the model's, and lacks tokens for ordinary "
+            "text. Choose another draft model, or pass --draft none."
         )
     return made
 

@@ -1,1 +1,1 @@
-"""Texts that were learned, on disk: what followed an ending wherever it stood in them."""
+"""Learned texts on disk: which tokens followed a suffix wherever it occurred in them."""

@@ -63,7 +63,7 @@ class Snapshot:
 
     def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
         """Yield the occurrences of the longest known suffix of `ending`, which has at least the
-        text's last LONGEST tokens; then of one half as long, and so on, lazily."""
+        text's last LONGEST tokens; then of suffixes half as long, and so on, lazily."""
         if not self.segments or not ending:
             return
         width = self.segments[0].width
@@ -136,7 +136,7 @@ class Datastore:
                 manifest = again  # another process merged segments meanwhile
         except DatastoreError as error:
             logger.warning("nothing is looked up: %s", error)
-            return [f"What was learned is not used: {error}"]
+            return [f"Learned texts are not used: {error}"]
         self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
         wrong = [each for each in opened if isinstance(each, str)]
         return [f"Some learned texts are left out: {each} {_ADVICE}" for each in wrong]

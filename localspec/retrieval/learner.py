@@ -54,7 +54,7 @@ def learn(
     """Add the tokens of texts by name, replacing those of the same names.
 
     `patience`: seconds to wait for another process that is learning. Raises DatastoreError if the
-    datastore is damaged, locked or the disk is full, UsageError if pydivsufsort is not installed.
+    datastore is damaged or locked or the disk is full, UsageError if pydivsufsort is not installed.
     """
     folder = manifests.root() / vocabulary.fingerprint
     with _changing(folder, patience):
@@ -131,7 +131,7 @@ def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, B
     try:
         text = Segment(path, record.count, width).text()
         if checksum_of(path) != record.checksum:
-            raise DatastoreError(f"{path} is damaged: its checksum is another one.")
+            raise DatastoreError(f"{path} is damaged: its checksum does not match.")
     except DatastoreError as error:
         raise DatastoreError(f"{error} Remove the folder {folder}, and learn again.") from None
     ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width
@@ -157,11 +157,11 @@ def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
             yield
     except timeout:
         raise DatastoreError(
-            f"Another localspec is learning in {folder}, for more than {patience:.0f} seconds now. "
-            "Try again when it is done."
+            f"Another localspec process has been learning in {folder} for more than "
+            f"{patience:.0f} seconds. Try again when it is done."
         ) from None
     except OSError as error:
         raise DatastoreError(
-            f"What was learned cannot be written to {folder}: {error.strerror}. Nothing has "
+            f"Learned texts cannot be written to {folder}: {error.strerror}. Nothing has "
             f"changed. {paths.ADVICE}"
         ) from None

@@ -19,7 +19,7 @@ CONVERSATION = "conversation "
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """A segment: its file, number of tokens with text ends, checksum (`segment.write_segment`), and
+    """A segment: its file, number of tokens and text ends, checksum (`segment.write_segment`), and
     names and token counts of its parts, in order."""
 
     file: str
@@ -101,6 +101,6 @@ def read(folder: Path) -> Manifest | None:
     if manifest.vocabulary != folder.name:
         raise DatastoreError(
             f"{folder} holds texts in the tokens of another vocabulary, {manifest.vocabulary}. "
-            f"Name the folder so, or remove it and learn again."
+            f"Rename the folder to that, or remove it and learn again."
         )
     return manifest

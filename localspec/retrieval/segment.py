@@ -4,7 +4,7 @@ He et al. 2023 (REST), section 3.2, over a suffix array (Manber & Myers 1990) of
 text: the newest tokens of the context are the beginning of suffixes, so that one binary search
 finds the longest match, and a count is the width of an interval.
 
-The file, little-endian but for the tokens, whose bytes have to sort as their ids do:
+The file, little-endian except for the tokens, whose bytes have to sort as their ids do:
 
     magic                      16 bytes
     suffix array               int32 [count], in the order of the suffixes' bytes
@@ -72,8 +72,8 @@ class Segment:
     def longest(self, ending: bytes) -> int:
         """Length in tokens of the longest match of an ending, the newest token first."""
         low = bisect_left(range(self.count), ending, key=self._suffix(len(ending)))
-        beside = (place for place in (low - 1, low) if 0 <= place < self.count)
-        return max((self._shared(place, ending) for place in beside), default=0)
+        nearest = (place for place in (low - 1, low) if 0 <= place < self.count)
+        return max((self._shared(place, ending) for place in nearest), default=0)
 
     def interval(self, beginning: bytes) -> tuple[int, int]:
         """The range of the suffix array whose suffixes have a prefix: start, end."""

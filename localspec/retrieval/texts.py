@@ -42,7 +42,7 @@ class SkippedFiles:
 
 
 def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
-    """Yield the texts of a file, or of all files in a folder that git would not ignore, by path.
+    """Yield the texts of a file, or of all files in a folder that git would not ignore, in order.
 
     Links are not followed. `.gitignore` files apply from the root of the work tree down, deeper
     ones first. Raises UsageError if there is no such path, or pathspec is not installed."""
@@ -95,9 +95,9 @@ class _Ignored:
         for parent in path.parents:
             spec = self._specs.get(parent)
             if spec is not None:
-                said = spec.check_file(path.relative_to(parent).as_posix() + suffix).include
-                if said is not None:
-                    return said
+                ignored = spec.check_file(path.relative_to(parent).as_posix() + suffix).include
+                if ignored is not None:
+                    return ignored
         return False
 
 

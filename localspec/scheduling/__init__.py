@@ -1,1 +1,1 @@
-"""Many answers from one target: their passes made together, and what they may draft."""
+"""Several answers from one target: their shared passes, and how much each may draft."""

@@ -26,7 +26,7 @@ class PrefixCache:
     from, and with answers that have a common prefix.
 
     Attributes:
-        disk: where dropped texts are written, and restored from; None for nowhere.
+        disk: where dropped texts are written to and restored from, or None.
     """
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
@@ -74,8 +74,8 @@ class PrefixCache:
         return notes
 
     def begin(self, prompt: Sequence[int], cache: Context, draft: Context | None) -> int:
-        """Have empty caches share the longest kept prefix of a prompt without its last token;
-        returns its length in the target's."""
+        """Make empty caches share the longest kept prefix of a prompt without its last token;
+        returns its length in the target's cache."""
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._mark_used(text)
@@ -87,11 +87,11 @@ class PrefixCache:
         return length
 
     def known(self, prompt: Sequence[int]) -> int:
-        """How many tokens of a prompt are kept."""
+        """The number of tokens of a prompt that are kept."""
         return self._best(prompt, lambda text: text.target.tokens)[0]
 
     def drop_oldest(self) -> bool:
-        """Free the least recently used text; False if nothing is kept."""
+        """Evict the least recently used text; False if nothing is kept."""
         if not self._texts:
             return False
         text = self._texts[0]
@@ -124,7 +124,7 @@ class PrefixCache:
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]
     ) -> tuple[int, _Text | None]:
         best, found = 0, None
-        for text in reversed(self._texts):  # the latest of equals: the older ones may go
+        for text in reversed(self._texts):  # the latest among equals, as older ones may be evicted
             shared = min(shared_prefix(tokens(text), prompt), len(prompt) - 1)
             if shared > best:
                 best, found = shared, text

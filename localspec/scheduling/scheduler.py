@@ -1,4 +1,4 @@
-"""The scheduler: all tasks of an engine run in one thread, which also makes their passes.
+"""The scheduler: all tasks of an engine run in one thread, which also runs their passes.
 
 A task is straight-line code in a greenlet. Where it waits (for a shared pass, for room, for its
 reader) the thread runs the next one. So no locks are needed, and a task that fails or is cancelled
@@ -27,8 +27,8 @@ _python_ends = threading.Event()
 
 @atexit.register
 def _end_tasks() -> None:
-    """Python ends a daemon thread by unwinding its stack. In a greenlet that frees objects without
-    the GIL, and crashes."""
+    """Python ends a daemon thread by unwinding its stack. In a greenlet, that frees objects without
+    the GIL and crashes."""
     _python_ends.set()
     for scheduler in [*_all]:
         scheduler.close(2.0)
@@ -45,7 +45,7 @@ class Scheduler:
 
     Attributes:
         tasks, waiting: those with a slot, and those without one, the oldest first.
-        ahead: items that new tasks may make before they are read.
+        ahead: items that new tasks may produce before they are read.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Scheduler:
 
         Raises:
             EngineBusy: the owner would wait for itself.
-            UsageError: it is closed.
+            UsageError: the scheduler is closed.
         """
         if self.orphaned:
             raise UsageError(NOT_HERE)
@@ -127,7 +127,7 @@ class Scheduler:
         )
 
     def cancel(self, task: Task) -> None:
-        """End a task while it waits, or in a separate pass. Safe in a finalizer."""
+        """Cancel a task while it waits, or in a pass of its own. Safe in a finalizer."""
         task.cancelled = True
         if task.orphaned:
             return
@@ -142,7 +142,7 @@ class Scheduler:
         return sys.is_finalizing() or any(task.orphaned for task in [*self.tasks, *self.waiting])
 
     def close(self, seconds: float | None = None) -> None:
-        """Cancel all tasks, take no others, and wait at most `seconds` for their ends. Raises
+        """Cancel all tasks, accept no others, and wait at most `seconds` for them to end. Raises
         EngineBusy in a task."""
         if compute_thread.is_current():
             raise EngineBusy(
@@ -157,8 +157,8 @@ class Scheduler:
             task.wait(seconds)
 
     def leave(self, work: Callable[[], object]) -> None:
-        """Have its thread free what nobody holds any longer; nothing in a forked process, or while
-        Python ends. A finalizer may call it."""
+        """Run `work` in its thread, to free unreferenced resources; not in a forked process, nor
+        while Python exits. Safe in a finalizer."""
         if not _python_ends.is_set() and self._process == os.getpid():
             compute_thread.post(work)
 
@@ -174,8 +174,8 @@ class Scheduler:
         """Pass an item to a task's reader, and wait for room for the next; raises Cancelled."""
         task.put(item)
         waits = len(self.tasks) > 1  # for the next pass that they share
-        goes_on = waits or not (self.waiting or compute_thread.has_waiting_calls())
-        if goes_on and task.read and not task.cancelled:
+        continues = waits or not (self.waiting or compute_thread.has_waiting_calls())
+        if continues and task.read and not task.cancelled:
             return
         task.request(Wait.READER)
         self.wait(task)
@@ -195,7 +195,7 @@ class Scheduler:
             raise task.failed
 
     def time_of(self, task: Task) -> Callable[[], float]:
-        """A clock without the seconds spent on other tasks."""
+        """A clock that excludes the seconds spent on other tasks."""
         return lambda: self.clock() - task.lost
 
     # In the scheduler's thread.

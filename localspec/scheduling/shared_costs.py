@@ -1,4 +1,4 @@
-"""Costs of shared passes, their division among answers, and the choice of verified candidates.
+"""Costs of shared passes, their division among answers, and the selection of candidates to verify.
 
 Of the candidates of all answers the N likeliest are verified, for the N that maximises expected
 tokens − rate × T(answers + N) (goodput: Liu et al. 2024, TurboSpec). Before all have drafted, each
@@ -7,7 +7,7 @@ of k answers expects
     cost of n rows = T(k) / k + min(T(others + n) - T(others + 1),
                                     (T(others + 1 + k (n - 1)) - T(others + 1)) / k):
 
-its part of a pass without drafts, plus the cost of its further rows, the lower one of two cases:
+its part of a pass without drafts, plus the cost of its further rows, the lower of two cases:
 no other answer drafts, or all draft as much. The others count with the rows that they have
 requested, or with one each.
 """
@@ -83,7 +83,7 @@ class SharedCosts:
         if not target or any(task.long for task in tasks):
             return
         if len(tasks) == 1:
-            # The drafter of a single answer learns by itself, as it knows the kind of pass.
+            # The drafter of a single answer learns on its own, as it knows the kind of pass.
             if not tasks[0].alone:
                 target.observe(tokens, context, seconds, alike=False)
             return
@@ -130,7 +130,7 @@ def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int],
 
 
 def _merged(bids: Sequence[Bid], caps: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Bid and place of the candidates that are not firm, the likeliest next one first."""
+    """Bid and index of the candidates that are not firm, the likeliest next one first."""
     heap = [
         (-bid.reaches[bid.firm], i, bid.firm) for i, bid in enumerate(bids) if caps[i] > bid.firm
     ]
@@ -147,7 +147,7 @@ def _merged(bids: Sequence[Bid], caps: Sequence[int], most: int) -> list[tuple[i
 
 
 def _context(tasks: Sequence[Task]) -> int:
-    """Tokens before those of a pass, on average."""
+    """Mean number of tokens before those of a pass."""
     starts = [task.part.positions[0] for task in tasks if task.part is not None]
     return sum(starts) // max(1, len(starts))
 

@@ -25,9 +25,9 @@ class SharedScheduler(Scheduler):
 
     Args:
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
-        chunk: most tokens of one prompt beside other prompts, and of prompts beside steps.
+        chunk: most tokens of one prompt in a pass while other tasks run.
         piece: most tokens of prompts in a pass without steps; None for all that fit.
-        make_room: frees something unused in a cache; returns whether it could.
+        make_room: evicts something unused from the caches; returns whether it could.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SharedScheduler(Scheduler):
         return task.granted
 
     def wait_for_room(self, task: Task, tokens: int) -> None:
-        """Wait until this many tokens fit beside those of the other tasks; oldest task first."""
+        """Wait until this many tokens fit alongside those of other tasks; oldest task first."""
         task.request(Wait.ROOM, size=tokens)
         if self._first(task) and self._fits(task):
             task.waits_for = None
@@ -99,8 +99,8 @@ class SharedScheduler(Scheduler):
     def direct(self) -> Iterator[None]:
         """Context manager in which a task's passes run immediately and unshared, to time them.
 
-        Only before its first request: then tasks with rows to use, views that the next pass
-        overwrites, are older and have run already."""
+        Only before its first request. Rows are views that the next pass overwrites; tasks that
+        still need theirs are older, and have run already."""
         self._direct = True
         try:
             yield
@@ -118,7 +118,7 @@ class SharedScheduler(Scheduler):
         return self._chunk if self.waiting or self.others(task) else self._piece
 
     def room(self, task: Task) -> int:
-        """Tokens that fit beside those of the other tasks."""
+        """Tokens that fit alongside those of the other tasks."""
         return self._cells - sum(_cells(one) for one in self.tasks if one is not task)
 
     # In the scheduler's thread.
@@ -154,7 +154,7 @@ class SharedScheduler(Scheduler):
         reading = bool(drafting) and all(task.long for task in drafting)
         if bids and (not drafting or reading):
             return Wait.BID, bids
-        # A long prompt in the draft model alternates with passes of the target.
+        # The draft model's prefill of a long prompt alternates with passes of the target.
         if not drafting or (reading and verifying and self._read_draft):
             wait, asked = Wait.TARGET, verifying
         else:
@@ -180,8 +180,8 @@ class SharedScheduler(Scheduler):
             if chosen and (tokens + size > cache.batch or rows + outputs > cache.rows):
                 continue
             if task.long:
-                # Passes of 64 tokens and more use other kernels, which round differently. A chunk
-                # below that gets a small pass beside other prompts too, for the same bits.
+                # Passes over 64 tokens or more use other kernels, which round differently. So a
+                # smaller chunk stays in a small pass, with other prompts too, for the same bits.
                 small = small or size < CHUNK
                 if read and read + size > (CHUNK if small else most):
                     continue

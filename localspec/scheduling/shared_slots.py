@@ -25,7 +25,7 @@ from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import Preempted, Task, Wait
 from localspec.sessions.sessions import Sessions
 
-ROOM = 16  # tokens of an answer that must fit when it begins or begins again
+ROOM = 16  # tokens of an answer that must fit when it begins or resumes
 
 
 class _SlotTarget(LlamaTarget):
@@ -118,7 +118,7 @@ class SharedSlot(Slot):
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        # Skipped where paused answers hold the room; a later answer will measure.
+        # Skipped if paused answers hold the room; a later answer will measure.
         with self._passes.direct(), suppress(CacheFull, Preempted):
             yield
 
@@ -133,7 +133,7 @@ class SharedSlot(Slot):
         self.cache.clear()
 
     def wait_for_room(self, tokens: int) -> None:
-        """Wait until this many tokens fit beside those of the other tasks."""
+        """Wait until this many tokens fit alongside those of the other tasks."""
         self._passes.wait_for_room(self._task, tokens)
 
     @property
@@ -152,8 +152,8 @@ class SharedSlots(Slots):
     """All slots of a pair, the scheduler of their passes, and the prefix cache.
 
     Args:
-        make_model: makes the draft model over a part of the draft's cache.
-        heads: of each slot, a trained head with its cache, or None.
+        make_model: creates the draft model over a part of the draft's cache.
+        heads: for each slot, a trained head with its cache, or None.
         chunk, piece: as for `SharedScheduler`.
     """
 

@@ -41,7 +41,7 @@ class Slot:
         return True
 
     def known(self, prompt: Sequence[int]) -> int:
-        """How many tokens of a prompt are cached."""
+        """The number of tokens of a prompt that are cached."""
         return self.target.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
@@ -68,7 +68,7 @@ class Slot:
 
 
 class Slots:
-    """The slots of an engine and the scheduler of their tasks. Here `all` is a single one, whose
+    """The slots of an engine and the scheduler of their tasks. Here there is a single one, whose
     caches keep their text for the next task."""
 
     def __init__(self, cache: Context, parts: Parts) -> None:

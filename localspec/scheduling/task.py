@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 AHEAD = 2  # items that may wait for the reader before the task pauses
-_WAIT = 0.2  # seconds until Python handles such a signal
-LONG = 16  # tokens without a row that make a part of a pass a prompt chunk
+_WAIT = 0.2  # seconds between waits, in which Python handles signals
+LONG = 16  # a part of a pass with this many tokens without a row is a prompt chunk
 
 
 class Wait(Enum):
@@ -36,13 +36,13 @@ class Wait(Enum):
 
 
 class Preempted(LocalspecError):
-    """An older task took the cells of this one, whose text has to be prefilled again."""
+    """An older task took this one's cells, so that its text has to be prefilled again."""
 
 
 _END = object()
 CLOSED = "The engine is closed. Load the model again."
 NOT_HERE = (
-    "A forked process cannot continue an answer, nor can Python while it ends. Load the model in "
+    "A forked process cannot continue an answer, nor can Python while it exits. Load the model in "
     "the process that uses it."
 )
 
@@ -51,7 +51,7 @@ class Task:
     """Work on a slot, in a greenlet of the scheduler's thread, so that it can wait anywhere. Its
     items are read in other threads.
 
-    The arguments are those of `Scheduler.submit`. With `ahead` 0 each item is made on request.
+    The arguments are those of `Scheduler.submit`. With `ahead` 0 each item is produced on request.
 
     Attributes:
         slot: a `localspec.scheduling.slots.Slot`; None until the task begins.
@@ -61,11 +61,11 @@ class Task:
         rows: of its latest pass, valid until its next request.
         share: its share of the seconds of that pass.
         granted: the result of its latest bid: a count of candidates, and seconds of each.
-        lost: seconds spent waiting, without its share of passes.
+        lost: seconds spent waiting, less its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
         alone: whether no other task took part in its latest pass, or waited for one.
         reading: whether it is reading its prompt.
-        error: that ended it; None if `work` returned.
+        error: the one that ended it; None if `work` returned.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Task:
             if not self._ahead and self._items.empty():
                 self._wanted = True
                 self._wake_if_waiting()
-            while True:  # as a signal may come just before a wait, or to another thread
+            while True:  # a signal may arrive just before a wait, or in another thread
                 with suppress(Empty):
                     item = self._items.get(timeout=_WAIT)
                     break

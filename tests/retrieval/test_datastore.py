@@ -179,7 +179,7 @@ def test_lock_timeout_is_reported() -> None:
     learn(FACTS, {"a": [[1, 2, 3]]})
     with (
         FileLock(folder() / ".lock"),
-        pytest.raises(DatastoreError, match=r"Another localspec is learning .*Try again"),
+        pytest.raises(DatastoreError, match=r"Another localspec process has .*Try again"),
     ):
         learn(FACTS, {"a": [[4, 5]]}, patience=0.0)
     assert holds([1, 2, 3])
@@ -226,7 +226,7 @@ def test_damaged_segment_is_read_but_not_merged() -> None:
             for each in opened().longest([1, 2]):
                 assert isinstance(each.followers, dict)
     path.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
-    with pytest.raises(DatastoreError, match="its checksum is another one"):
+    with pytest.raises(DatastoreError, match="its checksum does not match"):
         learn(FACTS, {"b": [[4]]})
 
 

@@ -68,7 +68,7 @@ async def test_what_cannot_be_learned_is_told() -> None:
         await shown.command("/learn on")
         await shown.send("The quick brown fox.")
         await shown.until_notice(
-            "This conversation was not learned: What was learned cannot be written"
+            "This conversation was not learned: Learned texts cannot be written"
         )
 
 
