@@ -20,6 +20,7 @@ from localspec.errors import LocalspecError
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
+from localspec.llama.types import FILE_TYPES
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
@@ -321,13 +322,15 @@ def _describe(host: ModelHost) -> dict[str, Any]:
 def _details(host: ModelHost) -> dict[str, Any]:
     about = {} if host.engine is None else host.engine.model.metadata
     family = about.get("general.architecture", "")
+    quant = quant_of(host.path.name if host.path is not None else "")
+    named = (name for n, name in FILE_TYPES.items() if str(n) == about.get("general.file_type"))
     return {
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family],
         "parameter_size": about.get("general.size_label", ""),
-        "quantization_level": quant_of(host.path.name if host.path is not None else ""),
+        "quantization_level": quant or next(named, ""),
     }
 
 

@@ -122,6 +122,8 @@ def test_parse_special_in_raw_prompts(families: Running, special: bool) -> None:
 def test_a_model_has_the_name_of_its_file(families: Running) -> None:
     assert chat(families, "qwen3.gguf", max_tokens=1).json["model"] == "qwen3"
     assert chat(families, "qwen3.bin").status == 404
+    details = families.post("/api/show", {"model": "qwen3"}).json["details"]
+    assert details["quantization_level"] == "Q8_0"  # which its file's name does not tell
 
 
 def test_template_error_names_the_file(families: Running) -> None:
