@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -12,8 +13,9 @@ import openai
 import pytest
 from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
 
-from localspec import Engine
-from localspec.llama.embeddings import MAX_LENGTH
+from localspec import Engine, ModelOptions
+from localspec.errors import Cancelled
+from localspec.llama.embeddings import MAX_LENGTH, EmbeddingModel
 from tests.cli.process import finished
 from tests.server.bodies import BODIES, CHAT
 from tests.server.process import Running, serving, wait_until
@@ -111,6 +113,12 @@ def test_embeddings_are_refused_when_the_queue_is_full(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ggufs.tiny_bert(tmp_path_factory.mktemp("bert") / "bert.gguf")
+
+
+def test_cancelled_embedding(bert: Path) -> None:
+    options = ModelOptions(threads=1)
+    with closing(EmbeddingModel(bert, options)) as model, pytest.raises(Cancelled):
+        model.embed([5], lambda: True)
 
 
 @pytest.fixture(scope="module")
