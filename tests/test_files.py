@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.files import read_file, replacing, write_atomically
+from localspec.gguf.writer import writing
 from localspec.identity import file_identity
 from localspec.text import gigabytes, harmless, listed, printable
 
@@ -43,6 +44,15 @@ def test_links_stay(tmp_path: Path) -> None:
     for content in ("created", "replaced"):
         write_atomically(link, content)
         assert (link.readlink(), file.read_text()) == (file, content)
+
+
+def test_writing_a_model_keeps_files_of_others(tmp_path: Path) -> None:
+    left, other = (f"{name}.{2**31 - 1}.partial" for name in ("a.gguf", "report"))
+    for name in (left, other):
+        (tmp_path / name).touch()
+    with writing(tmp_path / "b.gguf") as partial:
+        partial.touch()
+    assert {one.name for one in tmp_path.iterdir()} == {"b.gguf", other}
 
 
 def test_private_files(tmp_path: Path) -> None:

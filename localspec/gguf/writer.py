@@ -39,7 +39,7 @@ def writing(path: Path, advice: str = paths.ADVICE) -> Iterator[Path]:
     """As `replacing`, of a model; files of killed processes are removed before. Raises
     LocalspecError, with `advice` for the next step, where `replacing` raises OSError."""
     try:
-        remove_abandoned(path.parent)
+        remove_abandoned(path.parent, "*.gguf.*.partial")
         with replacing(path) as partial:
             yield partial
     except LocalspecError:  # some are OSErrors, too
