@@ -213,7 +213,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     "server": (5_823, 196),  # files that are moved; lines before requests; text in files; JSON
-    "sessions": (555, 17),  # chooses the caches that it keeps, as the engine did
+    "sessions": (557, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies

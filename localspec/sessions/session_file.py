@@ -12,6 +12,7 @@ if a part is damaged.
 
 import glob
 import json
+import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -115,6 +116,7 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
         raise SessionError(f"The conversation is not of JSON values: {error}. Change it.") from None
     checksum = zlib.crc32(text, zlib.crc32(struct.pack("<Q", len(text))))
     try:
+        path = Path(os.path.realpath(path))  # as files of killed processes are beside it
         remove_abandoned(path.parent, f"{glob.escape(path.name)}.*.partial")
         with replacing(path, private=True) as partial, partial.open("wb") as file:
             file.write(_HEAD.pack(MAGIC, len(text), checksum) + text)

@@ -106,5 +106,7 @@ def test_files_of_killed_processes_are_removed(path: Path) -> None:
     other = f"b.session.{gone.pid}.partial"
     for name in (left, running, other):
         path.with_name(name).touch()
-    write(path, FACTS, PARTS)
-    assert {one.name for one in path.parent.iterdir()} == {path.name, running, other}
+    link = path.with_name("link.session")
+    link.symlink_to(path)
+    write(link, FACTS, PARTS)
+    assert {one.name for one in path.parent.iterdir()} == {path.name, running, other, link.name}
