@@ -1,7 +1,7 @@
 """A race of two answers, which take turns: the one with the lower clock goes next.
 
-So neither slows the other, and each is always as far as it would be alone. The outcome: seconds,
-speed-up, and whether the texts are the same, also as text.
+Thus neither slows the other, and each is always as far as it would be alone. The outcome has times,
+the speed-up, and whether the texts are the same, also as text.
 """
 
 from bisect import bisect_left
@@ -93,7 +93,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
-    """Both answers compared. `greedy`: whether they have to be the same; `alike`: whether both had
+    """Both answers compared. `greedy`: whether they must be the same; `alike`: whether both had
     the same conversation; `difference`: None if they agree, or are not `alike`; `stock`: whether
     plain decoding used stock llama.cpp, and localspec its kernels; `proof`: None without the
     kernels, or if tokens do not depend on logits alone."""
@@ -178,7 +178,7 @@ def first_difference(
 
 
 MEASURED = 0.05
-"""Least seconds of calibration that the summary mentions."""
+"""Minimum seconds of calibration that the summary mentions."""
 
 
 def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:

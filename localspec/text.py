@@ -94,7 +94,7 @@ def path_to_file(text: str) -> Path:
     there, which a slash at the end shows."""
     path = expanded(text)
     if text.endswith("/") and not os.path.isdir(path):  # unlike Path.is_dir, it takes any name
-        raise UsageError(f"There is no folder {printable(text)}. Make it, or name a file.")
+        raise UsageError(f"There is no folder {printable(text)}. Create it, or name a file.")
     return path
 
 

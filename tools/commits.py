@@ -167,7 +167,7 @@ class Arm:
         self._process = process
 
     def begin(self, text: Any, seed: int) -> None:
-        """Read a prompt and say its first token."""
+        """Read a prompt and generate the first token."""
         self._request([text, seed])
 
     def proceed(self) -> Figures | None:
@@ -233,7 +233,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         context=settings["ctx"],
         threads=os.cpu_count() or 1,
     )
-    engine.take_turns()  # no step ahead, beside another arm's
+    engine.take_turns()  # no step ahead, during another arm's turn
     ready = {
         "seconds": perf_counter() - began,
         "file": localspec.__file__,

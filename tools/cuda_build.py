@@ -119,7 +119,7 @@ def main() -> None:
     making.add_argument("packed", type=Path)
     making.add_argument("folder", type=Path)
     making.add_argument("--arch", default="native", help="90 for an H100")
-    making.add_argument("more", nargs="*", help="for cmake, behind --: -D…")
+    making.add_argument("more", nargs="*", help="for cmake, after --: -D…")
     values = parser.parse_args()
     if values.step == "pack":
         pack(values.archive, values.packed)

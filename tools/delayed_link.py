@@ -30,7 +30,7 @@ class DelayedLink:
         self.close()
 
     def close(self) -> None:
-        """Cut all connections, and take no more."""
+        """Cut all connections, and accept no more."""
         self._run(self._cut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

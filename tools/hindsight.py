@@ -1,8 +1,8 @@
-"""How near `auto` comes to the best greedy drafts: python -m tools.hindsight PROMPTS TARGET [DRAFT]
+"""How close `auto` is to the best greedy drafts: python -m tools.hindsight PROMPTS TARGET [DRAFT]
 
 The bound knows each answer of TOKENS tokens. At each step it drafts nothing, or the accepted tokens
-of the draft model or the n-gram index, whichever takes least seconds to the end. Passes are priced
-by the curves that `auto` measured, but those of its draft model by the seconds that they took.
+of the draft model or the n-gram drafter, whichever needs the least time to the end. Passes cost as
+in the curves that `auto` measured, but those of its draft model cost the seconds that they took.
 """
 
 import sys
@@ -23,14 +23,14 @@ TOKENS, DEEPEST = 40, 16
 
 
 def agreed(expected: Iterable[int], text: Sequence[int]) -> int:
-    """How many tokens of a text were expected, up to the first that was not."""
+    """Number of leading tokens of a text that were expected."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(expected, text, strict=False))])
 
 
 def bound(
     verify: Sequence[float], each: float, draft: Engine | None, prompt: list[int], answer: list[int]
 ) -> float:
-    """Least seconds of an answer after its first token; `each`: those of a draft pass."""
+    """Minimum seconds of an answer after its first token; `each`: those of a draft pass."""
     source, least = NgramSource(NgramIndex()), [0.0] * (len(answer) + 1)
     for at in range(len(answer) - 1, 0, -1):
         text, rest = [*prompt, *answer[:at]], answer[at : at + DEEPEST][:-1]

@@ -5,8 +5,8 @@
 Each model is widened so that every type fits its rows, and quantized to a single type by llama.cpp,
 without an importance matrix. The reference is that file dequantized by the package gguf, with a KV
 cache in F32. The models read the texts of `localspec bench`, LENGTH tokens at a time.
-Perplexity is of all tokens but the first of each, its ratio with a standard error over tokens; |Δ|
-is the mean over every nth logit, VOCABULARY in all, of each row.
+Perplexity covers all tokens except the first of each piece; its ratio has a standard error over
+tokens. |Δ| is the mean over every nth logit of each row, VOCABULARY in all.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def line(name: str, source: Path, tokens: int) -> str:
 
 
 def compare(name: str, source: Path, tokens: int) -> str:
-    """A type's line; NativeError where llama.cpp cannot quantize to it, or not read it."""
+    """A type's line; NativeError if llama.cpp cannot quantize to it, or cannot read it."""
     with tempfile.TemporaryDirectory() as folder:
         file, whole = Path(folder, f"{name}.gguf"), Path(folder, "f32.gguf")
         quantize(source, file, TYPES[name], pure=True)
@@ -136,7 +136,7 @@ def text_tokens(model: Model, count: int) -> list[int]:
     whole = "\n\n".join([*texts, *turns, *later])
     tokens = model.vocabulary.tokenize(whole, special=True)
     if len(tokens) < count:
-        raise SystemExit(f"The texts have {len(tokens):,} tokens. Ask for as many with --tokens.")
+        raise SystemExit(f"The texts have {len(tokens):,} tokens. Lower --tokens to that.")
     return tokens[:count]
 
 

@@ -27,7 +27,7 @@ from localspec.llama import quantize
 
 EXPERTS, USED = 8, 2
 SPREAD = 0.02
-"""Standard deviation of an expert's weights around the source's ÷ these."""
+"""Standard deviation of an expert's weights, relative to the source's weights."""
 _COPIED = ("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
 
 

@@ -7,14 +7,14 @@
 ggml is built from the source archive of the installed version, and put into
 
     build/BACKEND/python/llama_cpp       a copy of the installed package, with these libraries
-    build/BACKEND/python/llama_cpp/lib   its libraries, ggml's exchanged, and programs of that build
+    build/BACKEND/python/llama_cpp/lib   its libraries, ggml's replaced, and programs of that build
 
 for programs with build/BACKEND/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH is not enough: the
 package would also load its own libggml, and two copies of ggml have two registries of devices.
 
 Needs cmake and a C++ compiler; Vulkan also mesa-vulkan-drivers, glslc, libvulkan-dev and
-spirv-headers of Debian 13 (dev/gpu.md). Mesa's driver llvmpipe computes on the processor, and is a
-GPU to llama.cpp where GGML_VK_VISIBLE_DEVICES=0 takes it.
+spirv-headers of Debian 13 (dev/gpu.md). Mesa's driver llvmpipe computes on the CPU; llama.cpp uses
+it as a GPU if GGML_VK_VISIBLE_DEVICES=0 selects it.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def _headers(folder: Path | None) -> list[str]:
     if core.is_file() and _NEEDED not in core.read_text(encoding="utf-8"):
         raise SystemExit(
             f"The Vulkan headers in {core.parent} are too old for llama.cpp. Unpack newer ones "
-            "beside them, and name them with --headers: dev/gpu.md says how."
+            "next to them, and name them with --headers (see dev/gpu.md)."
         )
     if folder is None:
         return []
@@ -139,7 +139,7 @@ def _run(*command: str) -> None:
     print("+", *command, flush=True)
     status = subprocess.run(command, check=False).returncode
     if status:
-        raise SystemExit(f"{command[0]} ended with {status}; what it said stands above.")
+        raise SystemExit(f"{command[0]} failed with status {status}; see its output above.")
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def time_drafter(drafter: Drafter, spent: list[float]) -> None:
 
 
 def per_plan(rounds: int) -> None:
-    """Time the policy with assumed costs, as drafting would not pay on the embedded pair."""
+    """Time the policy with assumed costs, because drafting the embedded pair would not pay."""
     for name, draft in (("with the draft model", "auto"), ("without", None)):
         with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
             make_drafts_cheap(engine)

@@ -77,7 +77,7 @@ def main() -> None:
             for turn in range(args.rounds):
                 first = turn * args.requests
                 asked = [prompts[n % len(prompts)] for n in range(first, first + args.requests)]
-                # Each goes first in turns: the machine's speed drifts.
+                # The first one rotates: the machine's speed drifts.
                 for place in range(len(names)):
                     name = names[(place + turn) % len(names)]
                     if name in arms:

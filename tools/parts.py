@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 
 def dependencies(wheel: Path) -> set[str]:
-    """Distributions that a wheel needs, transitively; SystemExit where one is not installed."""
+    """Distributions that a wheel needs, transitively; SystemExit if one is not installed."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))

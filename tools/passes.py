@@ -5,7 +5,7 @@
 
 Each arm is a process with LOCALSPEC_KERNELS set to its name; ratios are to `off`, stock llama.cpp.
 One arm computes at a time; they alternate at every size, and the first one rotates. The first pass
-of a turn is not counted, as waiting threads have to wake up. Medians are over the passes in which
+of a turn is not counted, because waiting threads must wake up. Medians are over the passes in which
 an arm had its cores: those whose processor time ÷ time is at least HAD_CORES of its usual value. In
 each round, as many threads read as many bytes as a pass over one token, as a unit for the figures.
 Tables are Markdown.
@@ -44,8 +44,8 @@ HAD_CORES = 0.9
 COUNTED = 3
 """Passes of a turn that are counted, after one that is not."""
 SHORT = 600
-"""Most tokens of a prompt that is read with every number of threads and in every round; longer ones
-are read twice with the first number.
+"""Prompts of at most this many tokens are read with every number of threads and in every round;
+longer ones are read twice, with the first number.
 """
 MAX_READ = 1 << 30
 """Bytes of the read test."""
@@ -78,7 +78,7 @@ def main() -> None:
         answer(Path(args.models[0]), args.room, args.threads[0])
         return
     if len(args.prompts) != len(args.contexts) or any(map(int.__gt__, args.contexts, args.prompts)):
-        options.error("Passes are measured behind each prompt: give a context for each, no longer.")
+        options.error("Give one context for each prompt, no longer than that prompt.")
     machine = this_machine(args.threads[0])
     print(f"{machine.cpu}, {machine.cores} cores; commit {machine.commit}\n")
     for model in args.models:
@@ -195,21 +195,21 @@ class Reader:
     """Reads as many bytes as a pass over one token does.
 
     Attributes:
-        bytes: of the weights, less what is looked up and the experts that a token leaves out.
-        experts: whether it is a mixture, where several tokens read more.
+        bytes: of the weights, without lookup tables and the experts that a token does not use.
+        experts: whether it is a mixture, in which several tokens read more.
     """
 
     def __init__(self, file: GGUFFile) -> None:
         self.experts = bool(file.own_integer("expert_count"))
         self.bytes = active_bytes(file)
         self._data = b"\1" * min(self.bytes, MAX_READ)
-        # Looks for what is not there; the interpreter lock is not held meanwhile.
+        # Searches for a missing byte, to read all of it; ctypes releases the GIL meanwhile.
         self._search = ctypes.CDLL(None).memchr
         self._search.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
         self._search.restype = ctypes.c_void_p
 
     def rate(self, threads: int) -> float:
-        """Bytes per second that so many threads read together; the best of three."""
+        """Bytes per second that this many threads read together; the best of three."""
         start = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p).value or 0
         part = len(self._data) // threads
 
@@ -260,14 +260,14 @@ def answer(path: Path, room: int, threads: int) -> None:
 
 
 def prompt(context: Context, length: int, threads: int) -> list[Sample]:
-    """Read so many tokens, which stay."""
+    """Read `length` tokens, which stay in the cache."""
     context.clear()
     context.set_threads(threads)
     return [timed(context, threads, lambda: context.extend(context.filler(length), 1))]
 
 
 def passes(context: Context, size: int, threads: int) -> list[Sample]:
-    """Passes over so many tokens after what is held."""
+    """Passes over `size` tokens after the cached ones."""
     held, found = len(context.tokens), []
     tokens = context.filler(size)
     context.set_threads(threads)

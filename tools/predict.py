@@ -24,8 +24,8 @@ BITS = {"Q4_0": 4.55, "Q4_K_M": 4.9, "Q8_0": 8.5}
 
 
 class Machine(NamedTuple):
-    """`read`: GB/s; `rate`: 10⁹ operations/s; `layer`: seconds; `growth`: of passes by each token,
-    in T(1), beside what follows from the rest."""
+    """`read`: GB/s; `rate`: 10⁹ operations/s; `layer`: seconds; `growth`: of passes per token, in
+    T(1), besides the part that follows from the rest."""
 
     name: str
     read: float
@@ -61,7 +61,7 @@ PAIRS = {
     "14 B": (Model(14.8, 40), SMALL),
     "30 B-A3B": (Model(3.3, 48, 0.75, 8 / 128), SMALL),
 }
-"""Target, and the draft model with its bits a weight."""
+"""Target, and the draft model with its bits per weight."""
 
 
 def predict(

@@ -2,7 +2,7 @@
 
     PYTHONPATH=build/rpc/python python -m tools.remote [MODEL.gguf | --scale A] [--ms 0 2]
 
-Starts `ggml-rpc-server` processes on this machine (`python -m tools.native_build rpc` makes them),
+Starts `ggml-rpc-server` processes on this machine (`python -m tools.native_build rpc` builds them),
 each behind a link with a delay of `--ms` in each direction, and splits the target over them. Prints
 the cost curve, T(n) ÷ T(1), and for alternating arms, after one uncounted round: tokens per second
 and × plain.

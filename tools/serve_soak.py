@@ -4,8 +4,8 @@
 
 The server is `localspec serve` with the embedded pair, four concurrent answers and a queue of 16. A
 grammar allows each answer only a unique mark. The client leaves one in ten at a random moment; one
-in twenty is malformed and has to be refused. Clients that get 429 check Retry-After and retry.
-After each slice all slots have to be free; memory, descriptors and threads are printed.
+in twenty is malformed and must be refused. Clients that get 429 check Retry-After and retry. After
+each slice all slots must be free; memory, descriptors and threads are printed.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> int:
     with closing(start_server(port)) as child:
         process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
         child.wait_until_healthy(f"http://{address}", PATIENCE)
-        soak(address, 200, args.clients, random.Random(-1), process)  # what is made once
+        soak(address, 200, args.clients, random.Random(-1), process)  # one-time allocations
         print(f"before: {json.dumps(resources(process))}", flush=True)
         for number in range(-(-args.requests // args.slice)):
             rng = random.Random(f"{args.seed}/{number}")
@@ -66,7 +66,7 @@ def main() -> int:
             print(json.dumps(found), flush=True)
     bad = totals["wrong"] + totals["failed"] + totals["without_retry_after"]
     full = totals["queue_full"]
-    print(f"{totals['requests']} requests, {bad} not as they should be, {full} × 429")
+    print(f"{totals['requests']} requests, {bad} with wrong outcomes, {full} × 429")
     return 1 if bad or child.process.returncode else 0
 
 

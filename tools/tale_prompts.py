@@ -20,7 +20,7 @@ from pathlib import Path
 
 JUDGED = Path(__file__).resolve().parents[1] / "localspec" / "bench" / "prompts.jsonl"
 BEGINNING = 60
-"""Letters by which a text that is judged on is known again."""
+"""Number of letters that identify a text used for judging."""
 SEED = 1
 CHATS = {"gsm8k": 1700, "svamp": 400, "fairytaleqa": 1500, "self-instruct": 426}
 STORIES, CONTINUED, COPIED, CODE, NOISE = 1500, 2200, 1000, 2000, 700
@@ -66,7 +66,7 @@ def beginnings(files: Iterable[Path]) -> set[str]:
 
 
 def names(stories: Sequence[str], rng: random.Random) -> list[str]:
-    """Who or what stories can be about."""
+    """Subjects for stories."""
     text = "\n".join(stories)
     found = re.findall(r"\b(?:named|a|the) ([a-z]{3,9}|[A-Z][a-z]{2,8})\b", text)
     return sorted(rng.sample(sorted(set(found)), STORIES))

@@ -49,7 +49,7 @@ def copy(to: Path) -> Path:
 
 
 def twice(folder: Path) -> Path:
-    """The wheel, in an empty folder; SystemExit where two builds differ."""
+    """The wheel, in an empty folder; SystemExit if two builds differ."""
     wheel = build(REPOSITORY, folder / "one")
     again = build(copy(folder / "copy"), folder / "two")
     if wheel.read_bytes() != again.read_bytes():
@@ -69,7 +69,7 @@ def main() -> None:
     print(f"{wheel}: built twice, equal, sha256 {digest}")
     tool = shutil.which("cyclonedx-py", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if tool is None:
-        print("No list of parts: the extra 'release' brings what makes it.")
+        print("No list of parts: install the extra 'release' to create it.")
         return
     path = to / f"{wheel.stem}.cdx.json"
     found = parts(tool, wheel, digest, REPOSITORY)

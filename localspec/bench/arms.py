@@ -26,8 +26,8 @@ KNOWLEDGE = {
 
 
 class LocalspecArm(Arm):
-    """One way of drafting. It does not own `engine`; arms that forget need a separate one.
-    `forgets`: before each "turn" or each "answer", what was measured and learned; None never."""
+    """A drafting configuration. It does not own `engine`; arms that forget need a separate one.
+    `forgets`: drops measurements and learned data before each "turn" or "answer"; None: never."""
 
     def __init__(
         self,

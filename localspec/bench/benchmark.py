@@ -96,7 +96,7 @@ def measure(
             *localspec_arms(
                 engine,
                 settings.groups,
-                # An arm that knows nothing must not profit from what others learn.
+                # An arm without measurements must not profit from those of others.
                 another=open_engine,
             )
         ]
@@ -128,9 +128,7 @@ def measure(
 def _prepare_files(pair: BenchPair, notify: Notify) -> tuple[str | None, str]:
     if pair.scale is not None:
         disk = find_pair(pair.scale).disk
-        notify(
-            f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new"
-        )
+        notify(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk if they are new")
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
         return str(target), str(draft) if pair.draft == "auto" else pair.draft
     return pair.target, pair.draft

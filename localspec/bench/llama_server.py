@@ -38,7 +38,7 @@ def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> 
     elif depth == _DEFAULT_DEPTH and ngram is None:
         name += " (default)"
     if ngram is not None:
-        # In any order, the n-gram drafts first, and the model where the n-gram finds nothing.
+        # In either order, the n-gram drafts first, and the model if the n-gram finds nothing.
         name += f" + {ngram}"
     return ServerConfiguration(name, tuple(flags), needs_draft=True)
 
@@ -154,7 +154,7 @@ class LlamaServer(Arm):
         except httpx2.TimeoutException:
             raise NativeError(
                 f"{self.name} did not answer within {self._answer_timeout:g} seconds. "
-                "Ask for fewer tokens, or take a smaller model."
+                "Ask for fewer tokens, or use a smaller model."
             ) from None
         except (httpx2.HTTPError, ValueError) as error:
             # The connection ends a moment before the process does.
@@ -183,7 +183,7 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
         text = str(reply["content"])
     except (KeyError, TypeError, ValueError) as error:
         raise NativeError(
-            f"{arm} answered without the expected figures ({error!r}). Take the llama-server of "
+            f"{arm} answered without the expected figures ({error!r}). Use the llama-server of "
             "the llama.cpp that llama-cpp-python contains."
         ) from None
     # A pass yields the accepted tokens and one more, unless an end-of-generation token shortened

@@ -77,7 +77,7 @@ def _gpu() -> str | None:
 
 def _commit() -> str | None:
     folder = Path(__file__).resolve().parents[2]
-    # An installed package may lie inside another repository.
+    # An installed package may be inside another repository.
     if not (folder / ".git").exists():
         return None
     # Without a lock file, which would stay where the disk is full.

@@ -11,8 +11,8 @@ from localspec.files import write_atomically
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder and test that it is writable, before a long run. Raises LocalspecError: it
-    is not."""
+    """Create the folder and check that it is writable, before a long run. Raises LocalspecError if
+    it is not."""
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -35,7 +35,7 @@ class Peers:
 def open_peers(
     engine: Engine, peers: Peers | None, options: ModelOptions, stack: ExitStack
 ) -> tuple[list[Arm], dict[str, str]]:
-    """Peers on the engine's files, closed by `stack`; and why others cannot be opened, by name."""
+    """Peers on the engine's files, closed by `stack`; and why others failed to open, by name."""
     if peers is None:
         return [], {}
     from localspec.llama.library import default_threads
@@ -87,7 +87,7 @@ _DEFAULT_LOOKUP = 10
 
 
 class PythonLlama(Arm):
-    """llama-cpp-python's `Llama.generate`. `lookup`: most draft tokens by prompt lookup; None
+    """llama-cpp-python's `Llama.generate`. `lookup`: maximum draft tokens of prompt lookup; None
     decodes plainly. Raises ModelNotFound or NativeError if it cannot be opened."""
 
     def __init__(self, setup: PeerSetup, lookup: int | None = None) -> None:

@@ -215,7 +215,7 @@ def _row(cell: Cell) -> list[str]:
 
 
 def comparison(summary: PairSummary, temperature: float) -> Table:
-    """Ratios of the speed of `auto` to that of every arm but plain, whose are in the figures."""
+    """Speed of `auto` ÷ that of each arm; `figures` has the ratio to plain decoding."""
     rows = []
     for arm in (arm for arm in summary.arms if arm not in (AUTO, PLAIN)):
         ratios = {}
@@ -243,7 +243,7 @@ def _equality(summary: PairSummary) -> Table:
         more = len(found.divergences) - len(places)
         shown = ", ".join(places) + (f" and {more} more" if more else "")
         rows.append([found.arm, f"{found.equal} of {found.total}", shown])
-    why = "Passes over several tokens round otherwise than those over one: a near-tie can flip."
+    why = "Passes over several tokens round differently than passes over one: near-ties can flip."
     header = ["arm", "equal", "first different token"]
     return Table("Greedy answers equal to plain decoding's", header, rows, [why])
 

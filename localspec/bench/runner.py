@@ -16,7 +16,7 @@ WARM_UP_TOKENS = 8
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """The next answer of an arm. `turn`: None if it is not counted; `begins`: whether it is the
-    first of the arm's turn; `most`: tokens at most, None for as many as asked for."""
+    first of the arm's turn; `most`: maximum tokens; None: as many as requested."""
 
     arm: Arm
     prompt: BenchPrompt

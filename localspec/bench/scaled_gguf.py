@@ -116,7 +116,7 @@ class LlamaFile:
         if value is None:
             raise ModelInvalid(f"{self.path} lacks its {name}. {self._cannot}")
         if isinstance(value, Array):
-            raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
+            raise ModelInvalid(f"{self.path} has a different {name} in each layer. {self._cannot}")
         return value
 
     def shape(self) -> Shape:
@@ -153,8 +153,8 @@ class LlamaFile:
             shown = ", ".join(sorted(others or missing)[:3])
             why = f"lacks tensors of a llama model ({shown})"
             if others:
-                why = "has tensors that a plain llama model has not "
-                why += f"({shown}: a mixture of experts, perhaps)"
+                why = "has tensors that a plain llama model does not have "
+                why += f"({shown}: perhaps a mixture of experts)"
             raise ModelInvalid(f"{self.path} {why}. {self._cannot}")
 
 
@@ -167,7 +167,7 @@ def dequantize_tensor(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
         values: _Tensor = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[tensor.type])
     except (NotImplementedError, KeyError):
         raise ModelInvalid(
-            f"{file.path} is quantized to {tensor.type}, which the package gguf cannot read. Take "
+            f"{file.path} is quantized to {tensor.type}, which the package gguf cannot read. Use "
             "another quantization of the model."
         ) from None
     return values

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from localspec.bench.samples import Sample
 
 MIN_PROMPTS = 6
-"""Fewest prompts for which an interval is shown."""
+"""Minimum number of prompts for which an interval is shown."""
 METHOD = (
     "95%: Student's t interval of the mean ratio to plain localspec (geometric), paired by "
     f"prompt and turn, from {MIN_PROMPTS} prompts on"

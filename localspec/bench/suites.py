@@ -40,7 +40,7 @@ def load_suites(
     """Read prompts, interleaved: the first of each suite, then the second, and so on. `files`:
     keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat markers), `turns`
     (as in Spec-Bench) or `messages` (the last one the user's); optionally `suite` or `family`
-    (default: the file's stem) and `id` (default: counted). None at all takes the stories; `suites`:
+    (default: the file's stem) and `id` (default: counted). Without files, the stories; `suites`:
     which of them, None for all; `per_suite`: prompts of each at most. Raises UsageError: a file is
     missing, empty or malformed, or a suite is in none."""
     if per_suite is not None and per_suite < 1:

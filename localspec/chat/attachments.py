@@ -12,13 +12,13 @@ from localspec.paths import expanded
 from localspec.text import decoded
 
 MAX_BYTES = 1 << 20
-"""Bytes of a text file."""
+"""Maximum bytes of a text file."""
 MAX_IMAGE_BYTES = 16 << 20
-"""Bytes of an image, which is stored with the conversation."""
-_LARGE = f"{MAX_BYTES >> 20} MiB, which fits no context. Cut out what matters."
+"""Maximum bytes of an image, which is stored with the conversation."""
+_LARGE = f"{MAX_BYTES >> 20} MiB, which fits no context. Keep only what matters."
 _LARGE_IMAGE = (
     f"{MAX_IMAGE_BYTES >> 20} MiB. Make the image smaller: models see no more than a few hundred "
-    "points a side."
+    "pixels per side."
 )
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from localspec.llama.options import ModelOptions
 
 UNDRAFTED = "without drafts"
-"""What an answer is compared with where stock llama.cpp was not measured."""
+"""The baseline's name if stock llama.cpp was not measured."""
 SMALL = 300_000_000
-"""Size in bytes up to which a model is quick to open a second time."""
+"""Maximum bytes of a model that is quick to open a second time."""
 BUCKET = 0.25
 """Seconds of decoding per point of `speeds`."""
 RECENT = 6
-"""Points that the current speed is averaged over."""
+"""Number of points averaged for the current speed."""
 POINTS = 120
-"""Points of `speeds`."""
+"""Maximum number of points of `speeds`."""
 OFF_AFTER = 8
 """Steps in a row without a draft after which drafting counts as off."""
 
@@ -85,7 +85,7 @@ class Figures:
 
     @property
     def times_plain(self) -> float | None:
-        """`speed_up` over stock llama.cpp; None where that was not measured."""
+        """`speed_up` over stock llama.cpp; None if that was not measured."""
         return self.speed_up if self.beside == STOCK else None
 
     @property
@@ -102,7 +102,7 @@ class Figures:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any] | None) -> Figures:
-        """Figures from `as_dict`; missing and malformed fields have their default."""
+        """Figures from `as_dict`; missing and malformed fields get their defaults."""
         known = {}
         for f in fields(cls):
             with suppress(KeyError, TypeError, ValueError, AttributeError):
@@ -120,7 +120,7 @@ _SHARED_FIELDS = (
 
 
 def _number(value: Any) -> Any:
-    if abs(value) < 2**53:  # else it has no digits to show, or is none
+    if abs(value) < 2**53:  # not inf, nan, or too large to display
         return value
     raise ValueError(value)
 
@@ -139,7 +139,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "Mapping[str, int]": lambda counts: {n: _number(count) for n, count in counts.items()},
     "Mapping[str, tuple[int, int]]": lambda pairs: {n: _pair(pair) for n, pair in pairs.items()},
 }
-"""Check a stored value, by the field's type; they raise for others."""
+"""Validate a stored value, by the field's type; raise if it has another type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ NEW = "New conversation"
 """The title of an empty conversation."""
 
 TITLE_LENGTH = 48
-"""Characters."""
+"""Maximum characters."""
 _MAX_CHARACTERS = 4000  # of a message that are read
 SLUG_LENGTH = 60
-"""Characters: at four bytes each within the limit of every file system."""
+"""Maximum characters: at four bytes each, within the limit of every file system."""
 
 _FENCE = re.compile(r"\s*(```|~~~)")
 _LINE_PREFIX = re.compile(r"^(?:\s*(?:#{1,6}\s|>|[-*+]\s(?:\[[ xX]\]\s)?|\d{1,3}[.)]\s))*\s*")
@@ -29,8 +29,8 @@ def one_line(text: str) -> str:
 
 
 def title_from(text: str) -> str:
-    """Make a title from the first line with words, without Markdown, of TITLE_LENGTH characters at
-    most."""
+    """Make a title of at most TITLE_LENGTH characters from the first line with words, without
+    Markdown."""
     # The beginning of a long pasted text is enough.
     text = text.lstrip()[:_MAX_CHARACTERS]
     for line in text.splitlines():

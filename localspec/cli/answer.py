@@ -112,11 +112,11 @@ def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]
         name = engine.model.path.name
         if request.system is not None:
             raise UsageError(
-                f"{name} has no chat template that --system could go into. "
+                f"{name} has no chat template, so it cannot use --system. "
                 "Leave it out, or begin the prompt with that text."
             )
         if request.images:
-            raise UsageError(f"{name} has no chat template that --image could go into.")
+            raise UsageError(f"{name} has no chat template, so it cannot use --image.")
         return request.prompt, [f"{name} has no chat template; the prompt is passed as it is."]
     messages: list[dict[str, Any]] = [{"role": "user", "content": request.prompt}]
     if request.images:
@@ -135,7 +135,7 @@ def all_notices(
     drafter = opening.drafting.drafter
     notices = [*more]
     if engine.draft is not None and not uses_model(drafter):
-        notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
+        notices.append(f"The draft model is not used: drafter '{drafter}' does not need it.")
     why = engine.why_no_draft or engine.why_draft
     if opening.draft == "auto" and why is not None and opening.named:
         notices.append(f"-d auto: {why}.")
@@ -161,7 +161,7 @@ def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:
     if isinstance(earlier, str) or isinstance(prompt, str):
         kept, other = ("a text", "with") if isinstance(earlier, str) else ("a chat", "without")
         raise UsageError(
-            f"The session in {path} is {kept}. Go on {other} --raw, or give another file."
+            f"The session in {path} is {kept}. Continue {other} --raw, or give another file."
         )
     if prompt[0]["role"] == "system":  # the latest system prompt applies
         earlier = [message for message in earlier if message["role"] != "system"]

@@ -17,7 +17,7 @@ def line(found: AnswerResult) -> str:
     begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
     if not figures.tokens:
         return f"{begin}no answer to a prompt of {counted(figures.prompt_tokens, 'token')} yet"
-    end = " · built-in story model, for tests and trying keys" if found.built_in else ""
+    end = " · built-in story model, for tests and demos" if found.built_in else ""
     in_full = not found.built_in or words.too_small(figures) is None
     return f"{begin}{words.line(figures, draft=found.draft, in_full=in_full)}{end}"
 

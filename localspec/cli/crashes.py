@@ -23,8 +23,8 @@ _KILLED = (
     "model, or a shorter context with --ctx. If the model file has changed, start it again."
 )
 _LIMITS = "Check what started it, and the limits that ulimit -a prints."
-# The keys that stop and continue reach the shell as well, and those that end us end it in silence;
-# Ctrl+C, SIGTERM and SIGHUP we answer ourselves. Threads may crash together, and write together.
+# Job-control keys reach the shell too, and keys that end this process end it silently. Ctrl+C,
+# SIGTERM and SIGHUP are handled here. Threads may crash, and write, at the same time.
 _SCRIPT = f"""
 trap '' HUP INT TERM
 say() {{ [ -t 1 ] && printf '%s\\r\\n' "$restore"; printf 'localspec: %s\\n' "$1"; }}

@@ -143,7 +143,7 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
         ),
         (
             tuned and "shape" in params,
-            "--shape is of a new draft, and --from tunes one. Give one of them.",
+            "--shape is for a new draft, and --from tunes an old one. Give one of them.",
         ),
         (
             head and {"begun_from", "shape"} & params.keys(),
@@ -313,11 +313,11 @@ def _forget(console: Console, names: Sequence[str]) -> int:
     answers = chats.forget() if HISTORY in names else 0
     lines = []
     if HISTORY in names:
-        lines.append(f"Forgotten answers that were recorded while chatting: {answers:,}.")
+        lines.append(f"Forgotten answers recorded in chats: {answers:,}.")
     if deleted:
         lines.append(f"Forgotten: {', '.join(target.name for target in deleted)}.")
     record = {"forgotten": [target.name for target in deleted], "from_chats": answers}
     console.done(record, "\n".join(lines))
     for path in () if console.json else (path for target in deleted for path in target.drafts):
-        console.notice(f"{path} was trained on it, and stays. Delete the file to be rid of it.")
+        console.notice(f"{path} was trained on it, and is kept. Delete it if you do not need it.")
     return 0

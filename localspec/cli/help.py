@@ -43,7 +43,7 @@ class Command(TyperCommand):
                 raise UsageError(advised(f"No such option: {word}", word, named))
         try:
             return super().parse_args(ctx, args)
-        except typer.TyperException as error:  # the parser's own lack it
+        except typer.TyperException as error:  # the parser's own errors lack it
             (it := vars(error))["ctx"] = ctx
             if "possibilities" in it:
                 it["possibilities"] = []
@@ -72,7 +72,7 @@ class Group(TyperGroup):
             raise
 
     def otherwise(self, word: str) -> list[str]:
-        """What is meant by a word that is like no command."""
+        """Suggestions for a word that is no command."""
         return []
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -84,7 +84,7 @@ class Group(TyperGroup):
 
 
 def _of_other_verbs(ctx: Any, word: str) -> list[str]:
-    """An option that up to three other verbs have, with each of them."""
+    """Suggestions such as "run --temp" for an option of at most three other verbs."""
     root = ctx.find_root().command
     commands = {verb: root.get_command(ctx, verb) for verb in root.list_commands(ctx)}
     options = {verb: [o for p in it.params for o in p.opts] for verb, it in commands.items()}

@@ -31,9 +31,9 @@ Examples:
   localspec history rm 3f2a"""
 
 _MOST = 50
-"""Most conversations to list."""
+"""Maximum number of conversations to list."""
 _ID, _TITLE = 8, 24
-"""Characters shown of an id, and, on a terminal, of a title beside a text."""
+"""Characters shown of an id, and, on a terminal, of a title next to a text."""
 _CONVERSATION = o.parameters("""
     id: ID
         The conversation: the beginning of its id, or its number in the list (1 is the newest).

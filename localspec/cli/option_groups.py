@@ -21,7 +21,7 @@ Shared = partial[Any]
 Group = Mapping[str, Shared]
 """Options and arguments by parameter name."""
 Params = dict[str, Any]
-"""Values by parameter name. What was not given is None, or () for repeatable arguments."""
+"""Values by parameter name; if not given, None, or () for repeatable arguments."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 _FILES = ("FILE", "FOLDER", "PATH", "DIR")
@@ -42,18 +42,18 @@ def default(record: type[Any], name: str) -> str:
 
 
 def parameters(text: str) -> Group:
-    """Declare options and arguments by parameter name, in a form like that of the help:
+    """Declare options and arguments by parameter name, in the form of the help texts:
 
         Title of a group:
             -n --max-tokens N≥1
                 The help text, in any number of lines.
             paths: [PATH]...
-                An argument, as nothing in its heading begins with a dash.
+                An argument: nothing in its heading begins with a dash.
 
-    Headings are indented by 4. What is before a colon is the parameter's name; without it, that is
-    the last name of the option. The metavar determines the type; `≥` is followed by the least
-    value. Only `--help-all` shows options with a final `*`. "Repeatable" in the help text makes an
-    option repeatable. Dots in the metavar make an argument repeatable, and brackets optional."""
+    Headings are indented by 4. The parameter's name is the text before a colon, by default the
+    option's last name. The metavar determines the type; `≥` is followed by the minimum. Only
+    `--help-all` shows options with a final `*`. "Repeatable" in the help text makes an option
+    repeatable. In a metavar, dots make an argument repeatable, and brackets make it optional."""
     found, panel = dict[str, Shared](), None
     for block in re.split(r"\n(?=(?: {4})?\S)", text.strip("\n")):
         heading, *lines = (line.strip() for line in block.splitlines())
@@ -113,7 +113,7 @@ def _argument(metavar: str, help: str) -> Shared:
 
 
 def takes(*groups: Group) -> Callable[[Verb], Verb]:
-    """Decorator that gives a verb, which is called with a console and `Params`, its parameters."""
+    """Decorator that declares a verb's parameters; the verb gets a console and `Params`."""
 
     def declare(verb: Verb) -> Verb:
         vars(verb)["takes"] = {name: option for group in groups for name, option in group.items()}

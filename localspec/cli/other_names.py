@@ -52,7 +52,7 @@ _HARMFUL = {"rm"}  # commands that delete; suggested last for a mistyped word
 
 
 def advised(refusal: str, word: str, known: Collection[str], otherwise: Sequence[str] = ()) -> str:
-    """A refusal of a word, with the known names that it may mean, or else `otherwise`."""
+    """The refusal of a word, with the known names that it might mean, else `otherwise`."""
     close = elsewhere(word, known) or list(otherwise) or _alike(word, known)
     if close == ["prompt"]:
         return f"{refusal}. Write the prompt in quotes, without an option. A file can be piped in."
@@ -67,7 +67,7 @@ def elsewhere(word: str, known: Collection[str]) -> list[str]:
 
 
 def _alike(word: str, known: Collection[str]) -> list[str]:
-    """Hyphens in front are left out: they would make all options alike."""
+    """Similar names, ignoring leading hyphens, which would make all options similar."""
     fit = (name for name in known if name[0] == "-" or word[0] != "-")  # no argument is an option
     plain = {name.lstrip("-"): name for name in fit}
     found = [plain[name] for name in get_close_matches(word.lstrip("-"), plain)]

@@ -26,7 +26,7 @@ _QUIET_SECONDS = 0.3
 """Delay before progress is shown, to avoid flicker."""
 _LONG_SECONDS = 1.0
 _REDRAW_SECONDS = 0.2
-"""Least time between redraws, which take processor time from the model."""
+"""Minimum time between redraws, which take CPU time from the model."""
 
 
 class OutputLost(LocalspecError):
@@ -42,7 +42,7 @@ class ReaderGone(OutputLost):
 class Console:
     """The two output streams; one per process. `command`: as typed; `json`: print results as JSON;
     `quiet`: print only answers and errors; `verbosity`: 1 adds the log, 2 also its details; both
-    add tracebacks of internal errors, as does None, of a verb without -v."""
+    add tracebacks of internal errors, as does None: the verb has no -v."""
 
     def __init__(self, command: str = "localspec") -> None:
         self.command = command
@@ -80,7 +80,7 @@ class Console:
         return self._redraws(sys.stdout)
 
     def answer(self, text: str) -> None:
-        """Print and flush a part of the answer; may raise OutputLost, as do its callers."""
+        """Print and flush a part of the answer; raises OutputLost if it cannot be written."""
         self.erase_progress()
         try:
             sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
@@ -156,7 +156,7 @@ class Console:
         if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_redraw():
             self._write_error("\r\x1b[K")  # erase the ^C that the terminal echoes
         if not isinstance(error, ReaderGone):
-            self.say(f"localspec: {' '.join(sentence.splitlines())}")  # of odd file names, too
+            self.say(f"localspec: {' '.join(sentence.splitlines())}")  # for odd file names
         if sentence.endswith(_REPORT) or (self.verbosity and not isinstance(error, LocalspecError)):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code
@@ -183,7 +183,7 @@ class Console:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Show that standard input is being read, if that takes long and it is not a terminal."""
-        text = "reading standard input until it ends; < /dev/null leaves it out"
+        text = "reading standard input until it ends; < /dev/null skips it"
         timer = Timer(_LONG_SECONDS, self.progress, [text], {"at_once": True})
         timer.daemon = True
         if sys.stdin is not None and not sys.stdin.isatty():
@@ -231,7 +231,7 @@ def output_error(error: OSError) -> OutputLost:
     code = errno.errorcode.get(error.errno or 0, "unknown error")
     return OutputLost(
         f"Standard output cannot be written: {error.strerror} ({code}). "
-        "Make room, or send it elsewhere."
+        "Free some space, or redirect it elsewhere."
     )
 
 

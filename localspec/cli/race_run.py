@@ -47,7 +47,7 @@ def run_race(
         if further and isinstance(prompt, str):
             raise UsageError(
                 "--then continues a conversation, but this prompt is plain text: the model "
-                "has no chat template, or --raw leaves it out. Leave out --then."
+                "has no chat template, or --raw skips it. Leave out --then."
             )
         provable = _provable(request, engine, work)
         measured = _warm_up(beside, work) + _warm_up(engine, work)
@@ -103,7 +103,7 @@ def _opening_options(request: AnswerRequest, scale: str | None, work: Work) -> O
         return opening
     from localspec.bench.scale import scaled_pair
 
-    work.report(f"looking for the models of scale {scale}, or writing them: a minute")
+    work.report(f"finding or writing the models of scale {scale}: up to a minute")
     target, draft = scaled_pair(scale, offline=opening.offline)
     return replace(opening, model=str(target), draft=str(draft))
 
@@ -113,7 +113,7 @@ def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:
     sampler = Sampler(request.opening.sampling, engine.model.vocabulary.size)
     if not request.free or not sampler.greedy or sampler.adjusts:
         return False
-    work.report("trying whether passes of all sizes give the same bits")
+    work.report("checking whether passes of all sizes give the same bits")
     return engine.batch_invariant
 
 
@@ -136,7 +136,7 @@ def _prove(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list[
 
 def _warm_up(engine: Engine, work: Work) -> float:
     """Fault in pages, allocate and calibrate; returns the seconds of calibration."""
-    work.report("warming up, and measuring what passes cost where that is not known")
+    work.report("warming up, and measuring pass costs that are not known yet")
     greedy = SamplingParams(temperature=0.0)
     stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
     profile = engine.profile

@@ -20,7 +20,7 @@ _BETWEEN = " │ "
 _HEAD = 2
 """Header lines of each lane."""
 _REDRAW_SECONDS = 0.1
-"""Least time between redraws, which take processor time from the model."""
+"""Minimum time between redraws, which take CPU time from the model."""
 
 
 class RaceScreen:
@@ -64,7 +64,7 @@ class RaceScreen:
                 signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
     def _pause(self, _number: int, _frame: object) -> None:
-        """Ctrl+Z: the next redraw leaves the screen to the shell. One may be under way here."""
+        """Ctrl+Z: the next redraw leaves the screen to the shell. One may be in progress now."""
         self._paused = True
 
     def _draw(self) -> None:

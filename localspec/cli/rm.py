@@ -13,7 +13,7 @@ Examples:
   localspec rm unsloth/Qwen3-8B-GGUF --yes"""
 
 _SHOWN = 10
-"""Most files to list before asking."""
+"""Maximum number of files to list before asking."""
 
 REFERENCES = o.parameters("""
     references: REF…

@@ -33,10 +33,10 @@ KEY_VARIABLE = "LOCALSPEC_API_KEY"
 SERVER = o.parameters(f"""
 Server:
     --host HOST
-        Listen at this address, or several separated by commas. Any but this machine's own needs a
+        Listen on this address, or several separated by commas. Any but this machine's own needs a
         key. {o.default(ServerOptions, "host")}
     --port N
-        Listen at this port; 0 takes a free one. {o.default(ServerOptions, "port")}
+        Listen on this port; 0 picks a free one. {o.default(ServerOptions, "port")}
     --api-key KEY
         Require this key from clients. Other users of this machine can see it here, but not in the
         variable. ({KEY_VARIABLE})
@@ -246,7 +246,7 @@ def _open_model(
 
 
 def needs(path: Path, options: ModelOptions) -> int:
-    """Least bytes of main memory that a model needs; 0 if unknown."""
+    """Minimum bytes of main memory that a model needs; 0 if unknown."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
     from localspec.pairing.memory import place

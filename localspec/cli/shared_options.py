@@ -15,7 +15,7 @@ Model:
     --offline *
         Use only files on this machine. (HF_HUB_OFFLINE)
     -c --ctx N
-        Set the context length in tokens, for prompt and answer together; 0 takes the model's own,
+        Set the context length in tokens, for prompt and answer together; 0 uses the model's own,
         at most 8192. {default(ModelOptions, "context")} (LOCALSPEC_CTX)
     -t --threads N|auto
         Use N threads; auto or -1: one per physical core, and fewer while other programs compute.
@@ -63,7 +63,7 @@ Draft model:
         Apply a LoRA adapter to the draft model of -d. Repeatable.
     --cross-vocabulary WAY *
         Use a draft model with another vocabulary through text (text), on shared tokens (shared), in
-        the better of both ways (auto), or not at all (off).
+        the better of the two (auto), or not at all (off).
         {default(ModelOptions, "cross_vocabulary")}
 """)
 
@@ -147,7 +147,7 @@ Sampling:
     --logit-bias TOKEN_ID=BIAS *
         Add BIAS to the logit of a token; -inf bans it. Repeatable.
     --seed N
-        Set the seed, which gives the same answer again; without localspec's kernels, with --exact.
+        Set the seed, to repeat an answer; without localspec's kernels, this needs --exact too.
         Default: random, shown by --stats.
 """)
 

@@ -29,7 +29,7 @@ SHOW = o.parameters("""
         A model on this machine: a path, user/repo[:quant], a name from 'localspec models', or
         'demo'.
     -c --ctx N
-        Compute the memory for this context length; 0 takes the model's own, at most 8192. Default
+        Compute the memory for this context length; 0 uses the model's own, at most 8192. Default
         0.
     --kv-type TYPE
         Compute the memory for this element type of the KV cache. Default f16.

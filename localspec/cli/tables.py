@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _WIDEST = 100_000
 _SENTENCE = 40
-"""Least width of a cell with sentences."""
+"""Minimum width of a cell with sentences."""
 _LEAST = 16
-"""Least width of shortened cells."""
+"""Minimum width of shortened cells."""
 _GLUE = "\0"
 
 

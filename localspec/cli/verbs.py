@@ -67,7 +67,7 @@ class VerbGroup(help_text.Group):
         return build_command(cmd_name) if cmd_name in VERBS else None
 
     def otherwise(self, word: str) -> list[str]:
-        """What a prompt or a model lacks that was typed without a command."""
+        """The command missing before what looks like a prompt or a model."""
         meant = "run" if " " in word else f"chat -m {word}"
         return [meant] if re.search(r"[\d/.: ]", word) else []
 

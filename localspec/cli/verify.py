@@ -31,7 +31,7 @@ How much:
     --thorough
         Run without a time limit: an hour or more, to find smaller biases.
     --check FILE
-        Run nothing: compare a certificate.json with the files, versions and machine here.
+        Run no checks: compare a certificate.json with the files, versions and machine here.
 Output:
     -o --output FOLDER
         Write certificate.json to this folder.

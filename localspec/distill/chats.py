@@ -39,7 +39,7 @@ def record_answer(
 
 def forget(conversations: Collection[str] | None = None) -> int:
     """Remove conversations (None: all) from every trace, with trainings on them; returns the number
-    of answers. Finished drafts stay. A TraceError as of `Trace`, after removing all that can be."""
+    of answers. Finished drafts stay. A TraceError as of `Trace`, after removing all it can."""
     begins = None if conversations is None else {_begin(each) for each in conversations}
     gone, problems = 0, []
     for target in folders.recorded_targets():

@@ -22,7 +22,7 @@ class DistillRequest:
     Attributes:
         prompts, texts: prompts to answer; files and folders to read.
         raw: use text prompts without the chat template.
-        answers: per prompt, of up to `max_tokens`; `tokens`: most tokens to record.
+        answers: per prompt, of up to `max_tokens`; `tokens`: maximum tokens to record.
         begun_from: a draft to fine-tune.
         shape, vocabulary: otherwise, of the new draft: "192x3x512", or None to choose it; the
             number of frequent tokens, or None for all.

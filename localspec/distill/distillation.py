@@ -103,8 +103,8 @@ def distill(
         trace = Trace(folder / folders.TRACE)
     except FileNotFoundError:
         raise UsageError(
-            f"Nothing was recorded of {request.target.name} yet. Give prompts (files with a prompt "
-            "a line, or JSONL), --history, or --text."
+            f"Nothing was recorded from {request.target.name} yet. Give prompts (files with one "
+            "per line, or JSONL), --history, or --text."
         ) from None
     with trace:
         kind = _kind(request, target, trace, notice)

@@ -63,8 +63,8 @@ class FrequentPart(KeptTokens):
         tokens, merges = file.array(_TOKENS), file.array(_MERGES)
         if file.text("tokenizer.ggml.model") != BPE or tokens is None or merges is None:
             raise UsageError(
-                f"{file.path} has no tokenizer of byte pairs, and --vocabulary takes no other kind "
-                "apart. Leave it out: the draft has all tokens then."
+                f"{file.path} has no BPE tokenizer, and --vocabulary supports no other kind. "
+                "Leave it out: the draft then has all tokens."
             )
         self._file = file
         self._ids = {text: token for token, text in enumerate(tokens.all_bytes())}

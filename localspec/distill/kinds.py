@@ -123,8 +123,8 @@ class Draft(DraftKind):
             if self.shape.vocabulary != facts.vocabulary:
                 raise ModelInvalid(
                     f"{request.begun_from} has {self.shape.vocabulary:,} tokens and "
-                    f"{request.target.name} {facts.vocabulary:,}. Choose a draft of the target's "
-                    "vocabulary, or leave out --from to make one."
+                    f"{request.target.name} {facts.vocabulary:,}. Choose a draft with its "
+                    "vocabulary, or leave out --from to train a new one."
                 )
         elif request.shape is not None:
             self.shape = shape.parse(request.shape, facts)
@@ -132,9 +132,9 @@ class Draft(DraftKind):
             self.shape, promise = shape.choose(facts, _curve(request, folder))
             if not promise.pays:
                 notice(
-                    f"No shape gains much: the best, {self.shape.describe()}, about "
-                    f"{promise.speed_up:.2f} times the speed, because a draft's pass, or a pass "
-                    "over several tokens, costs too much compared with a plain one. It is trained "
+                    f"No shape gains much. For the best, {self.shape.describe()}, expect "
+                    f"{promise.speed_up:.2f} times the speed: a pass of the draft, or a pass "
+                    "over several tokens, costs too much compared with a plain one. Training runs "
                     "anyway."
                 )
         self.label = f"draft-{self.shape.width}x{self.shape.layers}"

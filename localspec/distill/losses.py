@@ -89,9 +89,9 @@ def divergence(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Met
 
 
 def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Metrics]:
-    """`divergence` of states, in chunks, as all logits would take gigabytes. With `backward`, adds
-    to the matrix's gradient. Returns the gradient of the mean loss by the states (None without
-    `backward`), and metrics."""
+    """`divergence` of states, in chunks: all logits at once would take gigabytes. With `backward`,
+    adds to the matrix's gradient. Returns the gradient of the mean loss with respect to the states
+    (None without `backward`), and metrics."""
     count, size = len(output.states), max(1, CHUNK // len(output.matrix))
     measured, gradients = Metrics(), []
     for start in range(0, max(1, count), size):  # without positions the gradients are zeros

@@ -15,7 +15,7 @@ from localspec.retrieval.texts import SkippedFiles, texts_in
 CHUNK = 256
 """Tokens of a text that form one question."""
 MIN_TOKENS = 16
-"""Fewest tokens of a chunk; shorter remainders of a text are left out."""
+"""Minimum tokens of a chunk; shorter remainders of a text are left out."""
 _SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user", "content": "…"}]}'
 
 

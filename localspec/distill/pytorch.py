@@ -30,7 +30,7 @@ torch: Any = _Torch()
 
 
 def device(wanted: str) -> Any:
-    """The device for training, one of DEVICES; "auto" takes the fastest. A UsageError if it does
+    """The device for training, one of DEVICES; "auto" picks the fastest. A UsageError if it does
     not exist."""
     there = {
         "cpu": True,
@@ -43,7 +43,7 @@ def device(wanted: str) -> Any:
         raise UsageError(f"There is no device '{wanted}'. Choose one of {', '.join(DEVICES)}.")
     if not there[wanted]:
         raise UsageError(
-            f"PyTorch finds no device '{wanted}' here. Take --device cpu, or install a PyTorch "
+            f"PyTorch finds no device '{wanted}' here. Use --device cpu, or install a PyTorch "
             "that was built for it."
         )
     return torch.device(wanted)

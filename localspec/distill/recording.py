@@ -79,9 +79,9 @@ def record_answers(
     known: Container[bytes] = (),
     most: float = math.inf,
 ) -> Iterator[TraceRecord]:
-    """The answers, as they are finished, each with its `k` likeliest tokens; many are given at
-    once. Left out are questions whose key is `known`, and those without room for an answer.
-    `longest`: tokens of an answer at most; `most`: of all answers. Raises as `Engine.stream`."""
+    """Yield answers as they finish, each with its `k` likeliest tokens; many are generated at once.
+    Skips questions whose key is `known`, and those without room for an answer. `longest`: maximum
+    tokens of an answer; `most`: of all answers. Raises as `Engine.stream`."""
     capacity = min(engine.context_length // engine.parallel, engine.model.trained_context)
     ended = Event()
 
@@ -112,7 +112,7 @@ def record_answers(
                         break
         return TraceRecord.of(question.key, question.tokens, found, question.held_back)
 
-    waiting, active = due(), dict[Future[TraceRecord], int]()  # most tokens of each
+    waiting, active = due(), dict[Future[TraceRecord], int]()  # maximum tokens of each
     with ThreadPoolExecutor(engine.parallel) as pool:
         try:
             while True:

@@ -31,7 +31,7 @@ def draft_texts(
     notice: Notice,
 ) -> Trace:
     """The draft's texts for an epoch with the target's distributions, generated if missing. `write`
-    writes the current draft. A TraceError if the disk refuses; otherwise raises as
+    writes the current draft. A TraceError if writing fails; otherwise raises as
     `localspec.llama.model.Model`."""
     folder, plan = run.folder, run.plan
     path = folder / f"{ROUND}{epoch}"
@@ -51,7 +51,7 @@ def draft_texts(
         said = list(record_answers(engine, begun, 1, longest=CONTINUATION, seed=plan.seed))
     given = [
         RecordedQuestion(tuple(record.prompt.tolist()), 0, tuple(record.answer.tolist()))
-        for record in sorted(said, key=lambda record: record.key)  # as some finish sooner
+        for record in sorted(said, key=lambda record: record.key)  # because some finish sooner
     ]
     with (
         Trace(partial, trace.header) as made,

@@ -56,7 +56,7 @@ def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast
     """The shape with the best forecast, and the forecast; acceptance is guessed from the number of
     weights. `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
     found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
-    # Of equal ones the smallest, which trains fastest.
+    # On ties, the smallest, which trains fastest.
     return max(found, key=lambda pair: (round(pair[1].speed_up, 3), -pair[0].parameters))
 
 

@@ -71,7 +71,7 @@ class TraceHeader:
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
     """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer]. `key`: of
-    prompt and turn, to answer nothing twice; for the flags see HELD_BACK; `following`: the answer's
+    prompt and turn, to avoid repeats; for the flags see HELD_BACK; `following`: the answer's
     tokens in a head's numbering, None if these are their ids."""
 
     key: bytes
@@ -124,7 +124,7 @@ class Trace:
                 path.touch(mode=0o600)
             except OSError as error:
                 raise TraceError(
-                    f"Nothing can be kept in {path.parent}: {error.strerror}. {paths.ADVICE}"
+                    f"Nothing can be stored in {path.parent}: {error.strerror}. {paths.ADVICE}"
                 ) from None
         with self._writing():
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)

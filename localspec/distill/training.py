@@ -33,11 +33,11 @@ MEANS = {"first": "exp_avg", "second": "exp_avg_sq"}
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of the rate at the end."""
 MAX_HELD_BACK, MIN_HELD_BACK = 6000, 1000
-"""Held-back tokens that are measured, and fewest in a short training: ± 0.013 and ± 0.03."""
+"""Held-back tokens to measure, and their minimum in a short training: ± 0.013 and ± 0.03."""
 POINTS = 24
 """Measurements of a training after the first."""
 PART = 5
-"""Fewest trained tokens per token that is measured, apart from MIN_HELD_BACK."""
+"""Minimum trained tokens per measured token, apart from MIN_HELD_BACK."""
 WINDOW = 64
 """Batches whose answers are sorted by length, to reduce padding."""
 PAUSE = 30.0
@@ -70,7 +70,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
     if needed > free:
         raise LocalspecError(
             f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "
-            "are free. Take a smaller --shape or --batch, or close other programs."
+            "are free. Use a smaller --shape or --batch, or close other programs."
         )
 
 
@@ -98,8 +98,8 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
     if not training or not held:
         raise UsageError(
             f"The recording has {len(training)} answers to train on and {len(held)} to measure "
-            "with (one prompt in twenty is held back). Give more prompts (files with a prompt a "
-            "line, or JSONL), --history, or --text, or chat on with /record on."
+            "with (one prompt in twenty is held back). Give more prompts (files with one per "
+            "line, or JSONL), --history, or --text, or chat with /record on."
         )
     lengths = _lengths(trace, training, longest)
     return sum(len(batches(lengths, plan_tokens, seed, n)) for n in range(epochs))
@@ -156,7 +156,7 @@ class Training:
 
     def run(self) -> tuple[Weights, Point]:
         """Train to the end; returns the weights and their last measurement. A TraceError if the
-        disk refuses; the last checkpoint stays."""
+        disk fails; the last checkpoint is kept."""
         plan, recent, kept = self._plan, Metrics(), perf_counter()
         if self._point is None:
             self._point = self._measure(self._step, None)
@@ -171,7 +171,7 @@ class Training:
                     continue
                 if own is None and number >= plan.epochs - plan.rounds:
                     own = self._round(number)
-                if own and place % DRAFT_INTERVAL:  # the draft's tokens are no hard labels
+                if own and place % DRAFT_INTERVAL:  # the draft's tokens are not hard labels
                     recent += self._train_step(seen, own[place // DRAFT_INTERVAL % len(own)], 0.0)
                 else:
                     records = [self._trace.record(self._numbers[i]) for i in batch]
@@ -231,7 +231,7 @@ class Training:
         if not math.isfinite(found.mean_loss):
             raise LocalspecError(
                 f"The training has failed: after {step} of {self._plan.steps} steps, the weights "
-                f"are no numbers. Give a lower --rate than {self._plan.rate:g}."
+                f"are not numbers. Give a lower --rate than {self._plan.rate:g}."
             )
         point = Point(
             step,

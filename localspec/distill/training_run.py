@@ -42,7 +42,7 @@ class TrainingPlan:
         rate: the highest learning rate.
         hard: the share of the cross entropy in the loss.
         threads, device: they determine the order of sums.
-        longest: most tokens of prompt and answer; longer prompts lose their beginning.
+        longest: maximum tokens of prompt and answer; longer prompts lose their beginning.
         rounds: number of last epochs in which half of the steps are on the draft's texts.
         vocabulary: fingerprint of the target's tokens that the draft has, empty for all.
     """
@@ -197,6 +197,6 @@ def saving(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TraceError(
-            f"The training cannot be kept in {folder}: {error.strerror or error}. The last "
-            "checkpoint stays. Make room, and run the same command again to continue."
+            f"The training cannot be saved in {folder}: {error.strerror or error}. The last "
+            "checkpoint is kept. Make room, and run the same command again to continue."
         ) from None

@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[Shape, Weights]:
         values = file.values(name)
         if values is None or values.shape != expected:
             raise ModelInvalid(
-                f"{path} has a tensor {name} of another shape than its metadata say. It cannot be "
+                f"The shape of tensor {name} in {path} does not match its metadata. It cannot be "
                 "trained."
             )
         found[name] = np.array(values, np.float32)
@@ -173,7 +173,7 @@ def write_file(
             kept = F16
         tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
     metadata = {key: value for key, _, value in facts}
-    kept = "What was trained is kept: make room, or name another --output, and run the same again."
+    kept = "The training is kept: make room, or name another --output, and run the same again."
     with writing(path, kept) as partial:
         write_gguf(partial, metadata, {key: type_ for key, type_, _ in facts}, tensors)
 

@@ -29,13 +29,13 @@ LONG, QUICK = 60.0, 10.0
 TOKENS = 32
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 _CONTEXT = 64
-"""Tokens after which costs of passes are reported, as in the measured answers; at none they are
+"""Context tokens at which pass costs are reported, as in the measured answers; at 0 they would be
 extrapolated."""
 DISTURBED = 3.0
-"""If a pass over n tokens takes this many times n single passes, or this many times as long as
-earlier ones, another process is busy; as if a token of an answer takes this many plain ones."""
+"""Another process is busy if a pass over n tokens takes this many times n single passes or earlier
+passes, or if a token of an answer takes this many plain passes."""
 LEAST_TOKENS = 8
-"""Least tokens per answer, even when its share of the time is used up."""
+"""Minimum tokens per answer, even if its share of the time is used up."""
 LOOKUPS = ("ngram", "retrieval", "lookahead")
 """Drafters that need no model."""
 
@@ -204,7 +204,7 @@ def text_check(engine: Engine) -> Check:
     with stream:
         tokens = [token for chunk in stream for token in chunk.token_ids]
     text = stream.text
-    step = "Download it again, or take another quantization."
+    step = "Download it again, or use another quantization."
     if not text.strip():
         return Check(rule, FAIL, "It gives no answer to a simple prompt", step)
     shown = printable(repr(text), 60)

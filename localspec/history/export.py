@@ -82,7 +82,7 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
     except OSError as error:
         raise LocalspecError(_write_error(where, error)) from None
     except ValueError:  # the name contains NUL
-        raise UsageError(f"{where} is not a name of a file. Name another one.") from None
+        raise UsageError(f"{where} is not a valid file name. Choose another one.") from None
 
 
 def _write_new(where: Path, data: bytes) -> Path:
@@ -104,8 +104,8 @@ def _write_new(where: Path, data: bytes) -> Path:
 
 def _write_error(where: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT:
-        return f"There is no folder {where.parent}. Make it, or name another one."
-    return f"{where} cannot be written: {error.strerror or error}. Name another place."
+        return f"There is no folder {where.parent}. Create it, or name another one."
+    return f"{where} cannot be written: {error.strerror or error}. Name another file."
 
 
 def _subtitle(conversation: Conversation) -> str:
@@ -141,7 +141,7 @@ def _figures(message: Message) -> str:
     if message.state != chat.COMPLETE:
         parts.append(_ENDINGS.get(message.state, message.state))
     elif message.finish_reason == "length":
-        parts.append("cut off at the longest it may be")
+        parts.append("cut off at the token limit")
     elif message.finish_reason == chat.REPEATS:
         parts.append("ended because it repeated itself")
     return " · ".join(map(one_line, parts))

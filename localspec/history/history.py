@@ -57,7 +57,7 @@ class History(HistoryFile):
             raise HistoryError("The conversation is no longer in the history. Choose another one.")
         if not self.waiting and any(m.state == INTERRUPTED for m in found.messages.values()):
             self.write(Statements.mark_interrupted)
-        # A chat that was killed in mid-answer did not write which answer it showed.
+        # A chat that was killed mid-answer did not write which answer it showed.
         if found.tip is not None:
             found.select(found.tip)
         return found
@@ -113,7 +113,7 @@ class History(HistoryFile):
                 problems.append(str(error))
         if problems:
             raise HistoryError(
-                "The conversations are removed, but not all that was kept of them. "
+                "The conversations are removed, but not all data learned from them. "
                 + " ".join(problems)
             )
 

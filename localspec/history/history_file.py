@@ -111,7 +111,7 @@ class HistoryFile:
             return whole
 
     def _rescue(self) -> list[Path]:
-        """Export waiting conversations to a new folder beside the history, or for temporary files;
+        """Export waiting conversations to a new folder next to the history, or a temporary one;
         returns the files."""
         with self._read_lock:
             assert self._memory is not None
@@ -315,12 +315,12 @@ class HistoryFile:
                 damaged = _identity_of(self.path) == self._identity
                 aside = repair.set_aside(self.path) if damaged else None
                 self._connect()
-                if aside is not None and self._writer is not None:  # no other process was first
+                if aside is not None and self._writer is not None:  # first to repair it
                     saved = repair.salvage(aside, self._writer, self._patience)
-                    rest = f"with the messages that could be read ({saved:,})"
+                    rest = f" with the messages that could be read ({saved:,})"
                     self.notices.append(
                         f"The history was damaged. The file is kept as {aside}, and a new one was "
-                        f"started {rest if saved else 'without it'}."
+                        f"started{rest if saved else ', but no messages could be read'}."
                     )
         except _ERRORS as failure:
             self._disconnect()

@@ -14,15 +14,15 @@ from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
 _MIN_ROW_BYTES = 20
-"""Bytes of the shortest row, for an upper bound on the rows of a file."""
+"""Minimum bytes of a row, for an upper bound on the rows of a file."""
 _MAX_QUERIES = 20_000
-"""Ranges of rows that are read at most; about a second."""
+"""Maximum number of row ranges to read; takes about a second."""
 
 
 @contextmanager
 def repair_lock(path: Path, patience: float) -> Iterator[None]:
     """Let one process repair at a time; raises sqlite3.Error after `patience` seconds. SQLite locks
-    a file beside the history, so the lock ends with its owner."""
+    a file next to the history, so the lock ends with its owner."""
     lock = path.with_name(f"{path.name}.repair")
     with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
         held.execute("BEGIN EXCLUSIVE")

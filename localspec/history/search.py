@@ -15,7 +15,7 @@ MARK, END = "\x02", "\x03"
 """Delimiters of hits in a snippet: characters that displayed text never has."""
 
 MAX_QUERY = 1000
-"""Characters of a query that are used."""
+"""Maximum characters of a query; the rest is ignored."""
 
 # Han, Hiragana and Katakana are written without spaces.
 _IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -58,9 +58,9 @@ def _clean_snippet(snippet: str) -> str:
 INDEX = ("titles", "words")
 
 _PER_CONVERSATION = 5
-"""Hits of one conversation: more would hide all others."""
+"""Maximum hits per conversation: more would crowd out the others."""
 _MAX_CANDIDATES = 5000
-"""Matching messages that are considered, newest first."""
+"""Maximum number of matching messages considered, newest first."""
 _SNIPPET_WORDS = 24
 """Words."""
 

@@ -142,7 +142,7 @@ class Statements:
 
     def _messages(self, condition: str, *values: str) -> Iterator[tuple[str, Message]]:
         """Ids of conversations and their messages; answers whose writer is gone are INTERRUPTED."""
-        # A condition on the state is no parameter, or SQLite would not use the index of it.
+        # The state must be a literal: with a parameter, SQLite would not use its index.
         found = f"SELECT writer, {_MESSAGE} FROM messages WHERE {condition} ORDER BY seq"
         for writer, *row in self.connection.execute(found, values):
             message = message_from(row)

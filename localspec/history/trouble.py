@@ -19,7 +19,7 @@ _SENTENCES = {
     "it: close it, or wait.",
     NO_LOCK: "The history {path} is on a file system without locks, and is not changed. {memory}: "
     "set LOCALSPEC_HOME to a folder on a local disk.",
-    READ_ONLY: "The history {path} cannot be written: {why}. {memory}, and in a file of their own "
+    READ_ONLY: "The history {path} cannot be written: {why}. {memory}, and in separate files "
     "at the end: check permissions, disk and 'ulimit -f', or set LOCALSPEC_HOME to another folder.",
     FULL: "The disk is full, so the history {path} cannot grow. {memory} until there is room: make "
     "some.",
@@ -34,10 +34,10 @@ _SENTENCES = {
 }
 _MEMORY = "New messages are kept in memory only"
 
-KEPT_AGAIN = "The history is being kept again."
+KEPT_AGAIN = "The history is being saved again."
 
 _DAMAGED = "malformed|not a database|constructor failed|fts5|no such|no column|already exists"
-"""Also of a damaged schema or index: the statements never change."""
+"""Includes errors of a damaged schema or index, because the statements never change."""
 _MESSAGES = {"locked": LOCKED, "readonly": READ_ONLY, _DAMAGED: CORRUPT, "is full": FULL}
 """Patterns of SQLite's messages: Python 3.10 has no error codes."""
 _MIN_FREE = 1 << 20

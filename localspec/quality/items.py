@@ -17,7 +17,7 @@ LETTERS = "ABCDEFGHIJKLMNOP"
 
 @dataclass(frozen=True, slots=True)
 class SuiteItem:
-    """A question: its name, prompt, most tokens of an answer, and a check of the answer."""
+    """A question: its name, prompt, maximum tokens of an answer, and a check of the answer."""
 
     id: str
     prompt: str

@@ -35,7 +35,7 @@ def runs_to_end(program: str) -> bool:
     """Whether a program runs to its end within the limits; a UsageError on Windows."""
     if sys.platform == "win32":
         raise UsageError(
-            "HumanEval runs what the model wrote, and Windows has no limits for that here. Take "
+            "HumanEval runs what the model wrote, and Windows has no limits for that here. Use "
             "another suite, or run it under WSL."
         )
     done = secrets.token_hex(8)  # printed only after the program's end

@@ -61,11 +61,11 @@ class SuiteOutcome:
 
     @property
     def faults(self) -> list[str]:
-        """Lossless answers that differ where the logits are farther apart than rounding moves."""
+        """Lossless answers that differ where the gap of the logits is larger than rounding."""
         return [
             f"{name} differs from plain decoding at token {difference.position} of "
             f"{difference.item}, where the tokens are {difference.gap:.4f} logits apart: "
-            f"more than rounding moves ({self.noise:.4f})."
+            f"more than rounding explains ({self.noise:.4f})."
             for name, way in self.ways.items()
             if way.lossless
             for difference in way.differences
@@ -148,7 +148,7 @@ def wilson(right: int, total: int) -> tuple[float, float]:
 
 
 _LISTED = 20
-"""Most differing items that are listed."""
+"""Maximum number of differing items to list."""
 
 
 def outcome_text(suite: str, found: dict[str, Any]) -> str:
@@ -174,7 +174,7 @@ def outcome_text(suite: str, found: dict[str, Any]) -> str:
             lines.append(f"  and {len(differences) - _LISTED} more, which --json lists")
     if found["left_out"]:
         lines.append(
-            f"Left out, as the context is too short: {found['left_out']}. Give more --ctx."
+            f"Left out, because the context is too short: {found['left_out']}. Raise --ctx."
         )
     if found["noise"]:
         lines.append(f"Rounding moves logits by {found['noise']:.4f} at most here.")

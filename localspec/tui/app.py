@@ -242,12 +242,12 @@ class ChatApp(Host):
             self.chat_session.stop()
         elif self.prompt.text:
             self.composer.stash()
-            self.show_notice("Up brings the text back. Ctrl+C twice leaves.")
+            self.show_notice("Up brings the text back. Ctrl+C twice quits.")
         elif monotonic() - self._interrupted < DOUBLE_PRESS:
             self.exit(return_code=Cancelled.exit_code)
         else:
             self._interrupted = monotonic()
-            self.show_notice("Ctrl+C again leaves. Everything is kept.")
+            self.show_notice("Ctrl+C again quits. Everything is saved.")
 
     def _is_busy(self) -> bool:
         return self.conversation_display.doing is not None or self.chat_session.running is not None

@@ -74,5 +74,5 @@ def save(preferences: Preferences) -> str | None:
         # It may contain a private system prompt.
         write_atomically(path, json.dumps(asdict(preferences)), private=True)
     except OSError as error:
-        return f"The settings of the chat are not kept: {error.strerror}. Make room for {path}."
+        return f"The chat's settings were not saved: {error.strerror}. Make room for {path}."
     return None

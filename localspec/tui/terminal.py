@@ -24,7 +24,7 @@ _RESTORE = (
     "\\033[?1004l\\033[?2004l\\033[?2048l"  # focus, paste and resize reports
     "\\033[<u\\033[0m"  # the keyboard protocol, colours
 )
-# Short, as the terminal's line wrapping may be off.
+# Short, because the terminal's line wrapping may be off.
 _SENTENCE = "localspec ended suddenly. All messages are in the history: start it again."
 # `stty` uses its standard input, which is the pipe here.
 _SCRIPT = f"""

@@ -44,7 +44,7 @@ class _Distances:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, what: str, *distances: float) -> None:
-        if distances:  # of an answer of one token there are none
+        if distances:  # an answer of one token has none
             self.found[what] += distances
 
     def limits(self, noise: float) -> dict[str, float]:
@@ -112,7 +112,7 @@ def _add_drafts(moved: _Distances, subject: Subject, answer: PlainAnswer) -> Non
     if subject.limits.max_draft >= _NODES:
         try:
             moved.add("rejections", *_distances_after_drafts(subject, answer, branches=False))
-        except NativeError as error:  # as of answers
+        except NativeError as error:  # as for answers
             moved.failed["After rejections llama.cpp refused the next pass"] = str(error)
     if subject.branches:
         by_trees = _distances_after_drafts(subject, answer, branches=True)
@@ -125,7 +125,7 @@ def _add_drafts(moved: _Distances, subject: Subject, answer: PlainAnswer) -> Non
 
 
 def _wrong_token_distances(subject: Subject, answer: PlainAnswer) -> list[float]:
-    """How far a wrong token, the last but one of a text, moves rows."""
+    """Distances of rows that a wrong second-to-last token of a text causes."""
     tokens, best, found = answer.tokens, answer.best, list[float]()
     for at in range(0, len(tokens) - 2, _INTERVAL):
         text = [*answer.prompt, *tokens[:at], int(best[at].ids[1]), tokens[at + 1]]
@@ -174,7 +174,7 @@ def _add_answers(
     moved.add("answers", _distance_from_fresh(subject, whole.context))
     if not subject.same_bits:
         moved.fresh.append(_single_token_distance(subject, whole.context))
-    for ending in ("cancelled answers", "answers cancelled in a pass", "answers left"):
+    for ending in ("cancelled answers", "answers cancelled mid-pass", "abandoned answers"):
         stream = engine.stream(
             Tokens(answer.prompt), max_tokens=_TOKENS, sampling=_SAMPLING, drafting=drafting
         )
@@ -184,7 +184,7 @@ def _add_answers(
             if ending == "cancelled answers":
                 stream.cancel()
                 next(stream, None)
-            elif ending == "answers cancelled in a pass":
+            elif ending == "answers cancelled mid-pass":
                 pace = engine.plain_seconds(len(answer.prompt)) or 0.001
                 timer = Timer(0.5 * pace, stream.cancel)
                 timer.start()

@@ -75,7 +75,7 @@ def read(path: Path) -> dict[str, Any]:
     checksum = found.pop("sha256", None)
     if fingerprint(found) != checksum:
         raise UsageError(
-            f"{path} was changed after it was written: its checksum is another one. "
+            f"{path} was changed after it was written: its checksum does not match. "
             "Ask for the file as 'localspec verify --output' wrote it."
         )
     return found

@@ -84,17 +84,17 @@ class Outcome:
 
 
 BIT_EXACT = -1.0
-"""The limit of logits if all bits have to be the same."""
+"""The limit for logits if all bits must be the same."""
 
 
 def excess(limit: float) -> str:
     if limit == BIT_EXACT:
         return "nothing may differ with localspec's kernels"
-    return f"more than rounding moves ({limit:.4f})"
+    return f"more than rounding explains ({limit:.4f})"
 
 
 def skipped_ways(untried: Sequence[str], idle: Sequence[str]) -> str:
-    """A sentence on ways without time and ways that drafted nothing."""
+    """A sentence about ways that ran out of time or drafted nothing."""
     found = f" There was no time for {', '.join(untried)}." if untried else ""
     if idle:
         found += f" Not tested, as they drafted nothing: {', '.join(idle)}."

@@ -14,7 +14,7 @@ from localspec.verify.subject import PLAIN, PlainAnswer, Subject, SubjectAnswer,
 _SIZES_PER_ANSWER = 2
 """Number of pass sizes whose rounding is measured along one answer."""
 _CHUNK = 24
-"""Tokens of the chunks in which prompts are read again, where all bits have to be the same."""
+"""Tokens of the chunks in which prompts are read again, if all bits must be the same."""
 IN_CHUNKS = "plain decoding, in chunks,"
 
 
@@ -107,7 +107,7 @@ def _outcome(
             f"{excess(limit)}."
         )
     if not any(way.tested for way in compared.values()):
-        faults.append("Nothing was drafted in any way, so nothing was verified.")
+        faults.append("No drafter drafted anything, so nothing was verified.")
     total = sum(way.answers for way in compared.values())
     gaps = [point.gap for way in compared.values() for point in way.divergences]
     summary = f"{total - len(gaps)} of {total} answers equal those of plain decoding in every token"

@@ -32,12 +32,12 @@ REJECT = 1e-3
 SEED = 20_26
 DEPTH = 2
 _ROUND = 100
-"""Answers of a way before the next way's turn, so that all have as many when time is over."""
+"""Answers per way before the next way's turn, so that all have as many when time runs out."""
 _SIZES = (1, 2, 4, 8, 16, 32)
 _DRAWS = 4.0
 """Simulated samples expected beyond the rejection limit."""
 _SEARCH_SHARE = 0.25
-"""Share of the time in which places are searched for."""
+"""Share of the time for the search for places."""
 
 Pair = tuple[int, int]
 
@@ -212,7 +212,7 @@ def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete:
         if result.impossible:
             faults.append(f"{name} gave tokens with probability 0: {result.impossible}.")
         faults += [
-            f"{name}: {what} are not distributed as the model's, p = {p:.2g}."
+            f"{name}: {what} are not distributed like the model's, p = {p:.2g}."
             for what, p in (("next tokens", result.firsts), ("token pairs", result.pairs))
             if p < reject
         ]
@@ -220,7 +220,7 @@ def _outcome(judged: dict[str, WayResult], places: int, reject: float, complete:
     if not places:
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
-        faults.append("Nothing was drafted in any way, so nothing was verified.")
+        faults.append("No drafter drafted anything, so nothing was verified.")
     least = min((min(result.firsts, result.pairs) for result in tested), default=1.0)
     summary = (
         f"{sum(result.samples for result in tested):,} token pairs from {len(tested)} ways to "
@@ -279,8 +279,8 @@ _PLAIN, _TOKEN = 1.0, 0.001
 
 
 class PlainRows:
-    """A `Target` whose rows all come from plain passes after `base` and are cached. So samples have
-    exactly the plain distribution if the algorithm is right. `clock`: simulated seconds of its
+    """A `Target` whose rows all come from plain passes after `base` and are cached, so that samples
+    have exactly the plain distribution if the algorithm is right. `clock`: simulated seconds of its
     passes."""
 
     def __init__(self, subject: Subject, base: Sequence[int]) -> None:

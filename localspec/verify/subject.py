@@ -50,7 +50,7 @@ class BestTokens:
 PLAIN = Drafting(drafter="none")
 GREEDY = SamplingParams(temperature=0.0)
 MAX_PROMPT = 400
-"""Most tokens of a prompt; longer ones would cost more and show no more."""
+"""Maximum tokens of a prompt; longer ones would cost more and show no more."""
 _BRANCHES = 3
 
 
@@ -75,7 +75,7 @@ class SubjectAnswer:
 
 class Subject:
     """An engine under examination, which has no other users meanwhile. `report` gets the current
-    step and may raise KeyboardInterrupt. `same_bits`: whether every row has to have the same bits
+    step and may raise KeyboardInterrupt. `same_bits`: whether every row must have the same bits
     as in plain decoding; `answers`, `distances`: for later checks, plain answers and how far
     rounding moved rows, in logits."""
 
@@ -90,8 +90,8 @@ class Subject:
         self.distances = list[float]()
 
     def report(self, text: str | None = None) -> None:
-        """Report the current step, or the same again: that may interrupt, and answers may take
-        minutes."""
+        """Report the current step, or the last one again: this can raise KeyboardInterrupt, and
+        answers can take minutes."""
         self._status = self._status if text is None else text
         self._report(self._status)
 
@@ -143,7 +143,7 @@ class Subject:
         return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """Logits after a text, whose last token at most is not in the cache: float32 [vocabulary],
+        """Logits after a text, of which at most the last token is not cached: float32 [vocabulary],
         valid until the next pass."""
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
@@ -199,7 +199,7 @@ class Subject:
         if place == min(len(plain), len(other)):
             return place, math.inf
         self.engine.clear()
-        for end in range(place + 1):  # a pass a token, as plain decoding
+        for end in range(place + 1):  # one pass per token, as in plain decoding
             row = self.row([*prompt, *plain[:end]])
         return place, abs(float(row[plain[place]] - row[other[place]]))
 
@@ -208,9 +208,9 @@ _SOURCE = "verify"
 
 
 def rounding_distances(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
-    """Read a plain answer again in passes over `size` ≥ 2 tokens. All of them are right, so that
-    cells of rejected tokens cannot count as rounding. Returns by how many logits each row moved;
-    see `BestTokens.distance`."""
+    """Read a plain answer again in passes over `size` ≥ 2 tokens. All of them are right, so cells
+    of rejected tokens cannot count as rounding. Returns how far each row moved, in logits; see
+    `BestTokens.distance`."""
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]
@@ -221,7 +221,7 @@ def rounding_distances(subject: Subject, answer: PlainAnswer, size: int) -> list
         tree = TokenTree.chain(chain, _SOURCE)
         last = start + size + size > len(tokens)
         if last and subject.branches:
-            # As in a tree: beside a branch that is wrong. The cache is emptied after it.
+            # As in a tree: next to a wrong branch. The cache is emptied afterwards.
             tree = TokenTree()
             tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
             node = ROOT

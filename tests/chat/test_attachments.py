@@ -36,7 +36,7 @@ def test_names_that_terminals_quote(tmp_path: Path, typed: str) -> None:
     ("content", "why"),
     [
         (None, " There is no file {}. Check the path."),
-        (b"a" * (MAX_BYTES + 1), " {} is larger than 1 MiB, which fits no context. Cut out what"),
+        (b"a" * (MAX_BYTES + 1), " {} is larger than 1 MiB, which fits no context. Keep only"),
         (b"\x89PNG", "is not UTF-8: byte 0"),
         (b"a\0b", "has a NUL at byte 1"),
     ],

@@ -126,7 +126,7 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
         (("--format", "html"), 2, "no format 'html'"),
         (("--json",), 2, "needs --output"),
         (("-o", "no/such/folder.md"), 1, "There is no folder"),
-        (("-o", "new/"), 2, "There is no folder new/. Make it, or name a file."),
+        (("-o", "new/"), 2, "There is no folder new/. Create it, or name a file."),
         (("-o", "/proc/x.md"), 1, "/proc"),
         (("-o", "/dev/null"), 2, "/dev/null is a pipe or a device. Name a file."),
     ],

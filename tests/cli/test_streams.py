@@ -125,7 +125,7 @@ def test_progress_is_shown_on_a_terminal_and_erased(tmp_path: Path) -> None:
 def test_a_wait_for_standard_input_is_shown(tmp_path: Path) -> None:
     command = ("sh", "-c", 'cat | "$@"', "sh", *LOCALSPEC, "run", "-n", "1", "Go on.")
     with chat(command=command, home=tmp_path) as terminal:
-        terminal.until("reading standard input until it ends; < /dev/null leaves it out")
+        terminal.until("reading standard input until it ends; < /dev/null skips it")
         terminal.type("\x04")
         terminal.until("1 token")
         assert "reading" not in terminal.text

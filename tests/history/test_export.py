@@ -76,7 +76,7 @@ def test_unwritable_paths(tmp_path: Path) -> None:
     for where, why in (
         (tmp_path / "file" / "a.md", "cannot be written: Not a directory"),
         (tmp_path / ("x" * 300), "cannot be written"),
-        (tmp_path / "a\0b", "is not a name of a file"),
+        (tmp_path / "a\0b", "is not a valid file name"),
     ):
         with pytest.raises(LocalspecError, match=why):
             write_export(example_conversation(), where)

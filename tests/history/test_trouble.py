@@ -153,7 +153,7 @@ def test_read_only_file(open_to_all: Path, folder_too: bool, tidy: bool) -> None
         with without_root():
             history = open_history(path)
             assert (history.trouble and history.trouble.kind) == "read-only"
-            assert "kept in memory only, and in a file of their own at the end" in notices(history)
+            assert "kept in memory only, and in separate files at the end" in notices(history)
             assert history.load(before.id) == before
             during = write_conversation(history, "during", kept=False)
             assert [each.title for each in history.list()] == ["during", "before"]

@@ -56,7 +56,7 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
             )
             terminal.until("tok/s")
             other.execute("COMMIT")
-            terminal.until_notice("The history is being kept again.")
+            terminal.until_notice("The history is being saved again.")
     assert said(tmp_path) == ["hello"]
 
 

@@ -119,7 +119,7 @@ async def overflow(shown: Chat, answer: str) -> None:
 @pytest.mark.parametrize(
     ("way", "said", "mode"),
     [
-        ("Go on without", ["first", "One.", "second"], "drop_oldest"),
+        ("Continue without", ["first", "One.", "second"], "drop_oldest"),
         ("Begin a new", ["second"], "error"),
     ],
 )
@@ -143,7 +143,7 @@ async def test_a_message_that_no_context_holds_is_told() -> None:
         await shown.send("short")
         assert shown.texts == ["endless", "short", "One."]
         await shown.send("endless again", answered=False)
-        await overflow(shown, "Go on without")
+        await overflow(shown, "Continue without")
         await shown.until(lambda: shown.errors() == [str(FULL)] * 2)
         await shown.until_answered()
 

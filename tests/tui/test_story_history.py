@@ -110,7 +110,7 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
         await shown.until(lambda: shown.texts)
         await shown.command("/delete")
         await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
-        assert "Delete this conversation? It cannot be brought back." in shown.text
+        assert "Delete this conversation? This cannot be undone." in shown.text
         await shown.press("escape")
         await shown.command("/delete")
         await shown.choose("Keep it")
@@ -141,7 +141,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         assert shown.texts == []
         await shown.type("meanwhile")
         await shown.press("enter")
-        await shown.until_notice("An answer is still coming.")
+        await shown.until_notice("An answer is still running.")
         await shown.until_answered(hold)
         assert shown.texts == []
         await shown.press_for("meanwhile", "enter")

@@ -193,7 +193,7 @@ async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.M
         await shown.command("/export md missing/folder/talk.md")
         await shown.until(shown.errors)
         assert "missing/folder" in shown.errors()[0]
-        await shown.command("/export md missing/", says="There is no folder missing/. Make it, or")
+        await shown.command("/export md missing/", says="There is no folder missing/. Create it")
 
 
 async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:

@@ -61,7 +61,7 @@ def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) ->
     answering.type(CTRL_C)
     answering.until("■ stopped")
     answering.type(CTRL_C)
-    answering.until("Ctrl+C again leaves")
+    answering.until("Ctrl+C again quits")
     answering.type(CTRL_C)
     assert answering.ended() == 130
     assert answering.restored

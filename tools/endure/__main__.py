@@ -45,7 +45,7 @@ def main() -> int:
     if not failures:
         shutil.rmtree(folder)
         return 0
-    console.print(*failures, f"What they left: {folder}", sep="\n", markup=False, soft_wrap=True)
+    console.print(*failures, f"Their files: {folder}", sep="\n", markup=False, soft_wrap=True)
     return 1
 
 

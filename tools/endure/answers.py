@@ -80,7 +80,7 @@ def answers(home: Path, seconds: float, seed: int) -> Outcome:
     expected: dict[str, list[int]] = {}
     process, held = psutil.Process(), []
     end, number = time.monotonic() + seconds, 0
-    # So long that each model has been compared once, however short the time.
+    # Compare each model at least once, however short the time.
     while time.monotonic() < end or number <= WARM * len(models):
         which = number % len(models)
         model = tiny if which == 2 else None
@@ -145,9 +145,9 @@ def _ask(
         with lock:
             outcome.count += 1
             seen["cancelled"] += cancelled_at >= 0
-            seen["parted at a tie"] += distance is not None and distance < TIE
+            seen["diverged at a tie"] += distance is not None and distance < TIE
             if distance is not None and distance >= TIE:
-                outcome.failures.append(f"{prompt[:40]!r} got what is not its own, {distance:.2f}")
+                outcome.failures.append(f"{prompt[:40]!r} got a wrong answer, gap {distance:.2f}")
 
     throws = [dice.getrandbits(32) for _ in range(ANSWERS)]
     with ThreadPoolExecutor(AT_ONCE if engine.parallel > 1 else 1) as clients:

@@ -1,4 +1,4 @@
-"""Kill chats at random moments; everything displayed has to be in an intact history."""
+"""Kill chats at random moments; everything displayed must be in an intact history."""
 
 import random
 import sqlite3
@@ -31,8 +31,8 @@ def killed_chats(home: Path, count: int, seed: int) -> Outcome:
     if sound != "ok":
         outcome.failures.append(f"the history's file: {sound}")
     outcome.seen = (
-        f"{interrupted} within an answer, {before} before the question was seen as sent; "
-        f"{shown:,} characters were seen of answers"
+        f"{interrupted} within an answer, {before} before the question was shown as sent; "
+        f"{shown:,} characters of answers were shown"
     )
     return outcome
 

@@ -1,7 +1,7 @@
 """Pass damaged and inconsistent model files to `localspec show` and `localspec run`.
 
-Each command is forked from a process with all imports, with limits on memory and time. It has to
-end with one of localspec's exit codes and, if that is not 0, an error message.
+Each command is forked from a process with all imports, with limits on memory and time. It must end
+with one of localspec's exit codes and, if that is not 0, an error message.
 """
 
 import importlib
@@ -24,11 +24,11 @@ from tests.support.mtp import glm, qwen
 from tools.endure.outcome import Outcome, print_outcome
 
 MEMORY = 3 << 30
-"""Of addresses, beside what a command begins with."""
+"""Bytes of address space beyond a command's initial size."""
 SECONDS = 60
-"""Of processor time."""
+"""CPU seconds."""
 PATIENCE = 900
-"""Seconds until a command that waits for nothing is ended."""
+"""Seconds after which a command that hangs is killed."""
 CODES = range(7)
 ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "policy", "engine")
 GAVE_UP = "llama.cpp gave up: "
@@ -77,14 +77,14 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
                 kept.parent.mkdir(exist_ok=True)
                 kept.write_bytes(data)
     outcome.seen = ", ".join(f"{many} {kind}" for kind, many in kinds.most_common())
-    if over:  # a check is wanting: see `localspec.gguf.damage`
+    if over:  # a check is missing: see `localspec.gguf.damage`
         found = (f"{words} ({len(files)}, first {files[0]})" for words, files in over.items())
         outcome.seen += " over " + ", ".join(found)
     return outcome
 
 
 def _import_all() -> None:
-    """What the commands load when they first need it, as every child would do so again."""
+    """Import what the commands load lazily; otherwise every child would do so."""
     for verb in VERBS:
         build_command(verb)
     for room in ROOMS:
@@ -127,7 +127,7 @@ def _child(command: tuple[str, ...], output: Path) -> None:
 
 
 def _wait_for_words(output: Path) -> None:
-    """The shell that tells of a sudden end does so a moment after it."""
+    """Wait for the shell that reports a crash, which does so a moment later."""
     for _ in range(200):
         if output.read_text(errors="replace"):
             return
@@ -138,7 +138,7 @@ def _kind(status: int, output: str) -> str:
     if status < 0:
         return f"died of {signal.Signals(-status).name}"
     if GAVE_UP in output:
-        return "given up by llama.cpp, told"
+        return "aborted by llama.cpp, reported"
     return "answered" if status == 0 else f"refused ({status})"
 
 

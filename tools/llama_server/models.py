@@ -25,7 +25,7 @@ STAND_INS = {
     "stories15M-q4_0.gguf": DRAFT,
     "tinyllamas/split/stories15M-q8_0-00001-of-00003.gguf": SPLIT,
 }
-"""What stands in for what, by the name of a file or, without one, of a repository."""
+"""Stand-ins, by the name of a file or, without one, of a repository."""
 
 _UINT16, _UINT32, _INT32 = 2, 4, 5
 _PARTS = 3
@@ -45,18 +45,18 @@ TEMPLATES = {
 """Templates that llama-server knows by name."""
 
 _SPARE = 220
-"""The first of the tokens that are marks around the gap, or end answers; any that are never written
+"""First id of the tokens used as infill marks and end tokens; any that are never generated will
 do."""
 _RENAMED = {b"<|endoftext|>": b"<|begintext|>", b"<|end|>": b"<|fin|>"}
-"""llama.cpp knows by their names that these end an answer."""
+"""Names by which llama.cpp would recognize end-of-answer tokens, and replacements."""
 
 
 def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
     """The file of a stand-in.
 
     Args:
-        name: TARGET, DRAFT, INFILL, or SPLIT for the first of the parts of one.
-        folder: where files are made that there are not yet.
+        name: TARGET, DRAFT, INFILL, or SPLIT for the first part of a split one.
+        folder: where missing files are created.
         template: jinja2 source, instead of the model's own.
     """
     if name == SPLIT:
@@ -104,7 +104,7 @@ def _changed_copy(source: Path, path: Path, added: Mapping[str, tuple[int, Value
 
 
 def _in_parts(whole: Path) -> Path:
-    """A copy of a file in parts, as llama-gguf-split makes them; the first one."""
+    """Split a copy of a file as llama-gguf-split does; returns the first part."""
     names = parts_of(f"{whole.stem}-00001-of-{_PARTS:05d}.gguf")
     paths = [whole.with_name(name) for name in names]
     if all(path.exists() for path in paths):

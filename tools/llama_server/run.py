@@ -59,7 +59,7 @@ def download(url, out):
 
 @dataclass(frozen=True)
 class Result:
-    """How a test ended; `why` of one that did not pass."""
+    """How a test ended; `why`: the message if it did not pass."""
 
     file: str
     name: str
@@ -68,7 +68,7 @@ class Result:
 
 
 def main() -> int:
-    """Run the tests; 1 where a failure or a success has no reason."""
+    """Run the tests; 1 if a failure has no reason, or a passed test has one."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", nargs="+", choices=FILES, default=FILES, metavar="FILE")
     options.add_argument("--archive", type=Path, help="llama-cpp-python's source archive")
@@ -96,7 +96,7 @@ def main() -> int:
         if one.outcome == "failed" and reason_of(one, reasons) is None
     ]
     complaints += [
-        f"{one.file}::{one.name} passed, and there is a reason why it would not"
+        f"{one.file}::{one.name} passed, but a reason for its failure is listed"
         for one in results
         if one.outcome == "passed" and reason_of(one, always) is not None
     ]
@@ -119,16 +119,16 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def prepare(tests: Path, constants: Iterable[Mapping[str, Any]]) -> None:
-    """Put the constants of our models in place of those of llama.cpp's.
+    """Replace the constants of llama.cpp's models with those of ours.
 
-    Raises SystemExit: one of them is not there.
+    Raises SystemExit if one of them is missing.
     """
     for one in constants:
         path = tests / one["file"]
         text = path.read_text(encoding="utf-8")
         for old, new in one["change"]:
             if old not in text:
-                raise SystemExit(f"{one['file']} has no {old!r} any more")
+                raise SystemExit(f"{one['file']} no longer has {old!r}")
             text = text.replace(old, new)
         path.write_text(text, encoding="utf-8")
 
@@ -169,7 +169,7 @@ def _result(case: ElementTree.Element) -> Result:
 
 
 def reason_of(one: Result, reasons: Mapping[str, str]) -> str | None:
-    """Why a test is known to fail."""
+    """The known reason why a test fails."""
     full = f"{one.file}::{one.name}"
     for pattern, why in reasons.items():
         if fnmatch.fnmatchcase(full, pattern.replace("[", "[[]")):

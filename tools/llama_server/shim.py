@@ -34,9 +34,9 @@ _DROPPED_VALUES = ("--batch-size", "--ubatch-size", "--threads", "--n-gpu-layers
 
 
 def command(arguments: list[str]) -> list[str]:
-    """The command line of `localspec serve` that means the same.
+    """The equivalent command line of `localspec serve`.
 
-    Raises SystemExit: it has no meaning here; says why.
+    Raises SystemExit, with the reason, if there is none.
     """
     args = _parser().parse_args(arguments)
     found = ["--host", args.host, "--port", args.port, "--temp", args.temp, "--seed", args.seed]
@@ -68,7 +68,7 @@ def command(arguments: list[str]) -> list[str]:
 def _model(args: argparse.Namespace) -> Path:
     name = STAND_INS.get(args.hf_file or args.hf_repo or "", TARGET if _no_model(args) else "")
     if not name:
-        raise SystemExit(f"shim: nothing stands in for {args.hf_repo} {args.hf_file or ''}")
+        raise SystemExit(f"shim: there is no stand-in for {args.hf_repo} {args.hf_file or ''}")
     template = args.chat_template
     if template is not None:
         template = TEMPLATES.get(template, template)
@@ -85,7 +85,7 @@ def _no_model(args: argparse.Namespace) -> bool:
 def _drafting(args: argparse.Namespace) -> list[str]:
     """Flags for drafting: llama-server drafts only on request, and accepts what it samples."""
     if args.spec_synth_rates is not None:
-        raise SystemExit("shim: drafts that are accepted by lot are for llama.cpp's own tests")
+        raise SystemExit("shim: drafts accepted at random are only for llama.cpp's own tests")
     if args.model_draft is None:
         return ["-d", "none", "--drafter", "none", "--rule", "match"]
     draft = ["-d", args.model_draft, "--drafter", "model", "--rule", "match"]

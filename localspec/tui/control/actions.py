@@ -35,16 +35,16 @@ SWITCHES = {
         "Conversations are learned from now on, each after its next answer. A second copy is kept "
         "as tokens in localspec's data folder, and drafts are looked up there. The output does not "
         "change. Deleting a conversation deletes that copy too; /learn off ends it.",
-        "Conversations are not learned. What was learned of earlier ones stays until they are "
-        "deleted, or until 'localspec learn --forget history'. /learn on begins it.",
+        "Conversations are not learned. What was learned from earlier ones is kept until they are "
+        "deleted, or until 'localspec learn --forget history'. /learn on starts it.",
     ),
     "record": (
         "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest "
         "tokens at each position, in localspec's data folder, for 'localspec distill' to train a "
         "draft with. The output does not change, and nothing leaves the machine. Deleting a "
-        "conversation removes what was recorded of it; 'localspec distill --list' shows how much "
-        "there is, and where; /record off ends it.",
-        "Answers are not recorded. What was recorded of earlier ones stays until their "
+        "conversation removes its recordings; 'localspec distill --list' shows how much there is, "
+        "and where; /record off ends it.",
+        "Answers are not recorded. The recordings of earlier ones are kept until their "
         "conversations are deleted, or until 'localspec distill --forget history'. /record on "
         "begins it.",
     ),
@@ -206,7 +206,7 @@ class Actions:
                 "There is no answer to explain yet.",
             )
         elif running.message is None:
-            raise UsageError("The answer has not begun. Its figures come with its first tokens.")
+            raise UsageError("The answer has not begun. Its figures appear with its first tokens.")
         else:
             answer = running.message
         self._explain(answer)

@@ -59,7 +59,7 @@ HINTS = (
     "Ctrl+O another model · / commands · ? keys",
     "Ctrl+T tokens by drafter · Ctrl+G figures",
 )
-BUILT_IN = "the built-in story model, for tests and trying keys"
+BUILT_IN = "the built-in story model, for tests and demos"
 
 FIGURES_EVERY = 1.0
 """Seconds between two redraws of the figures, to be readable."""
@@ -135,7 +135,7 @@ class ConversationDisplay:
         answer = await self._host.ask(
             f"The conversation has outgrown the context. {error}",
             {
-                "drop": "Go on without the oldest turns",
+                "drop": "Continue without the oldest turns",
                 "anew": "Begin a new conversation with this message",
                 "leave": "Leave it as it is",
             },

@@ -32,7 +32,7 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
 _LONGEST = 600  # characters of a notice, which would cover the screen otherwise
 PROMPTS = 100
-"""Earlier messages that the arrow keys recall."""
+"""Maximum number of earlier messages that the arrow keys recall."""
 
 
 class _ChatScreen(Screen[object]):
@@ -225,7 +225,7 @@ class Host(App[None]):
 
     async def delete(self, conversation: str) -> None:
         """Delete a conversation, if the user confirms it."""
-        question = "Delete this conversation? It cannot be brought back."
+        question = "Delete this conversation? This cannot be undone."
         if await self.ask(question, {"keep": "Keep it", "delete": "Delete it"}) != "delete":
             return
         self.chat_session.forget(conversation)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MARGIN = " ▌"
 """Characters to the left of a line's text: blanks, and the bars of quotes."""
 LONGEST = 100_000
-"""Characters that are drawn of a text: up to twice as many, its last ones."""
+"""Minimum characters drawn of a longer text: its last ones, at most twice as many."""
 _UNBROKEN = 4_000
 """Line width in cells at which most paragraphs need no break."""
 
@@ -176,7 +176,7 @@ class MessageLines:
                 what = "an image"
             text = f"+ {harmless(attachment.name)}, {what}"
             yield from wrap_text(Text(text, palette.style("accent")), width, palette)
-        # In steps, as the beginning of a growing text would be drawn anew whenever it moved.
+        # In steps: if the cut moved with each token, all of a growing text would be redrawn.
         left_out = 0 if mode.tokens else LONGEST * max(0, len(message.content) // LONGEST - 1)
         content = message.content[left_out:]
         if left_out:
@@ -226,8 +226,8 @@ class MessageLines:
             limit = "the context is full" if full else "max_tokens is reached (/set max_tokens N)"
             yield Text(f"■ cut off: {limit}", palette.faint)
         elif message.finish_reason == REPEATS:
-            what = "repeated itself. /set repeat_penalty 1.1 often helps, /set max_tokens N lets it"
-            yield Text(f"■ ended: the answer {what}", palette.style("warning"))
+            what = "/set repeat_penalty 1.1 often helps, /set max_tokens N allows repetition"
+            yield Text(f"■ ended: the answer repeated itself. {what}", palette.style("warning"))
         if message.role == "assistant" and message.stats and self.note is None:
             figures = words.line(Figures.from_dict(message.stats), draft=message.draft)
             if figures:

@@ -62,7 +62,7 @@ class DownloadScreen(Dialog[bool]):
     def _progress(self, progress: PullProgress) -> None:
         """Show progress. Called in the download thread."""
         if self._cancelled:
-            raise Cancelled("The download is stopped.")
+            raise Cancelled("The download was stopped.")
         now = monotonic()
         if now - self._shown >= _EVERY or progress.done == progress.total:
             self._shown = now
@@ -87,4 +87,4 @@ class DownloadScreen(Dialog[bool]):
         if self._over:
             self.dismiss(False)
         self._cancelled = True
-        self._about("Stopping; what has arrived is kept …")
+        self._about("Stopping; the downloaded part is kept …")

@@ -134,8 +134,8 @@ class ModelPicker(Dialog[PairReference | None]):
                 self.query_one("#drafts").focus()
         elif wanted:
             self._set_about(
-                "No model has that in its name. Enter opens it as a path or reference, and "
-                "downloads what is not here."
+                "No model name contains that. Enter opens it as a path or reference, and "
+                "downloads missing files."
             )
 
     def _is_now(self, model: LocalModel) -> bool:

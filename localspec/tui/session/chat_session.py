@@ -142,7 +142,7 @@ class ChatSession:
         ids = [message] if message else [m.id for m in reversed(path)]
         branching = next((id for id in ids if len(conversation.siblings(id)) > 1), None)
         if branching is None:
-            raise UsageError("There are no branches here. Answer again (r) or edit (e) makes one.")
+            raise UsageError("There are no branches here. Answer again (r), or edit (e).")
         siblings = [m.id for m in conversation.siblings(branching)]
         at = siblings.index(branching) + step if number is None else number - 1
         if not 0 <= at < len(siblings):
@@ -223,7 +223,7 @@ class ChatSession:
     def require_idle(self) -> None:
         """Raise a UsageError while an answer is running."""
         if self.running is not None:
-            raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
+            raise UsageError("An answer is still running. Wait for it, or stop it with Esc.")
 
     # Continuations
 

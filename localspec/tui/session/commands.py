@@ -31,7 +31,7 @@ class Command:
 
 COMMANDS = (
     Command("help", "", "all commands and keys"),
-    Command("new", "", "begin another conversation"),
+    Command("new", "", "start a new conversation"),
     Command("model", "[REF]", "choose the model, or open this one", "models"),
     Command("draft", "[REF|auto|self|none]", "choose the draft model", "drafts"),
     Command("system", "[TEXT]", "edit the system prompt, or set it"),
@@ -42,7 +42,7 @@ COMMANDS = (
     Command("edit", "", "change your last message and send it as a branch"),
     Command("branch", "[next|previous|N]", "switch between branches"),
     Command("copy", "[answer|code|conversation]", "copy to the clipboard"),
-    Command("export", "[md|json] [FILE]", "write the conversation into a file"),
+    Command("export", "[md|json] [FILE]", "write the conversation to a file"),
     Command("title", "[TEXT]", "name the conversation, or let the model do it"),
     Command("search", "[WORDS]", "search all conversations"),
     Command("delete", "", "delete the conversation"),
@@ -150,7 +150,7 @@ def sampling_params(**sampling: float | int) -> SamplingParams:
         return SamplingParams(**known)
     except TypeError:  # values from a file need not be numbers
         values = ", ".join(f"{name} {value!r}" for name, value in known.items())
-        raise UsageError(f"Not all of this can be set: {values}. /set changes it.") from None
+        raise UsageError(f"Some settings are invalid: {values}. /set changes them.") from None
 
 
 def _files(typed: str) -> list[str]:

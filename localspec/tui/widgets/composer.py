@@ -88,7 +88,7 @@ class Composer(Vertical):
     def _draw(self) -> None:
         parts = [f"+ {harmless(a.name)}" for a in self.attached]
         if self.editing is not None:
-            parts.insert(0, "editing: Enter sends it as a branch, Esc leaves it")
+            parts.insert(0, "editing: Enter sends it as a branch, Esc cancels")
         self._attached_line.set_class(bool(parts), "shown")
         self._attached_line.update(" · ".join(parts))
         self.prompt.attached = bool(self.attached)
