@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     "async_engine": (196, 10),  # generators that a task left
     "async_stream": (145, 10),  # left streams end at once; readers in other loops and tasks
-    "bench": (2_268, 90),  # three peers, shapes; auto against each of them
+    "bench": (2_266, 90),  # three peers, shapes; auto against each of them
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
@@ -159,7 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_920, 91),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_712, 60),
+    "history": (1_711, 60),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_774, 76),  # pipes, empty variables; names of ollama; errors repeat the command

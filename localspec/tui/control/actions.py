@@ -206,7 +206,7 @@ class Actions:
                 "There is no answer to explain yet.",
             )
         elif running.message is None:
-            raise UsageError("The answer has not begun. Its figures appear with its first tokens.")
+            raise UsageError("The answer has not begun. Its figures come with its first tokens.")
         else:
             answer = running.message
         self._explain(answer)
