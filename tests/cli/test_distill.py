@@ -105,5 +105,5 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
     assert cli("history", "rm", "--yes", conversation.id).code == 0
     assert counts() == (2, 2)
     gone = cli("distill", "--forget", "history")
-    assert (gone.code, "recorded while chatting: 2." in gone.err) == (0, True)
+    assert (gone.code, "recorded in chats: 2." in gone.err) == (0, True)
     assert counts() == (0, 0)

@@ -143,6 +143,9 @@ def test_trace_is_mapped(target: Model, target_path: Path, tmp_path: Path) -> No
 
 def test_too_few_tokens_and_other_tokenizers_are_refused(tmp_path: Path, target_path: Path) -> None:
     other = tiny_llama(tmp_path / "none.gguf", tokenizer=False)
-    for path, size, why in ((target_path, 200, "letters and marks"), (other, 4000, "byte pairs")):
+    for path, size, why in (
+        (target_path, 200, "letters and marks"),
+        (other, 4000, "BPE tokenizer"),
+    ):
         with pytest.raises(UsageError, match=why):
             FrequentPart(read_gguf(path), np.ones(8192), size)

@@ -53,7 +53,7 @@ def test_questions_beyond_the_context_are_counted(engine: Engine) -> None:
     items = [ITEMS[0], replace(ITEMS[1], max_tokens=512)]
     run_suite(Subject(engine, lambda text: None), items, GREEDY, outcome)
     assert (outcome.items, outcome.left_out) == (1, 1)
-    assert "too short: 1. Give more --ctx" in outcome_text("tales", outcome.as_dict())
+    assert "too short: 1. Raise --ctx" in outcome_text("tales", outcome.as_dict())
 
 
 def test_different_answer_is_a_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

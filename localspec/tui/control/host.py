@@ -25,7 +25,7 @@ from localspec.tui.widgets.prompt_input import Known
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
 
-WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
+WIDTHS = [(0, "-narrow"), (96, "-medium"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 """Minimum columns and rows of the screen's classes in `styles.tcss`."""
 
