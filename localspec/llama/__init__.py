@@ -1,4 +1,4 @@
-"""The binding: the only room that imports llama_cpp, and only when a model is opened."""
+"""The binding: the only package that imports llama_cpp, and only when a model is opened."""
 
 from localspec.llama import openmp
 

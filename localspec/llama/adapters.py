@@ -18,7 +18,7 @@ _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter (GGUF), added to the weights in passes. `scale`: a finite factor."""
+    """A LoRA adapter (GGUF), added to the weights during passes. `scale`: a finite factor."""
 
     path: Path
     scale: float = 1.0
@@ -32,7 +32,7 @@ class Adapter:
 
     @classmethod
     def parse(cls, text: str) -> Adapter:
-        """The adapter that `FILE` or `FILE:SCALE` names; a UsageError if it names none."""
+        """The adapter named by `FILE` or `FILE:SCALE`; a UsageError if it names none."""
         path, colon, scale = text.rpartition(":")
         number = 1.0
         try:

@@ -18,7 +18,7 @@ class PassPart(NamedTuple):
         sequences: sequence ids by token, or one list for all tokens. The first token has all ids.
         outputs: rows of logits, for the last tokens.
         inputs: receives layer inputs, float32 [tokens, width] by layer.
-        states: a trained head's states beside its tokens, float32 [tokens, width].
+        states: the states that a trained head reads with its tokens, float32 [tokens, width].
     """
 
     tokens: Sequence[int]
@@ -43,7 +43,7 @@ def chain(
 
 class Batch:
     """Arrays for passes of up to `capacity` tokens, each in up to `leaves` sequences. `width`: size
-    of the state beside each token, for trained heads."""
+    of the state with each token, for trained heads."""
 
     def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:
         # Lists are copied to ctypes arrays in a third of the time that numpy takes.

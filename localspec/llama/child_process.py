@@ -11,7 +11,7 @@ from time import monotonic
 from localspec.errors import Cancelled
 
 TRIAL = "localspec.llama.trial"
-# As -m does, but for the current folder, whose files may have any module's name.
+# As -m does, except for the current folder, whose files may have any module's name.
 _MODULE = """import sys; sys.path[:] = filter(None, sys.path); import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""
 _POLL = 0.1
@@ -20,7 +20,7 @@ _POLL = 0.1
 def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[int, bytes]:
-    """Run `python -m module`; its exit status, negative for a signal, and its output. Raises
+    """Run `python -m module`; returns its exit status, negative for a signal, and output. Raises
     TimeoutError after `limit` seconds, Cancelled, or OSError, after killing the child and its
     descendants."""
     deadline = monotonic() + limit
@@ -31,7 +31,7 @@ def run(
                     output, _ = child.communicate(timeout=_POLL)
                     return child.returncode, output
                 if cancelled():
-                    raise Cancelled("Stopped while the file was tried.")
+                    raise Cancelled("Stopped during the trial of the file.")
                 if monotonic() > deadline:
                     raise TimeoutError(f"{module} took more than {limit:.0f} seconds")
         finally:

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 ROWS = 16
-"""Neighbouring ids that are computed together."""
+"""Number of neighbouring ids that are computed together."""
 MIN_VOCABULARY = 32_000
 """Smallest vocabulary for which this saves time."""
 FREQUENT = 3
-"""The lowest 1/FREQUENT of the ids is always computed: a vocabulary made by merging begins with
+"""The lowest 1/FREQUENT of the ids is always computed: a vocabulary built by merging begins with
 the frequent tokens."""
 
 

@@ -69,7 +69,7 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def settle(seconds: float) -> None:
-    """Wait until what is queued is done, or so long."""
+    """Wait until all queued calls are done, or for at most `seconds`."""
     if _ident is not None:
         done = threading.Event()
         post(done.set)
@@ -78,7 +78,7 @@ def settle(seconds: float) -> None:
 
 def when_idle(step: Callable[[], object]) -> None:
     """Call `step` repeatedly while the thread is idle, until it returns a false value. Each call
-    may take milliseconds at most, as queued calls wait for it."""
+    may take at most milliseconds, as queued calls wait for it."""
     global _idle_step
     _idle_step = step
     post(_no_step)  # the thread may be waiting

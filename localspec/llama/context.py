@@ -20,7 +20,7 @@ from localspec.llama.sequences import SavedStates, Sequences, State, copy_state,
 from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
-"""Decodes a part, possibly together with others'; its rows, and its share of the seconds."""
+"""Decodes a part, possibly with others'; returns its rows, and its share of the seconds."""
 MAX_REMAINDER = MIN_CHUNK - 1
 
 
@@ -33,9 +33,9 @@ class Context(NativeCache):
 
     Attributes:
         max_leaves, max_draft: most branches and tokens of a tree.
-        recurrent: the memory, or a part, cannot be cut back token by token; `restores`: cutting
-            back may cost a pass.
-        common: how many first tokens it shares with another text.
+        recurrent: whether the memory, or a part, cannot be truncated token by token; `restores`:
+            whether truncation may cost a pass.
+        common: number of leading tokens that it shares with another text.
     """
 
     _native: SharedContext
@@ -60,8 +60,8 @@ class Context(NativeCache):
         make_room: Callable[[], bool] | None = None,
     ) -> Context:
         """A cache over some sequences of a shared context, which its owner closes. `passes` runs
-        its passes, prompts in chunks of up to `chunk` tokens. Of the hidden states only layer
-        inputs are provided. `make_room`: see `set_state`."""
+        its passes; prompts come in chunks of up to `chunk` tokens. The only hidden states provided
+        are layer inputs. `make_room`: see `set_state`."""
         made = cls.__new__(cls)
         made._set_up(shared, sequences)
         made._passes, made._chunk, made._make_room = passes, chunk, make_room
@@ -96,7 +96,7 @@ class Context(NativeCache):
         return []
 
     def begin_with(self, source: int, tokens: Sequence[int]) -> None:
-        """Share the first tokens of another sequence, without copying cells. The cache has to be
+        """Share the first tokens of another sequence, without copying cells. The cache must be
         empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
@@ -121,7 +121,7 @@ class Context(NativeCache):
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
         """Hidden states of the last `outputs` tokens of the last pass, by layer: float32 [outputs,
-        width]. Layer i is its input, `model.layers` the output norm's result."""
+        width]. Key i is the input of layer i, `model.layers` the output norm's result."""
         return {layer: self._states[layer][-outputs:] for layer in self._layers}
 
     def collect_inputs(self) -> None:
@@ -160,7 +160,7 @@ class Context(NativeCache):
         or NativeError the cache holds the chunks before the failed one."""
         total, start = len(tokens), 0
         if total > MIN_CHUNK:
-            # A short remainder joins the last chunk: alone it would cost more and round otherwise.
+            # A short remainder joins the last chunk: alone it costs more, and rounds differently.
             while total - start > min(
                 self._native.batch, (most := self._max_chunk()) + MAX_REMAINDER
             ):
@@ -223,13 +223,13 @@ class Context(NativeCache):
         self.tokens += [tree.tokens[node] for node in path]
 
     def append_image(self, part: PicturePart) -> None:
-        """Append the positions of an image, by their ids. Raises as `extend`, or NativeError for a
-        part that needs a single pass and is too long for it."""
+        """Append the positions of an image, by their ids. Raises as `extend`, and NativeError for a
+        part that needs a single pass but is too long for one."""
         ids, most = part.ids, self._native.batch
         if not part.causal and len(ids) > most:
             raise NativeError(
-                f"An image has {len(ids)} positions, which need one pass, but a pass has "
-                f"{most} at most. Leave it out."
+                f"An image has {len(ids)} positions, which need a single pass, but a pass "
+                f"has at most {most}. Leave it out."
             )
         rows = np.ascontiguousarray(part.rows(), np.float32)
         if not part.causal:
@@ -242,10 +242,10 @@ class Context(NativeCache):
             if not part.causal:
                 self._native.set_bidirectional(on=False)
 
-    # Going back.
+    # Truncation.
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on. A recurrent memory that cannot be cut back that far is
+        """Drop the tokens from `length` on. A recurrent memory that cannot be truncated that far is
         restored from a checkpoint or cleared: `tokens` may then be shorter."""
         drop = len(self.tokens) - length
         if drop <= 0:
@@ -262,7 +262,7 @@ class Context(NativeCache):
         self.common = min(self.common, length)
 
     def checkpoint(self) -> None:
-        """Make `truncate` to here or later cheap. May be called after every token."""
+        """Make `truncate` to here or later cheap. Can be called after every token."""
         if self.recurrent and self._saved.due(len(self.tokens)):
             self._saved.save(len(self.tokens))
 
@@ -274,20 +274,20 @@ class Context(NativeCache):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
-        """The cache's content as bytes; a NativeError if llama.cpp does not provide it."""
+        """The cache's contents as bytes; a NativeError if llama.cpp does not provide them."""
         self.discard_branches()
         return copy_state(self._native.handle, self.sequences.first)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Replace the content by these tokens and their state. If it does not fit, the cache is
-        empty and a NativeError is raised: a CacheFull where `make_room`, which frees cells of
-        others, cannot free any."""
+        """Replace the contents with these tokens and their state. If they do not fit, the cache is
+        empty and a NativeError is raised: a CacheFull if `make_room`, which frees cells of other
+        texts, cannot free any."""
         self.clear()
         fits = len(tokens) <= self.capacity
         while not (fits and restore_state(self._native.handle, state, self.sequences.first)):
             self.clear()
             if self._make_room is None:
-                raise NativeError("llama.cpp does not take the memory of another session.")
+                raise NativeError("llama.cpp does not accept the memory of another session.")
             if not (fits and self._make_room()):
                 raise CacheFull("There is no room for the memory of another session.")
         self.tokens += tokens
@@ -307,7 +307,7 @@ class Context(NativeCache):
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._native.hidden.final and 0 < outputs < len(tokens):
-            # In a pass with final states every token is an output, and outputs are limited.
+            # In a pass with final states every token is an output, and the outputs are limited.
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
         held = len(self.tokens)

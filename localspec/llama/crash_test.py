@@ -12,7 +12,7 @@ from localspec.llama import child_process, kernels, library
 from localspec.llama.outcomes import Outcomes
 
 MIN_TIMEOUT, MIN_READ_RATE = 120.0, 10e6
-"""Seconds that any file may take, plus its bytes at the rate (bytes/s) of a slow disk."""
+"""Seconds that any file may take, plus the time to read it at the rate of a slow disk, bytes/s."""
 _survived = Outcomes("crash_tests", 1000)
 
 
@@ -37,7 +37,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         _survived.store(facts, {})
     elif status < 0:
         raise ModelInvalid(
-            f"{path.name} makes llama.cpp crash ({signal.Signals(-status).name}), tried in a "
+            f"{path.name} makes llama.cpp crash ({signal.Signals(-status).name}), tested in a "
             "separate process. The file may be damaged: download it again, or choose another model."
         )
 

@@ -24,7 +24,7 @@ MAX_LENGTH = 2048
 _OF_FILE, _NONE, _MEAN, _RANK = -1, 0, 1, 4  # llama.h, llama_pooling_type
 
 Vector = npt.NDArray[np.float32]
-"""float32 [output width of the model], of length 1."""
+"""float32 [output width of the model], of norm 1."""
 
 
 class Embedder:
@@ -43,8 +43,8 @@ class Embedder:
             raise
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
-        """The vector of 1 … `longest` tokens, otherwise a UsageError. Cancelled if `stopped`, which
-        is polled between passes, returns true; a NativeError if a pass fails."""
+        """The vector of 1 … `longest` tokens, otherwise a UsageError. Cancelled if `stopped`,
+        polled between passes, returns true; a NativeError if a pass fails."""
         if not 0 < len(tokens) <= self.longest:
             raise UsageError(
                 f"A text of {len(tokens)} tokens cannot be embedded. Give 1 to {self.longest}."

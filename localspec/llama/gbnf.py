@@ -3,7 +3,7 @@ r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
 only in case, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here every part without
 recursion is one terminal; only terminals next to recursive rules take the longest match. There,
-terminals end where the next character decides: `name ws "("` beside `name ws "+"` is four of them.
+terminals end where the next character decides: `name ws "("` or `name ws "+"` is four of them.
 """
 
 import re
@@ -37,11 +37,11 @@ class _Item(NamedTuple):
 
     text: str
     regular: bool
-    """Whether it is without recursive rules, and the sets below are known."""
+    """Whether it has no recursive rules, so that the sets below are known."""
     first: int = 0
-    """With what it can begin."""
+    """Characters that it can begin with."""
     more: int = 0
-    """With what a text that it matches can go on within a longer one, at most."""
+    """Upper bound of the characters that can continue a match to a longer one."""
     empty: bool = False
 
 
@@ -50,7 +50,7 @@ _Alternatives: TypeAlias = list[list[_Item]]
 
 def lark_of(gbnf: str) -> str:
     """The grammar in Lark's notation, starting at the rule "root"; a UsageError names a fault."""
-    bodies = dict(_rules_in(gbnf))  # the last one of a name
+    bodies = dict(_rules_in(gbnf))  # the last one per name
     references = {  # tokens are no part of terminals: a rule with one counts as recursive
         name: {f["name"] or name for f, _ in body if f["name"] or f["token"]}
         for name, body in bodies.items()
@@ -58,7 +58,7 @@ def lark_of(gbnf: str) -> str:
     for name in sorted(set().union(*references.values()) - references.keys()):
         raise _invalid(f"the rule '{name}' is missing")
     if "root" not in references:
-        raise _invalid("it has no rule 'root', where it would begin")
+        raise _invalid("it has no rule 'root', with which it would begin")
     if len(references) > MAX_RULES:
         raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
     parts = {name: _Item(f"r{number}", False) for number, name in enumerate(references)}
@@ -143,7 +143,7 @@ def _alternatives(
 
 
 def _in_sequence(items: Sequence[_Item]) -> _Item:
-    """What items match one after the other."""
+    """The items matched one after the other."""
     first, more, empty = 0, 0, True
     for item in items:
         clash = more & item.first or more == _EVERY

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from llama_cpp._ggml import libggml
 
 CPU, GPU, INTEGRATED_GPU = 0, 1, 2
-"""ggml_backend_dev_type of ggml-backend.h; the latter two take layers."""
+"""ggml_backend_dev_type of ggml-backend.h; layers can be offloaded to the latter two."""
 
 AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 """ggml_abort_callback_t of ggml.h."""

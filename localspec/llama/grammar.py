@@ -29,23 +29,23 @@ space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
-"""One beside a class, where it is no range; or what is escaped."""
+"""A hyphen next to a class, where it is not a range; or an escape."""
 _INVALID = "The grammar is not valid Lark"
 _MAX_LENGTH = 50_000
-"""Characters of a grammar."""
+"""Maximum characters of a grammar."""
 _FUEL = 4_000_000
-"""Steps of llguidance's lexer per mask, at most some 300 ms. Fewer are too few for "multipleOf" and
-for patterns beside limits of length."""
+"""Steps of llguidance's lexer per mask, at most some 300 ms. Fewer do not suffice for "multipleOf",
+nor for patterns combined with limits of length."""
 _ANCHORS = {"Word": r"word boundaries (\b) cannot be followed"}
 _ANCHORS |= dict.fromkeys(("Start", "End"), "^ and $ can only be followed at its ends")
 _DEAD_END = "NoExtensionBias"
-"""llguidance's error where no token may follow."""
+"""llguidance's error if no token may follow."""
 _PENALTIES = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1,
     np.float32(0.0),
     np.float32(NEVER),
 )
-"""What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
+"""By byte of a mask: what to add to the logits of its eight tokens, float32 [256, 8]."""
 
 
 class Grammar:
@@ -54,10 +54,10 @@ class Grammar:
     __slots__ = ("_bits", "_ends", "_matcher", "_vocabulary")
 
     def __init__(self, vocabulary: Vocabulary, text: str, *, thought_end: str = "") -> None:
-        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused.
+        """A grammar in GBNF or in llguidance's Lark; a UsageError explains why it is refused.
         `thought_end`: text that ends a preceding thought, which the prompt has begun."""
         if "\0" in text or not text.strip():
-            raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
+            raise UsageError("The grammar is empty or contains a NUL. Give GBNF text.")
         _require_length(text, "grammar", _MAX_LENGTH)
         if _LARK.search(text) or ("::=" not in text and _LARK_RULE.search(text)):
             self._begin(vocabulary, _bound_lark(text), _INVALID, thought_end)
@@ -94,7 +94,7 @@ class Grammar:
             grammar = _START.sub(r"answer\1:", grammar, count=1) + _THOUGHT + thought
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
-        # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
+        # Without forcing, every tokenization of a text is allowed, as in llama.cpp.
         every = f'%llguidance {{"no_forcing": true}}\n{grammar}'
         self._matcher = LLMatcher(tokenizer, every, log_level=0, limits=limits)
         self._vocabulary = vocabulary
@@ -164,7 +164,7 @@ class Grammar:
             return
         cause = _cause(self._matcher.get_error())
         if cause == _DEAD_END:
-            raise UsageError("Nothing may follow here, by the grammar or schema. Loosen it.")
+            raise UsageError("The grammar or schema allows nothing here. Loosen it.")
         raise UsageError(
             f"The grammar leaves too many ways to derive the answer: {cause}. "
             "Make it less ambiguous."

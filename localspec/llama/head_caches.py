@@ -24,7 +24,7 @@ from localspec.llama.target import shared_prefix
 MAX_PASS = 72
 """Most tokens of a pass, and rows of logits."""
 MAX_BLOCK = 32
-"""Most tokens of a block: llama.cpp's graph of a DSpark head has no room for more."""
+"""Most tokens of a block: llama.cpp's graph for a DSpark head has no room for more."""
 _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 
@@ -61,7 +61,7 @@ class HeadCache(NativeCache):
         self._pending.clear()
 
     def checkpoint(self) -> None:
-        """Do nothing: attention can be cut anywhere."""
+        """Do nothing: an attention cache can be truncated anywhere."""
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Start another text, keeping the states of its common prefix."""
@@ -78,7 +78,7 @@ class HeadCache(NativeCache):
 
     @abstractmethod
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and what was computed for them."""
+        """Drop the tokens from `length` on, with everything computed for them."""
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
         """Add layer inputs of tokens before the text's last: float32 [n, layers × target width]."""
@@ -138,14 +138,14 @@ class HeadCache(NativeCache):
 
 
 class EagleCache(HeadCache):
-    """The KV cache of an EAGLE-3 head or an MTP layer, which reads hidden states beside tokens;
+    """The KV cache of an EAGLE-3 head or an MTP layer, which reads hidden states with the tokens;
     `tokens` includes drafted ones.
 
     At position P an EAGLE-3 head (Li et al. 2025, section 3) reads the token at P + 1 and a state
-    of P, and predicts the next token. The state comes from inputs of three target layers (`feed`),
-    after a drafted token from the head's own last pass. The first token is not read. An MTP layer
-    (DeepSeek-V3, section 2.2) reads the same pairs with the target's output state; its positions
-    differ by one, which rotations hide.
+    of P, and predicts the next token. The state comes from inputs of three target layers (`feed`)
+    or, after a drafted token, from the head's own last pass. The first token is not read. An MTP
+    layer (DeepSeek-V3, section 2.2) reads the same pairs with the target's output state; its
+    positions differ by one, which rotations hide.
     """
 
     max_draft = MAX_PASS - 1
@@ -219,7 +219,7 @@ class EagleCache(HeadCache):
         self._own_state = np.zeros_like(self._own_state)
 
     def _states_of(self, first: int, count: int) -> tuple[Rows, int]:
-        """The states for these tokens, and how many of the first ones are the target's. The others
+        """The states for these tokens, and how many from the first on are the target's. The others
         get the head's latest state."""
         # A token is read with the state of the position before it.
         position = first - 1
@@ -296,7 +296,7 @@ class BlockCache(HeadCache):
 
     def draft(self, last: int, count: int) -> Rows:
         """Logits of up to `count` next tokens, [tokens, vocabulary], valid until the next draft.
-        All states but that of the last token have to be known."""
+        All states except that of the last token must be known."""
         self.read()
         size = min(count, self.most) + (not self.shape.anchored)
         tokens = [last, *[self.shape.mask] * (size - 1)]
@@ -328,7 +328,7 @@ class BlockCache(HeadCache):
             self._encoded = length
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Run a draft, for its time, and repeat its first row."""
+        """Run a draft, to be timed, and repeat its first row."""
         row = self.draft(tokens[0], self.most)[0]
         self.tokens += tokens
         return np.broadcast_to(row, (outputs, len(row)))

@@ -41,7 +41,7 @@ def require(model: Model, layers: Iterable[int]) -> None:
     elif taps and architecture not in LAYER_INPUTS:
         what = "hidden states of layers"
     elif final and architecture in NO_FINAL:
-        what = "hidden states of the last layer beside logits"
+        what = "hidden states of the last layer together with logits"
     else:
         if taps:
             _layer_functions()
@@ -136,7 +136,7 @@ def nextn_rows(context: Any, count: int, width: int, *, skip: int = 0) -> Rows:
 def _copy_rows(address: int | None, rows: int, width: int, *, skip: int = 0) -> Rows:
     if not address:
         raise NativeError(
-            "llama.cpp gave no hidden states for the last pass. Run with -v to see its log."
+            "llama.cpp returned no hidden states for the last pass. Run with -v to see its log."
         )
     # Called once per token and layer: np.ctypeslib.as_array takes ten times as long.
     numbers = ctypes.string_at(address + 4 * skip * width, 4 * rows * width)

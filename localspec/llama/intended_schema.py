@@ -1,4 +1,4 @@
-"""JSON schemas as their authors intend them, without artefacts of clients' languages."""
+"""JSON schemas as their authors intend them, without artefacts of the clients' languages."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ def _normalise_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Write in enforceable keywords: `nullable` (OpenAPI, Gemini), not anything (zod's nothing),
+    """Write in enforceable keywords: `nullable` (OpenAPI, Gemini), "not anything" (zod's never),
     and `propertyNames` that are listed or have a pattern (keys of dictionaries)."""
     if part.keys() - _ANNOTATIONS == {"not"} and part["not"] in ({}, True) and part != root:
         return {"enum": []}
@@ -158,8 +158,8 @@ def _names(given: Any, root: Mapping[str, Any]) -> list[str] | str | None:
 
 
 def _evaluate(part: dict[str, Any]) -> dict[str, Any]:
-    """Write `unevaluatedProperties` and `unevaluatedItems` as what they mean in one schema, unless
-    they stand alone, as those that cannot see others of `allOf` do."""
+    """Replace `unevaluatedProperties` and `unevaluatedItems` by their meaning within one schema,
+    unless they stand alone, like those that cannot see other parts of `allOf`."""
     if part.keys() <= _UNEVALUATED or part.keys() & _APPLIED:
         return part
     found = {key: value for key, value in part.items() if key not in _UNEVALUATED}
@@ -171,7 +171,7 @@ def _evaluate(part: dict[str, Any]) -> dict[str, Any]:
 
 def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
     """Write as `anyOf` which properties a closed object has, by lists of names: exactly one of
-    `oneOf`, not all of `not`, `dependentRequired`, or one more than are required."""
+    `oneOf`, not all of `not`, `dependentRequired`, or one more than required."""
     properties, base = part.get("properties"), part.get("required", [])
     if part.keys() & _VARIED or part.get("additionalProperties", False) is not False:
         return part
@@ -221,14 +221,14 @@ def _as_variants(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _required_alone(option: Any) -> Any:
-    """The names that a schema requires, if it does nothing else."""
+    """The names that a schema requires, if it contains nothing else."""
     alone = isinstance(option, dict) and option.keys() - _ANNOTATIONS == {"required"}
     return option["required"] if alone else None
 
 
 def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `allOf` if it is one schema, or objects with different properties. If some of them are
-    closed, the whole is meant: each would forbid the others' properties."""
+    closed, the merged object is: each alone would forbid the others' properties."""
     options, shut = part.get("allOf"), part.get("unevaluatedProperties") is False
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
@@ -274,7 +274,7 @@ def as_any_of(
     part: dict[str, Any], root: Mapping[str, Any], close: Change, *, opens: bool
 ) -> dict[str, Any]:
     """Write `oneOf` as `anyOf` if its alternatives exclude each other once they are closed.
-    Otherwise, if `opens`, leave them open: what one allows must not match another as written."""
+    Otherwise, if `opens`, leave them open: a match of one must not match another as written."""
     options = part.get("oneOf")
     if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
         return part

@@ -21,7 +21,7 @@ from localspec.llama.intended_schema import (
 from localspec.llama.patterns import FORMATS, MAX_PATTERN, as_rust, without_look_ahead
 
 _WHITESPACE = "\\x20"
-"""At most one space between parts: small models may repeat line feeds without end."""
+"""At most one space between parts: small models may repeat line feeds endlessly."""
 MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
 _MAX_PATTERNS = 50
@@ -55,7 +55,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
     "$dynamicAnchor": (("$dynamicRef",), ()),
     "$recursiveAnchor": ((), (True, False)),
 }
-"""Keywords without effect, by the sibling keywords that they need, and by idle values."""
+"""Keywords without effect: the sibling keywords that they need, and their idle values."""
 _TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf"))
 """Keywords that can be enforced with some values only."""
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
@@ -165,7 +165,7 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
-    """Drop idle keywords and unknown formats; counts of 2.0 become 2."""
+    """Drop idle keywords and unknown formats; counts such as 2.0 become 2."""
     found = {}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
@@ -177,7 +177,7 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
             continue
         if key == "maxProperties" and _has_at_most(part, value):
             continue
-        if key == "$schema":  # llguidance takes addresses in one spelling, others are not known
+        if key == "$schema":  # llguidance accepts one spelling of each address, and knows no others
             if not (known := _DIALECT.search(str(value))):
                 continue
             value = f"http{'s' * ('/' in known[0])}://json-schema.org/{known[0]}/schema"
@@ -229,7 +229,7 @@ def _exact_bound(bound: float, limit: float) -> int:
     llguidance crashes on others. A UsageError if there is none."""
     if abs(bound) < 1:
         raise UsageError(
-            f"The JSON schema has the bound {bound}, which is too near to 0 to be enforced. Use 0."
+            f"The JSON schema has the bound {bound}, which is too close to 0 to be enforced. Use 0."
         )
     near = max(-_MAX_BOUND, min(bound, _MAX_BOUND))
     if (near < bound) if limit > 0 else (near > bound):
@@ -244,12 +244,12 @@ def _exact_bound(bound: float, limit: float) -> int:
 
 
 def _unenforced(part: Any) -> Iterator[tuple[str, str]]:
-    """Keywords that llguidance accepts and does not enforce, each with a sentence about it."""
+    """Keywords that llguidance accepts but does not enforce, each with a sentence about it."""
     if not isinstance(part, dict):
         return
     least, required = part.get("minProperties"), part.get("required")
     named = len(set(map(str, required))) if isinstance(required, list) else 0
-    if isinstance(least, int) and least > named + 1:  # one that repeats would be counted
+    if isinstance(least, int) and least > named + 1:  # a repeated name would be counted
         why = "properties that are required and one more. Name them in 'required'."
         why = f"The JSON schema uses 'minProperties', which cannot be enforced beyond the {why}"
         yield "minProperties", why
@@ -293,7 +293,7 @@ _EXPLANATIONS = {
     " (?:Start|End) in regex ([^\\n]*)": "The JSON schema has the 'pattern' {}, with ^ or $ in the "
     "middle, which cannot be enforced. Write it without, and without slashes around it.",
     "Word[A-Za-z]* in regex ([^\\n]*)": "The JSON schema has the 'pattern' {} with word boundaries "
-    "(\\b), which cannot be enforced. Write what may stand there instead.",
+    "(\\b), which cannot be enforced. Write the characters allowed there instead.",
     "hex escape": "The JSON schema has half a surrogate pair in it. Give whole characters.",
     "anyOf is empty": "No answer can match the JSON schema: a list of types or values in it is "
     "empty. Add one.",
@@ -310,14 +310,14 @@ _EXPLANATIONS = {
     "a '$ref' to {!r}, which is not in it. Put it into '$defs'.",
     "not disjoint|are disjoint": "The JSON schema uses 'patternProperties' that may match the same "
     "name, which cannot be enforced. Write patterns that exclude each other.",
-    "Invalid type: ([^\n]*)": "The JSON schema has the 'type' {!r}, which there is not. Use "
+    "Invalid type: ([^\n]*)": "The JSON schema has the 'type' {!r}, which does not exist. Use "
     "string, number, integer, boolean, object, array or null.",
     "recursion limit": str(too_large("it is nested too deeply")),
-    "too large|too big|fuel": str(too_large("what it allows cannot be worked out within bounds")),
+    "too large|too big|fuel": str(too_large("its grammar cannot be computed within bounds")),
     r"(?:error: |lookarounds not supported yet; )([^\n]*)": "The JSON schema uses a 'pattern' that "
     "cannot be enforced: {}. Write it without, or check the answer for it.",
 }
-"""What to tell users, by a pattern of llguidance's message, whose group takes the place of {}."""
+"""Messages for users, by pattern of llguidance's message, whose group replaces {}."""
 
 
 def _error_for(message: str) -> UsageError:

@@ -1,7 +1,7 @@
 """Whether this process and its models use localspec's CPU kernels.
 
 The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml. It relies on ggml's
-private parts, so it serves one build of llama.cpp, on processors that passed its self-test
+private parts, so it works with one build of llama.cpp, on processors that passed its self-test
 (`trial`). Otherwise stock llama.cpp runs, and `status` names the reason. ggml lists layouts once
 per process, so this is decided before the first model.
 """
@@ -39,7 +39,7 @@ RETRY_AFTER = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """Whether a process or model uses the kernels. `why_not`: a sentence without its full stop.
+    """Whether a process or model uses the kernels. `why_not`: a sentence without its period.
     `identity`: kernels and build, for stored measurements; "stock" if not in use."""
 
     in_use: bool
@@ -65,7 +65,7 @@ def status() -> KernelStatus:
     with _lock:
         if _decided is None:
             amx = sys.platform == "linux" and b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
-            # ggml asks for AMX when the kernels are put before its own layouts.
+            # ggml requests AMX when the kernels are inserted before its own layouts.
             with disabled_amx() if amx else nullcontext():
                 _decided = _start()
             logger.info("kernels: %s", _decided.words)
@@ -99,7 +99,7 @@ def status_of_loaded(option: str, before: int) -> KernelStatus:
 
 def taken_count() -> int:
     """Tensors loaded into the kernels' layout since the start."""
-    counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
+    counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of repacking
     if _library is not None:
         _library.localspec_kernels_counts(counts)
     return counts[0]
@@ -107,22 +107,22 @@ def taken_count() -> int:
 
 def left_count() -> int | None:
     """Operations so far that were left to llama.cpp, whose rounding may depend on the other tokens
-    of a pass. If none is added, rows are batch-invariant. None without the kernels."""
+    of a pass. While this stays the same, rows are batch-invariant. None without the kernels."""
     if _library is None:
         return None
     return int(compute_thread.call(_library.localspec_kernels_left))
 
 
 def take(*, wanted: bool) -> None:
-    """Let models that this thread opens, and contexts that it makes, from now on be the kernels'
-    or llama.cpp's own."""
+    """Make models that this thread opens, and contexts that it creates, from now on use the kernels
+    or llama.cpp's own code."""
     if _library is not None:
         _library.localspec_kernels_take(wanted)
 
 
 @contextmanager
 def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
-    """In this thread, multiply only these tiles of 16 rows of the matrix with `rows` rows."""
+    """In this thread, multiply only by these tiles of 16 rows of the matrix with `rows` rows."""
     _library.localspec_kernels_choose(tiles.ctypes.data, tiles.size, rows)
     try:
         yield
@@ -137,7 +137,7 @@ def keep_graphs(context: Any) -> None:
 
 
 def drop_graphs(context: Any) -> None:
-    """Free them, before the context is freed."""
+    """Free these graphs, before the context is freed."""
     if _library is not None:
         _library.localspec_kernels_drop_graphs(context)
 
@@ -186,7 +186,7 @@ def self_test_facts() -> dict[str, Any]:
             f"{' or '.join(kernels_file.INSTRUCTION_SETS)}"
         )
     if not sys.platform.startswith(("linux", "darwin")):
-        raise KernelsUnusable("there are none for this system")
+        raise KernelsUnusable("there are none for this operating system")
     if not library_path().is_file():
         raise KernelsUnusable(
             "they were not built: install a C++ compiler, then reinstall localspec"
@@ -232,7 +232,7 @@ def _run_self_test() -> dict[str, Any]:
             return dict(json.loads(output))
         died = f"signal {-code}" if code < 0 else f"exit code {code}"
         why = f"crashed ({died}): the library may be damaged, reinstall localspec"
-    again = f"it is tried again in an hour, or at once without {kernels_file.self_tests.path}"
+    again = f"it is repeated in an hour, or at once if you remove {kernels_file.self_tests.path}"
     return {"why_not": f"their self-test {why}; {again}", "failed": time.time()}
 
 
@@ -250,10 +250,10 @@ _SMALL = 4096
 
 @contextmanager
 def disabled_amx() -> Iterator[None]:
-    """Make ggml detect that this process may not use AMX, when it lists its buffers.
+    """Make ggml find, when it lists its buffers, that this process may not use AMX.
 
     gcc before 13 miscompiles ggml's AMX code, which then kills the process. ggml requests AMX from
-    Linux once, when it lists its buffers, here after the block at the latest. Linux refuses while a
+    Linux once, when it lists its buffers: here after the block at the latest. Linux refuses while a
     thread's signal stack is too small for AMX's registers.
     """
     libc = ctypes.CDLL(None)

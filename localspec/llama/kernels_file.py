@@ -55,11 +55,11 @@ _FUNCTIONS = {
 
 
 class KernelsUnusable(Exception):
-    """The kernels cannot be used; the message says why."""
+    """The kernels cannot be used; the message explains why."""
 
 
 def load(path: Path) -> Any:
-    """Load the library; KernelsUnusable if that fails, or it is another library."""
+    """Load the library; KernelsUnusable if that fails, or it is a different library."""
     try:
         native = ctypes.CDLL(str(path))
         for name, (result, *arguments) in _FUNCTIONS.items():
@@ -92,7 +92,7 @@ def start(native: Any, facts: dict[str, Any]) -> str:
         raise KernelsUnusable("this processor has none of their instruction sets")
     if wanted not in (AUTO, *known):
         raise KernelsUnusable(
-            f"the variable {VARIABLE} asks for {wanted}, and here work {', '.join(known)}"
+            f"the variable {VARIABLE} requests {wanted}, but this processor has {', '.join(known)}"
         )
     chosen = known[0] if wanted == AUTO else str(wanted)
     names = facts["cpu_path"], facts["base_path"], chosen

@@ -125,7 +125,7 @@ _SCALE = 0.05
 _STEPS = {"F32": 2.0**-17, "F16": 2.0**-10, "BF16": 2.0**-7}
 """Rounding of activations relative to a row's largest; others 1 / 127."""
 _SIGMAS, _MEAN_SIGMAS = 12.0, 3.0
-"""Largest and mean difference of two results, in standard deviations of rounding."""
+"""Maximum and mean difference of two results, in standard deviations of rounding."""
 _TINY = 1e-5
 _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
@@ -147,9 +147,9 @@ class SelfTest:
         self._taken = False  # whether the kernels took any operation
 
     def first_fault(self) -> str | None:
-        """The first fault, as half a sentence; None if all is well."""
+        """The first fault, as a clause; None if all tests pass."""
         fault = next(self._faults(), None)
-        return fault if fault or self._taken else "they take no type of weights"
+        return fault if fault or self._taken else "they support no type of weights"
 
     def _faults(self) -> Iterator[str]:
         for name in TYPES:
@@ -191,10 +191,10 @@ class SelfTest:
             yield f"{what} with n = {most} is less exact than rounding explains"
         for count, (some, *_) in ours.items():
             if not np.array_equal(some, whole[:count]):
-                yield f"{what} with n = {count} gives other bits than with n = {most}"
+                yield f"{what} with n = {count} gives different bits than with n = {most}"
 
     def _attention(self, name: str, size: int) -> Iterator[str]:
-        """Check attention after a product of the kernels: elsewhere ggml computes attention."""
+        """Check attention after a product of the kernels; elsewhere ggml computes attention."""
         most, heads = self._most, _KV_HEADS * _GROUP
         rows = self._activations()
         seen = np.tril(np.ones((most, _CELLS), bool), _CELLS - most)
@@ -239,7 +239,7 @@ class SelfTest:
             same = np.array_equal(some, whole[:count])
             # Operations that the kernels leave to ggml are not batch-invariant.
             if not same and not np.array_equal(some, ggmls(count, name, stored)):
-                yield f"{what} with n = {count} gives other bits than with n = {most}"
+                yield f"{what} with n = {count} gives different bits than with n = {most}"
 
     def _activations(self) -> Values:
         rows = self._random.standard_normal((self._most, _COLUMNS), np.float32)

@@ -19,11 +19,11 @@ logger = logging.getLogger("localspec.llama")
 
 openmp.restore()  # llama_cpp is loaded, and OpenMP with it
 
-# ggml_log_level of ggml.h; llama_cpp's own table is of an older version.
+# ggml_log_level of ggml.h; llama_cpp's own table is from an older version.
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUE = 5
 _MAX_MESSAGE = 1000
-"""Characters of an error message."""
+"""Maximum characters of an error message."""
 _errors: deque[str] = deque(maxlen=8)
 _last_level = logging.DEBUG
 
@@ -40,7 +40,7 @@ def _write_log(level: int, text: bytes, _user_data: object) -> None:
     logger.log(_last_level, "%s", line)
 
 
-# Globals, as native code calls them for as long as the process lives.
+# Globals, as native code calls them until the process exits.
 _log = llama_cpp.llama_log_callback(_write_log)
 _abort: object = None
 
@@ -79,14 +79,14 @@ def on_abort(report: Callable[[NativeError], object]) -> None:
     first = threading.Lock()
 
     def abort(message: bytes) -> None:
-        # Another thread of this pass may have failed first, and ends the process.
+        # Another thread of this pass may have failed first; it ends the process.
         while not first.acquire(timeout=3600.0):
             pass
         where, _, what = message.decode("utf-8", "replace").strip().partition(": ")
         source = f" ({PurePath(where).name})" if what else ""
         report(
             NativeError(
-                f"llama.cpp gave up: {what or where}{source}. The file of the model may be "
+                f"llama.cpp aborted: {what or where}{source}. The file of the model may be "
                 "damaged: download it again, or choose another model."
             )
         )

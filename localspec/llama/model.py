@@ -22,22 +22,22 @@ Progress = Callable[[float], None]
 
 
 class Model:
-    """Weights and vocabulary of a GGUF file that `localspec.gguf.description` found usable:
+    """Weights and vocabulary of a GGUF file that `localspec.gguf.description` found usable;
     llama.cpp aborts on others. Close it, or use it as a context manager. A ModelInvalid for a
     file that llama.cpp cannot use, or a bad adapter; a NativeError without enough memory.
 
     Args:
-        cpu_only: ignore other devices, which would compute long prompts even without layers.
+        cpu_only: ignore other devices, which would process long prompts even without layers.
         vocabulary_only: skip the weights; `layers`, `width` and the like are then unset.
         adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts on others.
         mtp: load the MTP layers, see `localspec.gguf.mtp`.
 
     Attributes:
-        name: the reference it was opened by, else the stem of its file name.
+        name: the reference that it was opened with, else the stem of its file name.
         metadata: GGUF keys and scalar values as text.
-        recurrent: whether its memory, or a part, cannot be cut back token by token.
+        recurrent: whether its memory, or a part, cannot be truncated token by token.
         size: bytes of weights.
-        offloaded: whether other devices take part; `on_device`: whether they have all layers.
+        offloaded: whether other devices are used; `on_device`: whether they have all layers.
         width: of a hidden state; `output_width`: after the output norm.
     """
 
@@ -57,7 +57,7 @@ class Model:
         self._handle: Any = None
         self._adapter_handles: list[Any] = []  # freed with the weights
         library.start()
-        # Asked before the first model, as that decides.
+        # Asked before the first model is opened, as that settles it.
         weight_buffers = not vocabulary_only and kernels.weight_buffers_work()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = options.gpu_layers
@@ -70,7 +70,7 @@ class Model:
         before = kernels.taken_count()
         try:
             self._handle = self._load(params, options, progress)
-            self.kernels = kernels.unused("its weights stay as they are in the file")
+            self.kernels = kernels.unused("its weights are used as stored in the file")
             if weight_buffers:
                 self.kernels = kernels.status_of_loaded(options.kernels, before)
             self.metadata = self._read_metadata()
@@ -127,7 +127,7 @@ class Model:
         return source if re.search(r"[^\w.-]", source) else None  # built-in ones are only named
 
     def _load(self, params: Any, options: ModelOptions, progress: Progress | None) -> Any:
-        # In another thread: an interrupt would be raised in the callback, where ctypes drops it.
+        # In another thread, as an interrupt could be raised in the callback, where ctypes drops it.
         reports: SimpleQueue[float | None] = SimpleQueue()
         raised: list[BaseException] = []
 
@@ -163,7 +163,7 @@ class Model:
         cause = library.first_error()
         if "alloc" in cause:
             raise NativeError(
-                f"There is not enough memory for {self.path} ({cause}). Take a smaller "
+                f"There is not enough memory for {self.path} ({cause}). Use a smaller "
                 "quantization, or offload fewer layers with --gpu-layers."
             )
         raise ModelInvalid(

@@ -25,7 +25,7 @@ _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 # the interpreter lock each time; strlen of a one-byte flag returns 0 or 1 without it.
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
-# Not a quick one: on a GPU it waits for the pass.
+# Releases the interpreter lock: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ("llama_get_logits", llama_cpp.llama_cpp._lib)
 )
@@ -37,7 +37,7 @@ class CacheFull(NativeError):
 
 def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
     """Element types of keys and values. With two different types, the rounding of llama.cpp's CPU
-    attention does not depend on the size of a pass, which exact answers need without localspec's
+    attention does not depend on the size of a pass, as exact answers need without localspec's
     kernels. Devices may not support such a pair (Vulkan: `ggml_backend_vk_device_supports_op`)."""
     types = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded
@@ -51,14 +51,14 @@ class NativeContext:
     Args:
         rows: most rows of logits of a pass.
         sequences: number of sequence ids; a recurrent memory has one.
-        batch: most tokens of a pass; None takes the options'.
-        flag: two characters that outlive the context, set by `cancel`; None makes them.
+        batch: most tokens of a pass; None for that of the options.
+        flag: two characters that outlive the context, set by `cancel`; None creates them.
         fields: further fields of llama_context_params.
 
     Attributes:
-        chosen: tokens that passes compute logits of, None for all.
+        chosen: tokens for which passes compute logits, None for all.
         cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
-        snapshots: tokens that a recurrent memory can be cut back by.
+        snapshots: number of tokens by which a recurrent memory can be truncated.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class NativeContext:
         self.handle: Any = made[0]
         if not self.handle:
             raise NativeError(
-                f"No context of {params.n_ctx} tokens can be made for {model.path}: "
+                f"No context of {params.n_ctx} tokens can be created for {model.path}: "
                 f"{library.first_error()}. Ask for a shorter one with --ctx, or another KV type."
             )
         if model.kernels.in_use:
@@ -122,7 +122,7 @@ class NativeContext:
         if needs_memory and not self.memory:
             self.close()
             raise ModelInvalid(
-                f"{model.path} cannot generate text: it has no memory of a sequence. "
+                f"{model.path} cannot generate text: it has no memory for a sequence. "
                 "Choose a GGUF of a chat or completion model."
             )
         self.cells = int(llama_cpp.llama_n_ctx(self.handle))
@@ -146,7 +146,7 @@ class NativeContext:
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
     def choose_outputs(self) -> None:
-        """Compute logits only of frequent tokens and of those that were read; others get -1e30. Do
+        """Compute logits only for frequent tokens and those that were read; others get -1e30. Do
         nothing if that would save little, or without localspec's kernels."""
         vocabulary = self.model.vocabulary
         if self.model.kernels.in_use and self._size >= chosen_outputs.MIN_VOCABULARY:
@@ -194,7 +194,7 @@ class NativeContext:
         known = self._views.get((address, outputs))
         if known is not None:
             return known
-        if len(self._views) > self._most_views:  # llama.cpp moved its buffer: old views are void
+        if len(self._views) > self._most_views:  # llama.cpp moved its buffer: old views are invalid
             self._views.clear()
         if outputs:
             pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
@@ -276,4 +276,4 @@ class NativeCache(ABC):
 
     @abstractmethod
     def _drop_failed(self) -> None:
-        """Drop cells after `tokens` that a failed pass left."""
+        """Drop cells that a failed pass left after `tokens`."""

@@ -6,9 +6,9 @@ from itertools import permutations
 from typing import Any
 
 _MOST = 50
-"""Alternatives that are compared, pairwise."""
+"""Maximum number of alternatives, which are compared pairwise."""
 _DEPTH = 3
-"""Of objects whose properties are compared."""
+"""Maximum depth of objects whose properties are compared."""
 _TYPES = {str: "string", bool: "boolean", int: "number", float: "number", list: "array"}
 _TYPES |= {dict: "object", type(None): "null"}
 
@@ -19,8 +19,8 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 def exclude_each_other(
     narrowed: Sequence[Schema], written: Sequence[Schema], resolve: Change
 ) -> bool:
-    """Whether what one of the schemas allows once it is narrowed matches no other one as it is
-    written; by types, constants and required properties. `resolve`: for references."""
+    """Whether no value that one narrowed schema allows matches another one as written, judged by
+    types, constants and required properties. `resolve`: resolves references."""
     pairs = permutations(range(len(written)), 2)
     try:
         values = [_values(one) for one in written]
@@ -30,7 +30,7 @@ def exclude_each_other(
         return len(written) <= _MOST and all(
             _apart(narrowed[one], written[other], resolve, _DEPTH) for one, other in pairs
         )
-    except (AttributeError, TypeError):  # they are no schemas, which llguidance reports
+    except (AttributeError, TypeError):  # not schemas, which llguidance reports
         return False
 
 
@@ -67,7 +67,7 @@ def _number(text: str) -> float:
 
 
 def _kinds(schema: Schema) -> set[str]:
-    """The types that it may allow; integers are numbers."""
+    """The types that a schema may allow; integers are numbers."""
     values, given = _values(schema), schema.get("type", [*_TYPES.values()])
     if values is not None:
         return {_TYPES[type(value)] for value in values}

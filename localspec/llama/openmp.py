@@ -1,7 +1,7 @@
-"""Shorter spinning at barriers, where llama.cpp is built with GNU OpenMP.
+"""Shorter spinning at barriers, if llama.cpp is built with GNU OpenMP.
 
-libgomp spins some 15 ms at each of a pass's hundreds of barriers, which takes most of the time
-while another process computes. It reads the variable when loaded; children do not inherit it.
+libgomp spins for some 15 ms at each of the hundreds of barriers in a pass, which takes most of the
+time while another process computes. It reads the variable when loaded; children do not inherit it.
 """
 
 import os
@@ -12,7 +12,7 @@ _set_here = False
 
 
 def shorten_waits() -> None:
-    """Set the variable, unless the user did, before the library is loaded."""
+    """Set the variable, unless the user did; call this before the library is loaded."""
     global _set_here
     if NAME not in os.environ and _POLICY not in os.environ:
         os.environ[NAME] = SPINS
@@ -20,7 +20,7 @@ def shorten_waits() -> None:
 
 
 def restore() -> None:
-    """Remove the variable, after the library is loaded."""
+    """Remove the variable; call this after the library is loaded."""
     global _set_here
     if _set_here and os.environ.get(NAME) == SPINS:
         del os.environ[NAME]

@@ -23,16 +23,16 @@ CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Default context of models trained on longer ones."""
 MIN_CHUNK = 64
-"""Fewest tokens of a prompt chunk: smaller chunks cost more per token."""
+"""Minimum tokens of a prompt chunk: smaller chunks cost more per token."""
 MAX_TREE = 64
-"""Most tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
+"""Maximum tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
 MAX_LEAVES = 16
 MAX_SNAPSHOT_DRAFT = 8
 """Tokens for which a recurrent memory keeps snapshots, one state each."""
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MAX_PARALLEL = 32
-"""Most concurrent answers. llama.cpp has 256 sequence ids."""
+"""Maximum concurrent answers. llama.cpp has 256 sequence ids."""
 
 
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
@@ -47,7 +47,7 @@ ONE_NEXTN = frozenset(
 """Architectures with one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
 src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
-"""With those that may have several layers; without deepseek4, whose states are not one row."""
+"""Also those that may have several layers, but not deepseek4, whose states are not one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class ModelOptions:
     """How to open a target and a draft model.
 
     Attributes:
-        context: KV cache size in tokens; 0 takes the training length, at most DEFAULT_CONTEXT.
+        context: KV cache size in tokens; 0 for the training length, at most DEFAULT_CONTEXT.
         threads: a count, or "auto": one per physical core, fewer while other processes compute.
-        draft_threads: the draft model's count; None takes the target's.
+        draft_threads: the draft model's count; None for the target's.
         gpu_layers: layers to offload, -1 for all.
-        draft_gpu_layers: the same for the draft model; None takes the target's.
+        draft_gpu_layers: the same for the draft model; None for the target's.
         flash_attention: "auto", "on" or "off".
         kv_type_k, kv_type_v: one of KV_TYPES. A quantized V needs flash attention.
         kernels: localspec's CPU kernels, "auto" or "off".
@@ -67,22 +67,22 @@ class ModelOptions:
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of RPC servers for the target's layers, also separated by commas.
         lora: LoRA adapters of the target, each `FILE`, `FILE:SCALE` or an `Adapter`.
-        lora_draft: the same for a draft model that is named.
+        lora_draft: the same for a draft model given by name.
         mmproj: projector (GGUF) of a vision model.
         cross_vocabulary: a draft model with another vocabulary drafts by "text", by "shared"
             tokens, by the better of both ("auto"), or is refused ("off").
-        batch: tokens of a prompt chunk, and thus the delay of cancelling a prompt.
+        batch: tokens of a prompt chunk, and thus the delay in cancelling a prompt.
         prompt_cache: bytes on disk for the prefix cache; 0 turns it off.
-        parallel: answers at once, in shared passes over one cache of `context` tokens. Recurrent
-            models have one.
-        parallel_chunk: prompt tokens in a pass that also holds other answers' steps. More tokens
-            read prompts faster, fewer delay the other answers less.
+        parallel: concurrent answers, in shared passes over one cache of `context` tokens.
+            Recurrent models have one.
+        parallel_chunk: prompt tokens in a pass that also has other answers' steps. More tokens
+            speed up prompts, fewer delay the other answers less.
         exact: answers equal plain decoding's, token for token, also when sampled with a seed. Free
             with localspec's kernels; otherwise it changes the KV types, limits drafts
             (`localspec.loading.batch_invariance`) and gives one answer at a time.
 
     Raises:
-        UsageError: an invalid value.
+        UsageError: a value is invalid.
     """
 
     context: int = 0
@@ -208,7 +208,7 @@ class ModelOptions:
 
 
 def _rpc_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
-    """Addresses of RPC servers, split at commas. A UsageError for one that is no `host:port`."""
+    """Addresses of RPC servers, split at commas. A UsageError for one that is not `host:port`."""
     texts = (servers,) if isinstance(servers, str) else map(str, servers)
     addresses = [part.strip() for text in texts for part in text.split(",")]
     for address in addresses:
@@ -220,7 +220,7 @@ def _rpc_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
             )
     if len(addresses) > MAX_SERVERS:
         raise UsageError(
-            f"There are {len(addresses)} RPC servers. llama.cpp takes {MAX_SERVERS} at most."
+            f"There are {len(addresses)} RPC servers. llama.cpp accepts at most {MAX_SERVERS}."
         )
     return tuple(dict.fromkeys(addresses))
 

@@ -42,7 +42,7 @@ class Outcomes:
         self.write(known)
 
     def write(self, outcomes: dict[str, dict[str, Any]]) -> None:
-        """Replace the file by the latest of these outcomes, if it can be written."""
+        """Replace the file with the latest of these outcomes, if it can be written."""
         latest = dict([*outcomes.items()][-self._most :])
         try:
             write_atomically(self.path, json.dumps(latest, indent=1))

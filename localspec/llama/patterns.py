@@ -3,7 +3,7 @@
 import re
 
 MAX_PATTERN = 10_000
-"""Characters of a regular expression; more can take seconds."""
+"""Maximum characters of a regular expression; more can take seconds."""
 _ECMA = re.compile(
     r"\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)|\\(?P<nul>0)(?!\d)"
     r"|\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\.|(?P<any>\[\^\])"
@@ -16,9 +16,9 @@ _CHARACTERS = re.compile(
     r"(?P<any>\.\*)?(?P<character>\[(?P<set>(?:\\.|[^]\\])+)\]"
     r"|(?P<one>\\[^a-zA-Z0-9]|\\[dswDSW]|[\w\s/:;,!@#%&=~<>'\"-]))(?P<twice>(?P=character)|\{2\})?"
 )
-"""Looks ahead for one character, or one twice, at once or anywhere."""
+"""Lookaheads for a character, or for one that occurs twice, at once or anywhere."""
 _LAST = re.compile(rf"\(\?<!{_CHARACTERS.pattern}\)\$$")
-"""A look behind at the end."""
+"""A lookbehind at the end."""
 _BLANK = {r"\s*$": r"\S", r"\s+$": r"^$|\S", "$": r"[\s\S]"}
 _SECONDS = r"\d+(?:[.,]\d+)?S"
 _HOURS = rf"T(?:\d+H(?:\d+M)?(?:{_SECONDS})?|\d+M(?:{_SECONDS})?|{_SECONDS})"
@@ -27,7 +27,7 @@ _WITHOUT_LOOK_AROUND = {
     r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
     "": rf"^P(?:\d+W|(?:\d+Y(?:\d+M)?(?:\d+D)?|\d+M(?:\d+D)?|\d+D)(?:{_HOURS})?|{_HOURS})$",
 }
-"""What pydantic writes for decimals and zod for durations, and equal patterns."""
+"""Patterns of pydantic for decimals and of zod for durations, with equivalent ones."""
 _DATE = (
     r"(?:\d{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
     r"|(?:0[13578]|1[02])-31)"
@@ -51,8 +51,8 @@ FORMATS = {
     "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
     **dict.fromkeys(("uri-reference", "iri-reference"), _REFERENCE),
 }
-"""Formats that llguidance lacks, or does not enforce in full: it knows no leap years, and its leap
-seconds are refused elsewhere. Addresses are written in ASCII."""
+"""Formats that llguidance lacks, or does not enforce in full: it does not know leap years, and its
+leap seconds are refused elsewhere. Addresses are written in ASCII."""
 
 
 def as_rust(pattern: str, *, quoted: bool = False) -> str:
@@ -88,8 +88,8 @@ def as_rust(pattern: str, *, quoted: bool = False) -> str:
 
 
 def without_look_ahead(pattern: str) -> list[str]:
-    """Patterns which together match what one with looks ahead from its beginning, and behind at its
-    end, does, or less. Other looks around are left in it."""
+    """Patterns that together match the same texts as one with lookaheads at its beginning and a
+    lookbehind at its end, or fewer. Other lookarounds stay in it."""
     given = pattern = _WITHOUT_LOOK_AROUND.get(pattern, pattern)
     depth, begin, found = 0, 1, list[str]()
     if not pattern.startswith("^") or "(?" not in pattern:
@@ -111,13 +111,13 @@ def without_look_ahead(pattern: str) -> list[str]:
 
 
 def _other(found: re.Match[str]) -> str:
-    """The set of characters that one does not have."""
+    """The complement of a set of characters."""
     one = found["set"] or found["one"]
     return f"[{one[1:]}]" if one.startswith("^") and found["set"] else f"[^{one}]"
 
 
 def _excluding(pattern: str) -> str | None:
-    """A pattern that only texts match which do not begin with `pattern`; None if none is known."""
+    """A pattern matched only by texts that do not begin with `pattern`; None if none is known."""
     if pattern in _BLANK:
         return _BLANK[pattern]
     if not (found := _CHARACTERS.fullmatch(pattern)):

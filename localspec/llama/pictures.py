@@ -13,7 +13,7 @@ from localspec.errors import UsageError
 from localspec.typed import convert
 
 MAX_PIXELS = 64_000_000
-"""Most pixels of an image, three bytes each."""
+"""Maximum pixels of an image, three bytes each."""
 _NONCE = secrets.token_hex(8)  # keeps users' text from being taken for a mark
 MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
 """A placeholder for an image in a text; its group is the image's key."""
@@ -98,8 +98,8 @@ def require_image(image: bytes) -> None:
     width, height = size
     if not 0 < width * height <= MAX_PIXELS:
         raise UsageError(
-            f"An image has {width} x {height} pixels. Give one of {MAX_PIXELS // 1_000_000} "
-            "million at most."
+            f"An image has {width} x {height} pixels. Give one of at most "
+            f"{MAX_PIXELS // 1_000_000} million."
         )
 
 

@@ -116,7 +116,7 @@ class Projector:
             tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(ctypes.c_size_t()))
             return [int(tokens[number]) for number in range(count)]
         if int(mtmd.mtmd_input_chunk_get_n_pos(chunk)) != count:
-            raise UsageError("An image takes other positions than it has tokens. Leave it out.")
+            raise UsageError("An image has more or fewer positions than tokens. Leave it out.")
         digest = hashlib.sha256(f"{self._identity} {name}".encode()).digest()
         first = int.from_bytes(digest[:4], "little")
         chunk = mtmd.mtmd_input_chunk_copy(chunk)

@@ -12,7 +12,7 @@ _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 
 
 def file_type(quant: str) -> int:
-    """llama_ftype of "Q4_K_M" and the like; a UsageError if unknown."""
+    """llama_ftype of a name such as "Q4_K_M"; a UsageError if unknown."""
     found: int | None = getattr(llama_cpp, _PREFIX + quant.upper(), None)
     if found is None:
         known = sorted(n.removeprefix(_PREFIX) for n in dir(llama_cpp) if n.startswith(_PREFIX))
@@ -37,10 +37,10 @@ def quantize(
         again: allow requantizing quantized weights, at a loss.
         pure: store all matrices in the type that `quant` is named for.
         leave_out: layers to drop, from 0; later ones move up.
-        name: of the new model, at most 127 bytes.
+        name: for the new model, at most 127 bytes.
 
     Raises:
-        UsageError: an unknown quantization.
+        UsageError: the quantization is unknown.
         NativeError: llama.cpp could not read or write; `destination` may be incomplete.
     """
     params = llama_cpp.llama_model_quantize_default_params()

@@ -39,7 +39,7 @@ class Reference:
 
         library.start()
         try:
-            kernels.status()  # has to be decided before the first model
+            kernels.status()  # must be decided before the first model
             kernels.take(wanted=False)
             self._llama = llama_cpp.Llama(
                 str(path),
@@ -75,8 +75,8 @@ class Reference:
                 yield from answer
             except (ValueError, RuntimeError) as error:
                 raise NativeError(
-                    f"llama-cpp-python broke off its answer: {error}. "
-                    "Where the context is full, give a longer one (--ctx)."
+                    f"llama-cpp-python stopped in the middle of an answer: {error}. "
+                    "If the context is full, give a longer one (--ctx)."
                 ) from None
 
     def close(self) -> None:

@@ -27,9 +27,9 @@ sequence_copy = locked_function("llama_memory_seq_cp", None, ctypes.c_void_p, *[
 
 
 class Sequences:
-    """The sequences of one text, by number: 0 has the committed tokens, others branch from it.
+    """The sequences of one text, by number: 0 has the committed tokens, the others branch off it.
 
-    A used number keeps sharing the committed tokens, so its next branch adds only new ones.
+    A used number still shares the committed tokens, so its next branch adds only new ones.
     `first`: the id of number 0 if other texts share the memory, otherwise None.
     """
 
@@ -64,7 +64,7 @@ class Sequences:
         self._open = 1
 
     def remove(self, number: int, start: int) -> bool:
-        """Remove tokens from position `start` on; False if a recurrent memory cannot go back."""
+        """Remove tokens from position `start` on; False if a recurrent memory cannot do that."""
         return bool(sequence_remove(self._memory, self.first + number, start, -1))
 
     def cut(self, length: int) -> None:
@@ -90,11 +90,11 @@ State = npt.NDArray[np.uint8]
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 INTERVAL = 8
-"""Tokens between saved states; going back rereads at most this many."""
+"""Tokens between saved states; restoring one rereads at most this many."""
 MAX_SAVED = 8
-"""Most saved states. Copying one may take as long as a pass, and some megabytes."""
+"""Maximum saved states. Copying one can take as long as a pass, and some megabytes."""
 
-# The recurrent part of a memory only: attention can be cut back without a state.
+# Only the recurrent part of a memory: attention can be truncated without a state.
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
@@ -104,7 +104,7 @@ def copy_state(context: Any, sequence: int) -> State:
     state = np.empty(size, np.uint8)
     got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
     if not size or got != size:
-        raise NativeError("llama.cpp does not give out the memory of this model.")
+        raise NativeError("llama.cpp does not provide the memory of this model.")
     return state
 
 
@@ -143,7 +143,7 @@ class SavedStates:
             self._due = False
 
     def cut(self, length: int) -> None:
-        """Forget states of more than `length` tokens, and all but the latest two."""
+        """Drop states of more than `length` tokens, and all but the latest two."""
         self._states = [state for state in self._states if state[0] <= length][-2:]
         self._due = True
 

@@ -25,7 +25,7 @@ class SharedContext(NativeContext):
     Not thread-safe: nothing may use it while a pass runs. A NativeError without enough memory, or
     for several answers over recurrent memory. `flag`: two characters that outlive the context, set
     by `cancel`. `capacity`: most tokens of an answer, prompt included. All texts share that many
-    cells, counting common tokens once; with `each`, every answer has as many.
+    cells, counting common tokens once; with `each`, every answer has that many.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SharedContext(NativeContext):
         return Sequences(self.memory, 1, self.answers * self.leaves + number)
 
     def share(self, source: int, destination: int, length: int) -> None:
-        """Let a sequence start with another's first tokens, without copying."""
+        """Make a sequence start with another's first tokens, without copying."""
         sequence_copy(self.memory, source, destination, 0, length)
 
     def drop(self, sequence: int) -> None:

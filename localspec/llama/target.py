@@ -19,13 +19,13 @@ class LlamaTarget:
 
     @property
     def why_not_draft(self) -> str | None:
-        """Why this model gets no drafts, None if it does."""
+        """Why this model gets no drafts; None if it does."""
         if not self._context.max_draft:
             return "--exact is on, and no pass over several tokens rounds like single ones here"
         if not self._context.restores:
             return None
         return (
-            "the memory of this recurrent model cannot be cut back token by token, and llama.cpp "
+            "the memory of this recurrent model cannot be truncated token by token, and llama.cpp "
             "keeps no snapshots of it"
         )
 
@@ -43,7 +43,7 @@ class LlamaTarget:
         return len(self._context.tokens)
 
     def cached_length(self, prompt: Sequence[int]) -> int:
-        """Number of first tokens of a prompt that are in the cache."""
+        """Length of the prefix of a prompt that is in the cache."""
         return shared_prefix(self._context.tokens, self.seen(prompt))
 
     def forward(self, request: PassRequest) -> PassResult:

@@ -1,9 +1,9 @@
 """The number of threads for passes, which drops while other processes use cores.
 
-The threads of a pass wait for each other by spinning, so one without a core delays all. While
-other processes use at least BUSY cores and leave too few, fewer threads are tried for some passes,
-and kept if these take less time. The number rises again when cores are free. After a failed trial
-the wait until the next one doubles.
+The threads of a pass wait for each other by spinning, so one without a core delays them all. While
+other processes use at least BUSY cores and leave too few, some passes try fewer threads, which are
+kept if those passes take less time. The number rises again when cores are free. After a failed
+trial the wait until the next one doubles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +21,14 @@ BUSY = 0.35
 ROOM = 0.3  # share of a core that other processes may use while one of our threads gets it
 WINDOW, LONG = 4, 1.0  # passes of a trial; two are enough if they took LONG seconds
 CROWDED = 3  # successive passes without room before a trial
-GAIN = 0.97  # a trial succeeds if passes take at most this share of their time before
+GAIN = 0.97  # a trial succeeds if passes take at most this share of their former time
 RATE = 0.5  # weight of the latest pass of a kind
 WAIT, LAST_WAIT, LASTED = 0.4, 30.0, 5.0
 """Seconds until a trial is repeated, first and longest; seconds that an increase has to last."""
 GAP = 1.0  # seconds without a pass, after which earlier measurements are outdated
 LARGEST = 16  # tokens of a pass; larger ones are rated by seconds per token
 CHUNK = 128  # prompt tokens between changes of the number of threads
-SPAN = 0.25  # least seconds of a figure of the load; systems count in hundredths, Windows in 64ths
+SPAN = 0.25  # minimum seconds to measure the load; systems count in hundredths, Windows in 64ths
 
 
 class ThreadedPasses(Protocol):
@@ -48,7 +48,7 @@ class Threads:
         others: returns the cores that other processes use now, None if unknown.
         draft: whether the draft model's count changes, too.
         whole_prompts: read prompts in full chunks, as on a device.
-        reason: the reason for the largest count, the end of a sentence.
+        reason: for the largest count; completes a sentence.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Threads:
         """Accept the tried count, restore the previous one, or wait for another pass."""
         tried = sorted(self._tried, key=lambda trial: trial[0] / trial[1])
         if len(tried) >= WINDOW:
-            tried.pop()  # a hiccup
+            tried.pop()  # an outlier
         elif len(tried) < 2 or sum(seconds for seconds, _ in tried) < LONG:
             return
         before, self._before = self._before, 0
@@ -191,13 +191,13 @@ class Threads:
 
 
 def thread_choice(options: ModelOptions, target: Model) -> Threads:
-    """The choices by the options: normally all physical cores, half of them, or one."""
+    """The counts that the options allow: normally all physical cores, half of them, or one."""
     cores = library.default_threads()
     counts, reason = [cores, max(1, cores // 2), 1], "all cores"
     if options.fixed_threads is not None:
-        counts, reason = [options.fixed_threads], "as asked for"
+        counts, reason = [options.fixed_threads], "as requested"
     elif target.on_device:
-        # No count makes the passes of a device faster.
+        # The count does not affect passes on a device.
         counts, reason = [cores], "as a device computes the model's layers"
     elif options.rpc:
         # The time of its passes does not depend on the processor of this machine.

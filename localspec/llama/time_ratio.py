@@ -10,7 +10,7 @@ from localspec.llama.options import ModelOptions
 
 ROUNDS, MIN_ROUNDS = 15, 5
 TIME_LIMIT = 4.0
-"""Seconds after which no round begins, beyond MIN_ROUNDS."""
+"""Seconds after which no round beyond MIN_ROUNDS begins."""
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
@@ -29,7 +29,7 @@ def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
             for which in (0, 1) if turn % 2 else (1, 0):
                 context = contexts[which]
                 context.clear()
-                context.extend([1], 1)  # the other model has just used the caches
+                context.extend([1], 1)  # the other model has just used the CPU caches
                 before = context.native_seconds
                 for _ in range(3):
                     context.extend([1], 1)

@@ -1,7 +1,7 @@
 """Trials that may crash: `python -m localspec.llama.trial TRIAL [PATH]`.
 
 `file PATH` opens a model and decodes a token; if that is refused, it fails without a crash.
-`kernels` prints the outcome of their self-test.
+`kernels` prints the outcome of the kernels' self-test.
 """
 
 import json
@@ -28,14 +28,14 @@ def main(trial: str, path: str = "") -> None:
 
 
 def try_file(path: Path) -> None:
-    """Open a model and decode a token, using only the CPU. Raises as these."""
+    """Open a model and decode a token, using only the CPU. Raises as `Model` and `extend`."""
     options = ModelOptions(context=64, gpu_layers=0)
     with Model(path, options, cpu_only=True) as model, closing(Context(model, options)) as context:
         context.extend([0])
 
 
 def run_self_test() -> dict[str, str]:
-    """Run the kernels' self-test; their "instruction_set" if they passed, otherwise "why_not"."""
+    """Run the kernels' self-test; returns "instruction_set" if they passed, otherwise "why_not"."""
     try:
         chosen = start(load(library_path()), kernels.self_test_facts())
     except KernelsUnusable as error:

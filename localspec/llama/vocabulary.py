@@ -20,8 +20,8 @@ def require_open(handle: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A token that llama.cpp finds in a text before all others. `control`: only on request.
-    `strips_left`, `strips_right`: white space on that side is dropped."""
+    """A token that llama.cpp matches in a text before all others. `control`: only on request.
+    `strips_left`, `strips_right`: whether it drops white space on that side."""
 
     id: int
     control: bool
@@ -31,8 +31,8 @@ class SpecialToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """Bytes by token, a control token's name; `controls`: tokens that are not text; `single_bytes`:
-    tokens of one byte."""
+    """Bytes by token, of a control token its name; `controls`: tokens that are not text;
+    `single_bytes`: tokens of one byte."""
 
     pieces: Sequence[bytes]
     controls: frozenset[int]
@@ -40,8 +40,8 @@ class TokenBytes:
 
 
 class Vocabulary:
-    """The tokens of a model; `bos` and `eos` are -1 if missing, `eot` is `eos` without an end of
-    turn."""
+    """The tokens of a model; `bos` and `eos` are -1 if missing, `eot` is `eos` if no token
+    ends a turn."""
 
     def __init__(self, handle: Any) -> None:
         self.native: Any = handle  # None once its model is closed
@@ -77,8 +77,8 @@ class Vocabulary:
         self, text: str | bytes, *, special: bool = False, add_bos: bool = False
     ) -> list[int]:
         """Token ids of a text, or of its UTF-8; lone surrogates become question marks. `special`:
-        read `<|…|>` and the like as control tokens. `add_bos`: add BOS and other tokens by the
-        metadata."""
+        read texts such as `<|…|>` as control tokens. `add_bos`: add BOS and other tokens as the
+        metadata require."""
         data = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         capacity = len(data) + 8
         while True:
@@ -133,7 +133,7 @@ class Vocabulary:
         return {token.id: text for token, text in found if token is not None and token.control}
 
     def infill_tokens(self) -> dict[str, int]:
-        """Fill-in-the-middle tokens, as far as there are any: "pre", "suf", "mid", "rep", "sep"."""
+        """Fill-in-the-middle tokens that exist, by name: "pre", "suf", "mid", "rep", "sep"."""
         found = {
             name: getattr(llama_cpp, f"llama_vocab_fim_{name}")(self.handle)
             for name in ("pre", "suf", "mid", "rep", "sep")

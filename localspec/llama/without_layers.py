@@ -19,7 +19,7 @@ from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 
 MAX_TOKENS = 128
-"""Most tokens of a text."""
+"""Maximum tokens of a text."""
 _OUT = re.compile(r"l_out-(\d+)")
 
 
@@ -49,8 +49,8 @@ class WithoutLayers:
         return found
 
     def influences(self, tokens: Sequence[int]) -> dict[int, float]:
-        """1 − the mean cosine of each layer's input and output, without layer 0 (Men et al. 2024,
-        ShortGPT, section 3.1)."""
+        """1 − the mean cosine similarity of each layer's input and output, without layer 0 (Men et
+        al. 2024, ShortGPT, section 3.1)."""
         self.choices(tokens, ())
         between = [outcome.reshape(len(tokens), -1) for outcome in self._outputs]
         return {

@@ -46,7 +46,7 @@ def test_a_gguf_whose_vocabulary_llama_cpp_would_not_survive(role: str, tmp_path
 
 
 GAVE_UP = re.compile(
-    r"localspec: llama\.cpp gave up: binary_op: unsupported types: dst: f32, src0: f32, src1: f16 "
+    r"localspec: llama\.cpp aborted: binary_op: unsupported types: dst: f32, src0: f32, src1: f16 "
     r"\(binary-ops\.cpp:\d+\)\. "
     r"The file of the model may be damaged: download it again, or choose another model\.\n"
 )

@@ -297,7 +297,7 @@ def test_non_causal_images_need_one_pass(model: Model) -> None:
         after = np.array(context.extend([5, 6, 7, 8, 9])[-1])
         with closing(Context(model, ModelOptions(context=512, batch=128))) as fresh:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
-        with pytest.raises(NativeError, match="need one pass, but a pass has 128 at most"):
+        with pytest.raises(NativeError, match="need a single pass, but a pass has at most 128"):
             context.append_image(part(model, LONG, causal=False))
 
 

@@ -119,7 +119,7 @@ def test_forced_drafters_are_not_measured(drafting: Drafting, measured: list[obj
 def test_target_without_draft_is_measured(measured: list[object]) -> None:
     for _ in range(2):
         with localspec.load(draft=None, options=OPTIONS) as engine:
-            assert complete(engine).stats.threads == "1, as asked for"
+            assert complete(engine).stats.threads == "1, as requested"
             assert len(measured) == 1
             assert engine.draft_costs is None
 

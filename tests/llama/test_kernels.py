@@ -127,7 +127,7 @@ def test_fallback_without_a_valid_library(
     ("value", "words"),
     [
         ("off", "the option kernels is off"),
-        ("neon-dotprod" if sys.platform != "darwin" else "avx2", "asks for "),
+        ("neon-dotprod" if sys.platform != "darwin" else "avx2", "requests "),
     ],
 )
 def test_environment_variable_selects_kernels(copy: PackageCopy, value: str, words: str) -> None:
@@ -214,7 +214,7 @@ def test_models_whose_weights_move_or_stay(
     with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as with_device:
         assert with_device.kernels.in_use
     with Model(target_path, ModelOptions(), vocabulary_only=True) as words:
-        assert words.kernels.why_not == "its weights stay as they are in the file"
+        assert words.kernels.why_not == "its weights are used as stored in the file"
     monkeypatch.setattr(ggml, "cpu_weight_buffers", lambda: {"AMX": 1})
     with Model(target_path, ModelOptions(context=64)) as for_amx:
         assert not for_amx.kernels.in_use
@@ -237,7 +237,7 @@ def test_crashed_or_hanging_self_test_fails(kernels: None, monkeypatch: pytest.M
         assert why_not(crashes, since).startswith(why)
     monkeypatch.setattr(decided, "TIMEOUT", 0.2)
     hung = why_not(hangs)
-    assert hung.startswith("their self-test hung; it is tried again in an hour")
+    assert hung.startswith("their self-test hung; it is repeated in an hour")
 
 
 def test_self_test_detects_varying_bits(kernels: None) -> None:
@@ -248,7 +248,7 @@ def test_self_test_detects_varying_bits(kernels: None) -> None:
         other = next(layout for name, layout in layouts.items() if name == "CPU_REPACK")
         fault = SelfTest(backend, other, (1, 4, 8)).first_fault()
     assert fault is not None
-    assert "gives other bits than with n = 8" in fault
+    assert "gives different bits than with n = 8" in fault
 
 
 HUGE_PAGES_PROGRAM = """

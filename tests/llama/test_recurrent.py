@@ -92,7 +92,7 @@ def test_without_snapshots_only_named_drafters_draft(tmp_path: Path) -> None:
         answer = partial(engine.generate, "a b a b a b a b", max_tokens=20, grammar=AB)
         stats = answer().stats
         assert stats.drafted == 0
-        assert any("cannot be cut back" in reason for reason in stats.reasons)
+        assert any("cannot be truncated" in reason for reason in stats.reasons)
         assert answer(drafting=Drafting(depth=4)).stats.drafted == 0
         reasons = answer(drafting=Drafting(drafter="none")).stats.reasons
         assert "drafting is turned off" in reasons

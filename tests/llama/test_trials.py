@@ -95,7 +95,7 @@ def test_aborting_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelInvalid) as caught:
         require_survivable(path)
     assert str(caught.value) == (
-        "bad.gguf makes llama.cpp crash (SIGABRT), tried in a separate process. The file may be "
+        "bad.gguf makes llama.cpp crash (SIGABRT), tested in a separate process. The file may be "
         "damaged: download it again, or choose another model."
     )
     # Another version of llama.cpp may open it.
