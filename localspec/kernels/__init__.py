@@ -1,10 +1,10 @@
-"""The CPU kernels' compiled library, which `hatch_build.py` puts beside this file."""
+"""The CPU kernels' compiled library, which `hatch_build.py` puts next to this file."""
 
 import sys
 from pathlib import Path
 
 
 def library_path() -> Path:
-    """Where the compiled library is, if it was built."""
+    """Path of the compiled library, if it was built."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
     return Path(__file__).with_name(f"liblocalspec_kernels.{suffix}")

@@ -1,5 +1,5 @@
-// The driver of attention: which thread does which rows over which cells, in tiles and chunks. Generic code: what has to be
-// fast is done by the kernels of an instruction set.
+// The driver of attention: which thread computes which rows over which cells, in tiles and chunks. Generic code: the hot loops
+// are in the kernels of an instruction set.
 #include "attention.h"
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace {
 constexpr int TILE = ATTENTION_TILE;
 constexpr int BLOCK = 384;            // most rows that share a converted tile of K and V
 constexpr int MAX_SEGMENTS = 32;      // heads that share a walk over the cells
-constexpr int ROWS = 48;              // most rows that a kernel takes at once
+constexpr int ROWS = 48;              // most rows that a kernel processes at once
 constexpr int MAX_SUBS = MAX_SEGMENTS + BLOCK / ROWS;
-constexpr int GROUPED = 64;           // up to this many queries are grouped by what they see
-constexpr int DIRECT = 48;            // up to this many rows read V as it lies, more from a converted tile
-constexpr int64_t READING = 8;        // reading a cell costs what about this many rows cost in arithmetic
+constexpr int GROUPED = 64;           // up to this many queries are grouped by the cells they see
+constexpr int DIRECT = 48;            // up to this many rows read V as stored, more from a converted tile
+constexpr int64_t READING = 8;        // reading a cell costs about as much as the arithmetic of this many rows
 constexpr size_t MOST_PARTIAL_BYTES = 8 << 20;
 constexpr float LOG2E = 1.44269504f;
 
@@ -26,7 +26,7 @@ size_t row_bytes(KvType type, int64_t d) {
 
 bool head_size_taken(int64_t d) { return d == 64 || d == 80 || d == 96 || d == 128 || d == 192 || d == 256; }
 
-// Hands out a thread's scratch in pieces aligned to 64 bytes; with a null base it only adds up.
+// Hands out a thread's scratch in pieces aligned to 64 bytes; with a null base it only counts the bytes.
 struct Arena {
     char *base;
     size_t used = 0;
@@ -70,7 +70,7 @@ size_t thread_bytes(const AttentionTask &task) {
     return arena.used;
 }
 
-// Bytes for the sums of chunks, where threads share rows.
+// Bytes for the sums of chunks, if threads share rows.
 size_t partial_bytes(const AttentionTask &task, int nth) {
     if (nth == 1 || task.n > GROUPED) return 0;
     const size_t chunks = task.n_kv / ATTENTION_CHUNK + 8;
@@ -83,7 +83,7 @@ struct Walk {  // cells in order of position
     int64_t cell(int64_t i) const { return cells ? cells[i] : first + i; }
 };
 
-struct Group {  // consecutive queries that see much the same cells
+struct Group {  // consecutive queries that see mostly the same cells
     int64_t t0, t1, cells, chunks;
 };
 
@@ -92,7 +92,7 @@ struct Segment {  // rows w0 ... w1 of a KV head, counted as w = token * group +
     float *partial;  // where a chunk's sums go, [row][dv + 2]; null: results go to the output
 };
 
-struct Sub {  // rows of a segment that a kernel takes at once
+struct Sub {  // rows of a segment that a kernel processes at once
     AttentionRows rows;
     float *total_o, *total_m, *total_l;
     int64_t w0;
@@ -120,7 +120,7 @@ struct Pass {
         return high;
     }
 
-    // A line of the mask: a token's, or a row's where heads have masks of their own.
+    // A line of the mask: a token's, or a row's if heads have separate masks.
     int64_t line(int64_t w) const { return task.mask_heads == 1 ? w / task.group : w; }
     const uint16_t *mask_line(int64_t head, int64_t line) const {
         const int64_t token = task.mask_heads == 1 ? line : line / task.group;
@@ -169,7 +169,7 @@ struct Pass {
         return n;
     }
 
-    // What the queries t0 ... t1 have to walk.
+    // The cells that the queries t0 ... t1 have to walk.
     Walk walk(int64_t t0, int64_t t1) const {
         if (!task.mask || task.mask_heads > 1 || (!task.order && task.n > GROUPED)) return {task.order, 0, task.n_kv};
         uint64_t *bits = buffers.united;
@@ -221,14 +221,14 @@ struct Pass {
         sub.touched = false;
     }
 
-    struct Lines {  // of the mask, over the tile at hand
+    struct Lines {  // of the mask, over the current tile
         int64_t first;
         int count;
         const uint16_t *mask[BLOCK];
         AttentionSeen seen[BLOCK];
     };
 
-    // Fills in the tile of `cells` cells from i on; whether any line sees one of them.
+    // Fills in the tile of `cells` cells from i on; returns whether any line sees one of them.
     bool look(Lines &lines, const Walk &walk, int64_t head, int64_t i, int cells) const {
         bool any = !task.mask;
         for (int j = 0; j < lines.count; j++) {
@@ -246,7 +246,7 @@ struct Pass {
         return any;
     }
 
-    // The bias of a tile's cells for the rows of a sub-block, as its kernel wants it.
+    // The bias of a tile's cells for the rows of a sub-block, in the layout that the kernel expects.
     void fill_bias(const Sub &sub, int64_t head, const Lines &lines, int cells) const {
         alignas(64) float values[TILE];
         int64_t last = -1;
@@ -265,11 +265,11 @@ struct Pass {
     }
 
     // Rows of one or several heads (at most BLOCK together) over the cells i0 ... i1 of the walk, which are whole chunks; for
-    // segments with partial sums, one chunk. Heads take turns at each tile: a cell's heads lie side by side in memory.
+    // segments with partial sums, one chunk. Heads take turns at each tile: a cell's heads are adjacent in memory.
     void block(const Walk &walk, const Segment *segments, int n_segments, int64_t i0, int64_t i1) const {
         Sub subs[MAX_SUBS];
         int first_sub[MAX_SEGMENTS + 1] = {0};
-        bool convert[MAX_SEGMENTS];  // whether V is converted to a tile, as more rows read it
+        bool convert[MAX_SEGMENTS];  // whether V is converted to a tile, because more rows read it
         size_t at = 0;
         int n_subs = 0;
         Lines lines;
@@ -383,8 +383,8 @@ struct Pass {
                 segments[count++] = {head, w0, w0 + n, partial};
                 w0 += n, rows += n;
                 if (partial) partial += n * (pass.task.dv + 2);
-                // Heads with masks of their own do not share a tile's look at the mask.
-                // Nor do parts of a long prompt: their lines together could be more than a block has room for.
+                // Heads with separate masks cannot share a tile's lines of the mask.
+                // Nor can parts of a long prompt: together they could have more lines than a block has room for.
                 if (rows == BLOCK || count == MAX_SEGMENTS || pass.task.mask_heads > 1 || pass.task.n > GROUPED) flush();
             }
         }
@@ -396,7 +396,7 @@ struct Pass {
 
     // ---- divisions of the work
 
-    // Many rows: blocks of rows, heads fastest, so that threads get like amounts of a causal mask.
+    // Many rows: blocks of rows, heads fastest, so that threads get similar amounts of a causal mask.
     void in_blocks() const {
         const int64_t per_head = task.n * task.group;
         int64_t size = task.dk > 128 ? BLOCK / 2 : BLOCK;
@@ -408,7 +408,7 @@ struct Pass {
         }
     }
 
-    // The rows of one group and head that thread `thread` takes where rows are divided; offset: the cells * rows before them.
+    // The rows of one group and head that thread `thread` gets if rows are divided; offset: the cells * rows before them.
     static void share(const Group &g, int64_t rows, int64_t offset, int64_t total, int thread, int nth, int64_t &w0, int64_t &w1) {
         auto bound = [&](int64_t at) { return std::clamp<int64_t>((at - offset + g.cells - 1) / std::max<int64_t>(1, g.cells), 0, rows); };
         w0 = total * thread / nth <= offset ? 0 : bound(total * thread / nth);
@@ -435,7 +435,7 @@ struct Pass {
         }
     }
 
-    // The longest share where rows are divided, in cells * (READING + rows).
+    // The longest share if rows are divided, in cells * (READING + rows).
     int64_t cost_by_rows(const Group *groups, int n_groups, int64_t total) const {
         int64_t worst = 0;
         for (int thread = 0; thread < nth; thread++) {
@@ -454,7 +454,7 @@ struct Pass {
     }
 
     // Units of (group, chunk, head), in this order, divided by their cost. Each unit's sums go to scratch; then rows are merged.
-    // False where the units would be no better than rows (cost `other`), or scratch does not hold them.
+    // False if the units would be no better than rows (cost `other`), or do not fit into scratch.
     bool by_chunks(Group *groups, int n_groups, int64_t other, float *partial, size_t capacity, void (*barrier)(void *), void *context) const {
         int64_t total = 0, largest = 0;
         size_t floats = 0;

@@ -1,15 +1,15 @@
 // Attention on the CPU: softmax(scale * q k' + mask) v of one FLASH_ATTN_EXT operation, for any number of queries.
 //
-// What a row gives (a row: one query of one head) depends on the row alone. Over its visible cells in order of position:
+// The result of a row (one query of one head) depends on the row alone. Over its visible cells in order of position:
 //     x = q . k                 one chain of fused multiply-adds over d; q holds scale * log2(e)
-//     x = cap * tanh(x / cap) + slope * mask            where the model has them
+//     x = cap * tanh(x / cap) + slope * mask            if the model has them
 //     n = round(x), p = 2^(x - n) * 2^(n - M)           M: an integer, so the second factor is exact
 //     o[d] = fma(p, v[d], o[d]), l = l + p              one chain each
-// M is the n of the first visible cell and is replaced by a cell's n only where that exceeds M + 64. Cells whose pos / 1024 is
+// M is the n of the first visible cell and is replaced by a cell's n only if that exceeds M + 64. Cells whose pos / 1024 is
 // equal form a chunk; each chunk starts from zero, and chunks are merged in order by exact scalings and one addition. So
-// neither tiles, nor which rows share a pass, nor how a prompt is cut, nor threads, nor the instruction set change a bit.
+// neither tiles, nor which rows share a pass, nor how a prompt is split, nor threads, nor the instruction set change a bit.
 //
-// A masked cell takes no part at all: whatever its K and V hold, NaN and infinity included.
+// A masked cell has no effect at all, whatever its K and V contain, NaN and infinity included.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,23 +28,23 @@ struct AttentionTask {
     const char *mask;  // f16 [mask_heads][n][n_kv], or null: all cells are visible. Head h uses mask head h % mask_heads
     size_t mask_token, mask_head;
     int64_t mask_heads;
-    const float *sinks;  // one logit a head, or null
+    const float *sinks;  // one logit per head, or null
     char *out;           // f32 [n][heads][dv]
     size_t out_token, out_head;
     int64_t n, n_kv, kv_heads, group, dk, dv;
-    int64_t batches;  // ne[3] of q; 1 is all that is taken
+    int64_t batches;  // ne[3] of q; only 1 is supported
     float scale, max_bias, softcap;
-    // Order of the cells (cells.h). order: the cells 0 ... n_kv - 1 sorted by (position, cell); null: they lie in order.
+    // Order of the cells (cells.h). order: the cells 0 ... n_kv - 1 sorted by (position, cell); null: they are in order.
     // positions: of each cell; null: a cell's position is its index. Neither is needed by takes and scratch.
     const int32_t *order, *positions;
 };
 
 struct AttentionKernels;  // of one instruction set, below
 
-// A line of K or V into L2: before a head's next tile comes the turn of all others.
+// Loads a line of K or V into L2, as all other heads have their turn before a head's next tile.
 inline __attribute__((always_inline)) void prefetch_cell(const char *p) { __builtin_prefetch(p, 0, 2); }
 
-// Whether the task is of a kind that attention_run computes; if not, it is left to ggml. Looks at no data.
+// Whether attention_run computes this kind of task; if not, it is left to ggml. Reads no data.
 bool attention_takes(const AttentionTask &task);
 
 // Bytes of scratch that attention_run needs for up to nth threads. Depends on shapes and types alone, not on data.
@@ -57,14 +57,14 @@ void attention_run(const AttentionKernels &kernels, const AttentionTask &task, i
 
 // ---- between attention.cpp and the kernels of an instruction set (attention_kernels.h)
 
-constexpr int ATTENTION_TILE = 64;     // cells that a kernel takes at once
-constexpr int ATTENTION_CHUNK = 1024;  // positions whose sums are kept apart: part of the result's definition
+constexpr int ATTENTION_TILE = 64;     // cells that a kernel processes at once
+constexpr int ATTENTION_CHUNK = 1024;  // positions with separate sums: part of the definition of the result
 constexpr float ATTENTION_LOWEST = -1e30f;  // M before the first visible cell
 constexpr float ATTENTION_MASKED = -2e30f;  // x of a masked cell
 
 enum AttentionSeen { SEEN_NONE, SEEN_SOME, SEEN_ALL };  // ALL: visible, and no bias
 
-struct AttentionRows {  // rows that a kernel takes at once, and their running sums
+struct AttentionRows {  // rows that a kernel processes at once, and their running sums
     float *q;      // [dk][rows]
     float *o;      // [rows][dv]
     float *m, *l;  // [rows]
@@ -93,7 +93,7 @@ struct AttentionKernels {
     void (*finish)(const float *o, float m, float l, int dv, const float *sink, float *out);  // one row
     AttentionSeen (*seen)(const uint16_t *mask);                               // of TILE cells
     void (*bias)(const uint16_t *mask, float factor, float *out);              // TILE mask values * factor
-    void (*visible)(const uint16_t *mask, int64_t words, uint64_t *bits);      // bits |= cells that are not -infinity, 64 a word
+    void (*visible)(const uint16_t *mask, int64_t words, uint64_t *bits);      // bits |= cells that are not -infinity, 64 per word
 };
 
 }  // namespace localspec

@@ -1,4 +1,4 @@
-// The kernels of attention for the instruction set being compiled; what they compute is defined in attention.h.
+// The attention kernels for the instruction set being compiled; attention.h defines what they compute.
 #pragma once
 #include "attention.h"
 #include "simd.h"
@@ -7,7 +7,7 @@ namespace localspec::LOCALSPEC_ISA {
 
 constexpr int TILE = ATTENTION_TILE;
 constexpr float LOWEST = ATTENTION_LOWEST, MASKED = ATTENTION_MASKED;
-constexpr float RAISE = 64;  // M is replaced where a cell exceeds it by more: p stays below 2^65
+constexpr float RAISE = 64;  // M is replaced if a cell exceeds it by more: p stays below 2^65
 
 // ---- elements of K and V
 
@@ -46,7 +46,7 @@ template <class T> static void values(const char *v, const size_t *at, int dv, f
         for (int d = 0; d < dv; d += W) store(out + c * dv + d, T::at(v + at[c], d));
 }
 
-// ---- one row at a time: the definition, for what is rare
+// ---- one row at a time: the definition, for rare cases
 
 // x[cell] of one row; cells with x < LOWEST are masked.
 template <class T>
@@ -130,7 +130,7 @@ LOCALSPEC_INLINE void columns(const float *p, const AttentionTile &tile, const f
         for (int r = 0; r < R; r++) l[r] = first(sum[r]);
     }
     if (mask) {
-        V zero = set1(0.f);  // stays zero where all sums are finite
+        V zero = set1(0.f);  // stays zero if all sums are finite
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
@@ -146,7 +146,7 @@ LOCALSPEC_INLINE void columns(const float *p, const AttentionTile &tile, const f
         for (int x = 0; x < X; x++) store(o + r * dv + j + x * W, a[r][x]);
 }
 
-// All columns of R rows. As many accumulators as registers hold beside the values, and enough of them to hide the latency.
+// All columns of R rows. As many accumulators as fit into registers next to the values, and enough to hide the latency.
 template <class T, int R>
 static void add_values(const float *p, const AttentionTile &tile, const float *mask, float *o, float *l) {
     constexpr int X = R == 1 ? 8 : REGISTERS == 32 || R < 3 ? 4 : 2;
@@ -336,7 +336,7 @@ static void visible(const uint16_t *mask, int64_t words, uint64_t *bits) {
 }
 #endif
 
-// The table, for the one definition that isa.cpp makes of it.
+// The table, for its single definition in isa.cpp.
 LOCALSPEC_INLINE constexpr AttentionKernels attention_kernels() {
     return {{keys<InF32>, keys<InF16>, keys<InBF16>, keys<InQ8_0>},
             {values<InF32>, values<InF16>, values<InBF16>, values<InQ8_0>}, {add<InF32>, add<InF16>, add<InBF16>, add<InQ8_0>},

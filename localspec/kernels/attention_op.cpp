@@ -19,7 +19,7 @@ thread_local int64_t unknown;   // see cells_unknown()
 
 const Tensor * root(const Tensor * tensor) { return tensor->view_src ? tensor->view_src : tensor; }
 
-// llama.cpp's names: cache_k_l0, cache_v_l0, …; what is computed from one has its name with more behind it.
+// llama.cpp's names: cache_k_l0, cache_v_l0, …; tensors computed from one have its name with a suffix.
 bool is_cache(const Tensor * tensor) { return tensor->op == NONE && !strncmp(tensor->name, "cache_", 6); }
 
 // The cache that a tensor is a view of, or a converted copy of: a cache in F32 is read as F16.
@@ -43,7 +43,7 @@ bool kv_type(Type type, KvType & out) {
     }
 }
 
-// The task of an operation, without the order of its cells. False where its types are not taken.
+// The task of an operation, without the order of its cells. False if its types are not supported.
 bool task_of(const Tensor * op, AttentionTask & task) {
     const Tensor * q = op->src[0], * k = op->src[1], * v = op->src[2], * mask = op->src[3], * sinks = op->src[4];
     task = {};
@@ -96,7 +96,7 @@ class Attention : public TensorTraits {
 };
 
 // Positions of a pass come with ROPE, the cells that its tokens are written to with SET_ROWS. Both are
-// inputs of one graph, in one buffer: positions of another model's pass are never taken.
+// inputs of one graph, in one buffer: positions of another model's pass are never used.
 thread_local std::vector<int32_t> pass_positions;
 thread_local const Buffer * pass_buffer;
 
@@ -110,7 +110,7 @@ class Watching : public TensorTraits {
             const auto * values = (const int32_t *) numbers->data;
             if (const Tensor * cache = cache_of(op->src[0])) {      // a shift of the context
                 cells_of(cache->data).shifted(values, op->ne[2]);
-            } else {                // of several coordinates a token (M-RoPE) the first is the place in the text
+            } else {                // of several coordinates per token (M-RoPE) the first is the position
                 pass_positions.assign(values, values + op->ne[2]);
                 pass_buffer = numbers->buffer;
             }
@@ -126,7 +126,7 @@ class Watching : public TensorTraits {
     }
 };
 
-// What a thread restores: positions in the order of the state, and how many cells each tensor got.
+// The state that a thread restores: positions in its order, and how many cells each tensor got.
 struct Restored {
     const int32_t * positions = nullptr;
     int64_t count = 0;

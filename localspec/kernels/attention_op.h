@@ -1,17 +1,17 @@
-// Attention and the order of cells, as ggml's operations bring them.
+// Attention and the order of cells, from ggml's operations.
 #pragma once
 
 #include "isa.h"
 
 namespace localspec {
 
-// Prepares the traits below; from then on states that are restored tell their cells (set_restored).
+// Prepares the traits below; from then on the cells of restored states are recorded (set_restored).
 void start_attention(const ggml_abi::Functions & ggml, const AttentionKernels & kernels);
 
-// For FLASH_ATTN_EXT: computes what attention.h takes; null for the rest, which is ggml's.
+// For FLASH_ATTN_EXT: computes the tasks that attention.h supports; null for the rest, left to ggml.
 ggml_abi::TensorTraits * attention_traits(const ggml_abi::Tensor * op);
 
-// For ROPE and SET_ROWS: takes note of the positions that are written to cells, computes nothing.
+// For ROPE and SET_ROWS: records the positions that are written to cells, computes nothing.
 ggml_abi::TensorTraits * watching_traits();
 
 // How many times this thread's passes wrote or read cells whose positions were not known.

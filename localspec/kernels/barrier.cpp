@@ -1,10 +1,10 @@
-// A graph has several hundred operations, with a barrier after each. GNU OpenMP's makes a system call
-// whenever it opens, and takes four times as long as ours.
+// A graph has several hundred operations, with a barrier after each. GNU OpenMP's barrier makes a
+// system call whenever it opens, and takes four times as long as ours.
 //
-// libggml-cpu calls ggml_barrier through a table of addresses, where ours is put. All threads of a team
-// have to wait with the same barrier: one that runs meanwhile must not change, nor one that computes with
-// stock llama.cpp. So thread 0 marks the team in the first operation on weights of ours, and each thread
-// sees that mark in the next one, with a barrier in between.
+// libggml-cpu calls ggml_barrier through a table of addresses, into which ours is put. All threads of a
+// team must wait with the same barrier: a team that is running must not change, nor one that computes
+// with stock llama.cpp. So thread 0 marks the team in the first operation on our weights, and each
+// thread sees that mark in the next one, with a barrier in between.
 #include "barrier.h"
 
 #ifdef __linux__
@@ -26,10 +26,10 @@ using namespace ggml_abi;
 namespace {
 
 constexpr int ARRIVALS = 0xffff;    // bits of Threadpool::arrived that count threads; the mark is above
-constexpr int ASLEEP = 1;           // bit of Threadpool::passed: a thread sleeps
-constexpr int PATIENCE = 4000;      // turns, some 100 µs, before a thread sleeps
+constexpr int ASLEEP = 1;           // bit of Threadpool::passed: a thread is asleep
+constexpr int PATIENCE = 4000;      // spins, some 100 µs, before a thread sleeps
 
-Barrier ggml_barrier;               // null as long as ggml's is everybody's
+Barrier ggml_barrier;               // null while all use ggml's
 int cores;                          // of this process
 thread_local const Threadpool * joined;     // the team whose mark this thread has seen
 
@@ -84,7 +84,7 @@ Barrier replace_barrier(void * cpu, Barrier theirs) {
 }
 
 void join_barrier(const ComputeParams * params, const Tensor * op) {
-    // More threads than cores must not turn: OpenMP's sleep.
+    // More threads than cores must not spin; OpenMP's sleep.
     if (!ggml_barrier || params->nth > cores) return;
     Threadpool * team = params->threadpool;
     const int found = team->arrived.load(std::memory_order_acquire), mark = mark_of(op);

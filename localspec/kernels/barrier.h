@@ -5,9 +5,9 @@
 
 namespace localspec {
 
-// Makes ggml call ours. `cpu`: libggml-cpu, from dlopen; `barrier`: its ggml_barrier, which is called
-// where ours is not used. Returns what operations are to call. Nothing changes if ggml was built without
-// GNU OpenMP, as its own barrier is as quick.
+// Makes ggml call our barrier. `cpu`: libggml-cpu, from dlopen; `barrier`: its ggml_barrier, which is
+// called where ours is not used. Returns the one that operations must call. Changes nothing if ggml was
+// built without GNU OpenMP, because its own barrier is as fast.
 using Barrier = void (*)(ggml_abi::Threadpool *);
 Barrier replace_barrier(void * cpu, Barrier barrier);
 

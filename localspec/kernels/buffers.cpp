@@ -24,31 +24,31 @@ using namespace ggml_abi;
 namespace {
 
 constexpr size_t HUGE_PAGE = 2 << 20;
-// A thread to repack with pays from here on; smaller tensors are done before it has begun.
+// From this size on another thread for repacking pays; smaller tensors are done before it starts.
 constexpr size_t BYTES_PER_THREAD = 1 << 18;
 constexpr size_t MAX_REPACK_THREADS = 8;
-// A huge page is there in 0.1 to 0.3 ms. Where memory is scattered, or a virtual machine's host has
-// yet to find it, it may take 6 ms, and pages of usual size are quicker; such pages are counted.
+// A huge page takes 0.1 to 0.3 ms. If memory is fragmented, or a virtual machine's host has yet to
+// find it, it can take 6 ms, and pages of usual size are faster; such slow pages are counted.
 constexpr auto SLOW_PAGE = std::chrono::microseconds(1000);
 constexpr int MOST_SLOW_PAGES = 3;
-// A computation that begins meanwhile waits for a page, which takes no more than some milliseconds
-// unless memory is short.
+// A computation that begins meanwhile waits for a page, which takes at most some milliseconds unless
+// memory is short.
 constexpr auto PATIENCE = std::chrono::milliseconds(50);
 constexpr auto AFTER_LOADING = std::chrono::milliseconds(500);
 
 using Clock = std::chrono::steady_clock;
 
 const Functions * ggml;
-// Never destroyed, as other threads may still be here when the process ends.
+// Never destroyed, as other threads may still use it when the process exits.
 auto & traits = *new std::map<Type, std::unique_ptr<Matmul>>;
 
 Matmul * traits_for(const Tensor * tensor) { return (Matmul *) (tensor->view_src ? tensor->view_src : tensor)->extra; }
 
-// Repacked bytes lie one page behind the rounding of mmap at most; what kernels prefetch or load past
-// the last tile is within the spare page.
+// Repacked bytes begin at most one page after the rounding of mmap. Kernels may prefetch or load past
+// the last tile, which stays within the spare page.
 size_t mapped(size_t size) { return (size + 2 * 4096 + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
 
-// Of each buffer, by its base: the pages that may not be huge yet.
+// By base of a buffer: its pages that may not be huge yet.
 struct Pages {
     char * first, * end;
 };
@@ -71,8 +71,8 @@ int init_tensor(Buffer *, Tensor * tensor) {
     return 0;
 }
 
-// Gives the pages of a mapped file back that hold [data, data + size), which is not read again. Pages
-// that are no file's are left alone, as they would lose their contents.
+// Releases the pages of a mapped file that hold [data, data + size), which is not read again. Pages that
+// do not belong to a file are left alone, as they would lose their contents.
 void release(const void * data, size_t size) {
 #ifdef __linux__
     constexpr uint64_t HELD = 3ull << 62, FILES = 1ull << 61;     // proc_pid_pagemap(5)
@@ -88,15 +88,15 @@ void release(const void * data, size_t size) {
     const auto is_files = [](uint64_t entry) { return entry & FILES || !(entry & HELD); };
     if (!known || !std::all_of(entries.begin(), entries.end(), is_files)) return;
     madvise((void *) (first * page), (end - first) * page, MADV_DONTNEED);
-    // Small tensors between such ranges stay mapped. Each would map a huge page of the file's cache.
+    // Small tensors between such ranges stay mapped; each would map a huge page of the page cache.
     madvise((void *) (first * page), (end - first) * page, MADV_NOHUGEPAGE);
 #else
     (void) data, (void) size;
 #endif
 }
 
-// Looks how long the first huge page of a tensor takes that is about to be written, and has the rest
-// of the buffer be of pages of usual size once several were slow.
+// Times the first huge page of a tensor that is about to be written. Once several were slow, the rest
+// of the buffer gets pages of usual size.
 void leave_slow_huge_pages(Buffer * buffer, void * data, size_t size) {
 #ifdef MADV_NOHUGEPAGE
     static std::atomic<int> slow{0};
@@ -115,8 +115,8 @@ void leave_slow_huge_pages(Buffer * buffer, void * data, size_t size) {
 }
 
 void set_tensor(Buffer * buffer, Tensor * tensor, const void * data, size_t offset, size_t size) {
-    // llama.cpp writes weights whole. A part cannot be repacked, and to write it somewhere would be
-    // worse than to leave zeros.
+    // llama.cpp writes weights as a whole. A part cannot be repacked, and writing it anywhere would be
+    // worse than leaving zeros.
     Matmul * matmul = traits_for(tensor);
     if (offset != 0 || tensor->view_src || size < tensor->nb[2] * (size_t) tensor->ne[2]) return;
     const auto started = Clock::now();
@@ -161,7 +161,7 @@ Buffer * alloc_buffer(BufferType * type, size_t size) {
     if (base > memory) munmap(memory, base - memory);
     munmap(base + length, memory + HUGE_PAGE - base);
 #ifdef MADV_HUGEPAGE
-    madvise(base, length, MADV_HUGEPAGE);   // a matter of speed: nothing depends on it
+    madvise(base, length, MADV_HUGEPAGE);   // only for speed
 #endif
     BufferInterface iface = {};
     iface.free_buffer = free_buffer;
@@ -187,7 +187,7 @@ bool make_page_huge() {
     for (auto & [base, pages] : rest) {
         if (pages.first == pages.end) continue;
         const auto started = Clock::now();
-        // Where pages of usual size were asked for to load quickly, that is over.
+        // Pages of usual size may have been requested to load quickly; that is over.
         if (pages.first == base) madvise(base, pages.end - pages.first, MADV_HUGEPAGE);
         const int failed = madvise(pages.first, HUGE_PAGE, COLLAPSE) ? errno : 0;
         const bool next = (!failed || failed == EAGAIN || failed == EBUSY) && Clock::now() - started < PATIENCE;
@@ -214,7 +214,7 @@ BufferType * make_buffer_type(const Functions & functions, const InstructionSet 
     LOCALSPEC_INTEGER_TYPES(TRAITS)
     LOCALSPEC_FLOAT_TYPES(TRAITS)
 #undef TRAITS
-    // A child of a fork has no thread that could unlock it.
+    // A forked child has no thread that could unlock it.
     pthread_atfork(nullptr, nullptr, [] { new (&rest_lock) std::mutex; });
     static BufferType type = {};
     type.iface.get_name = get_name;

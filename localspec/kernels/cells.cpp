@@ -5,7 +5,7 @@
 
 namespace localspec {
 
-constexpr size_t FEW_CHANGES = 32;  // cells moved one by one within the order; more are merged into it in one go
+constexpr size_t FEW_CHANGES = 32;  // up to this many cells move one by one within the order; more are merged into it at once
 
 void Cells::reserve(int64_t n) {
     for (int64_t c = int64_t(positions_.size()); c < n; c++) positions_.push_back(int32_t(c));

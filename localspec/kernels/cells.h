@@ -1,7 +1,7 @@
 // Positions of the cells of a KV cache, and their order by position.
 //
 // After a token tree llama.cpp refills the cells of rejected siblings, and sequences that share a cache interleave, so cells
-// do not lie in order of position. Attention adds in order of position; these maps tell it that order.
+// are not in order of position. Attention adds in order of position; these maps provide that order.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,18 +11,18 @@
 namespace localspec {
 
 struct CellView {
-    const int32_t *order;      // cells 0 ... n - 1 by (position, cell); null: they lie in order
+    const int32_t *order;      // cells 0 ... n - 1 by (position, cell); null: they are in order
     const int32_t *positions;  // [n]
 };
 
-// Of one K tensor (of one stream of it, where a cache has several). Cells that nothing was told about have their index as
-// position. All calls may come from any thread; but a view is valid only until the next call that changes something.
+// For one K tensor (one stream of it, if a cache has several). Cells that were never set have their index as position. All
+// calls may come from any thread, but a view is valid only until the next call that changes something.
 class Cells {
   public:
-    void written(const int64_t *cells, const int32_t *positions, int64_t n);  // SET_ROWS; negative cells are passed over
+    void written(const int64_t *cells, const int32_t *positions, int64_t n);  // SET_ROWS; negative cells are skipped
     void shifted(const int32_t *deltas, int64_t n);                           // K-shift: cell i moves by deltas[i]
     void restored(int64_t first, int64_t count, const int32_t *positions);    // a state was read into these cells
-    CellView view(int64_t n);  // the same n from several threads is one piece of work
+    CellView view(int64_t n);  // for the same n from several threads, the work is done once
 
   private:
     void reserve(int64_t n);
@@ -35,7 +35,7 @@ class Cells {
     std::mutex lock_;
     std::vector<int32_t> positions_;
     std::vector<int32_t> order_;  // of the cells below the last view's n, sorted
-    int64_t inversions_ = 0;      // neighbours among these cells whose positions fall
+    int64_t inversions_ = 0;      // neighbours among these cells whose positions decrease
     struct Change {
         int32_t cell, position;
     };
@@ -44,9 +44,9 @@ class Cells {
     std::vector<uint8_t> is_moved_;
 };
 
-// The map of a K tensor, by the address of its data (or of its stream's first cell); made when first asked for. The reference
-// stays valid until the memory is forgotten. An address that is used again for another cache needs nothing: cells are told
-// anew when they are written.
+// The map of a K tensor, by the address of its data (or of its stream's first cell); created on first use. The reference
+// stays valid until the memory is forgotten. An address that is reused for another cache needs no care: cells are set again
+// when they are written.
 Cells &cells_of(const void *data);
 
 // Drops the maps of tensors in [data, data + size), which is about to be freed.

@@ -20,7 +20,7 @@ bool cpu_has(const char * name) {
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vnni");
-    if (!strcmp(name, "avxvnni")) {     // no name of gcc's before 13
+    if (!strcmp(name, "avxvnni")) {     // gcc knows no name for it before 13
         unsigned a = 0, b = 0, c = 0, d = 0;
         return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
     }

@@ -1,4 +1,4 @@
-// Integer tiles with AVX2, with AVX-VNNI where it is compiled in: two registers for the 16 rows.
+// Integer tiles with AVX2, or AVX-VNNI if compiled in: two registers for the 16 rows.
 //
 // The integer sums are exact, so that every instruction set gives the same bits.
 #pragma once
@@ -98,7 +98,7 @@ template <Type T> INLINE void read_header(const uint8_t * p, Header & out) {
     }
 }
 
-// Bytes of the weights that are needed for every group of four columns, of 8 rows.
+// Bytes of the weights of 8 rows that every group of four columns needs.
 struct Planes {
     __m256i pairs[2], bits;
 };
@@ -208,8 +208,8 @@ INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a,
 
 #else
 
-// Weights of a full byte go through their absolute value, the others unsigned. Of the latter several
-// products fit into 16 bits together: so many groups are added before they are widened.
+// Full-byte weights use their absolute value, the others are unsigned. Several products of the latter
+// fit into 16 bits together: that many groups are added before they are widened.
 template <Type T> constexpr bool is_signed = T == ggml_abi::Q8_0 || T == ggml_abi::IQ4_NL || T == ggml_abi::IQ4_XS;
 template <Type T> constexpr int largest = 0;    // weight of the type
 template <> constexpr int largest<ggml_abi::Q4_0> = 15;

@@ -12,9 +12,9 @@ namespace localspec::LOCALSPEC_ISA {
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-// Weights are read once in a pass. The non-temporal hint keeps them from displacing what is used again
-// in L2 and L3, and saves writing them to L3. L1 has few misses outstanding, so that hints may be
-// dropped: each line gets a second one halfway.
+// Weights are read once per pass. The non-temporal hint keeps them from evicting reused data from L2
+// and L3, and saves writing them to L3. L1 supports few outstanding misses, so hints can be dropped:
+// each line gets a second one halfway.
 INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
     const uint8_t * far = stream.at(p, 8192), * near = stream.at(p, 4096);
 #pragma GCC unroll 9
@@ -50,7 +50,7 @@ INLINE __m512 exponents_at(const uint8_t * p) {
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), tiny));
 }
 
-// 256 numbers of six bits, one a byte.
+// 256 numbers of six bits, one per byte.
 INLINE void six_bits(const uint8_t * p, uint8_t * numbers) {
     const __m512i low = _mm512_set1_epi8(63), pair = _mm512_set1_epi8(3);
     __m512i rest = _mm512_setzero_si512();
@@ -122,7 +122,7 @@ template <Type T> INLINE void unpack(const uint8_t * p, __m512i * w) {
         for (int g = 0; g < 8; g++) w[g] = _mm512_shuffle_epi8(values, w[g]);
     }
     if constexpr (T == Q2_K || T == Q3_K || T == Q6_K) {
-        // Shifts of 16 bits: what crosses into a neighbouring byte is masked away.
+        // Shifts of 16 bits: bits that cross into a neighbouring byte are masked away.
         constexpr int at = T == Q6_K ? 4 : 0;
         const __m512i mask = _mm512_set1_epi8(3 << at);
 #pragma GCC unroll 2
@@ -155,8 +155,8 @@ INLINE __m512i dot(__m512i sum, __m512i w, const int8_t * q) {
     return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(x));
 }
 
-// Adds one block to the sums of U tokens. `scale` and `minimum`: of the block, of PER_16 of its first
-// half and behind it (a row of ROWS further) of its second.
+// Adds one block to the sums of U tokens. `scale` and `minimum`: of the block; for PER_16 of its first
+// half, followed (a row of ROWS further) by those of its second.
 template <Type T, int U>
 INLINE void add_block(const __m512i * w, const int8_t * q, const Activation * a, const __m512 * scale,
                       const __m512 * minimum, __m512 * f) {
@@ -164,7 +164,7 @@ INLINE void add_block(const __m512i * w, const int8_t * q, const Activation * a,
     constexpr bool halves = has_halves<T>, minimums = has_minimums<T>;
     __m512i first[U], last[U];
 #pragma GCC unroll 4
-    for (int u = 0; u < U; u++) {       // the offset times the sum of the activations is taken off first
+    for (int u = 0; u < U; u++) {       // the offset times the sum of the activations is subtracted first
         if constexpr (L::offset == 0) first[u] = last[u] = _mm512_setzero_si512();
         else if constexpr (halves) {
             first[u] = _mm512_set1_epi32(-L::offset * a[u].sum[0]);

@@ -1,5 +1,5 @@
 // Integer tiles with NEON, for processors with dot products of bytes (neon_dotprod) and for those that
-// multiply unsigned by signed bytes too (neon_i8mm): four registers for the 16 rows.
+// also multiply unsigned by signed bytes (neon_i8mm): four registers for the 16 rows.
 //
 // The integer sums are exact, so that every instruction set gives the same bits.
 #pragma once
@@ -63,7 +63,7 @@ LOCALSPEC_INLINE void exponents_at(const uint8_t * p, V * out) {
     out[3] = exponents(vmovl_high_u16(high));
 }
 
-// 256 numbers of six bits, one a byte.
+// 256 numbers of six bits, one per byte.
 LOCALSPEC_INLINE void six_bits(const uint8_t * p, uint8_t * numbers) {
     const uint8x16_t low = vdupq_n_u8(63);
     for (int k = 0; k < 64; k += 16) {
@@ -169,8 +169,8 @@ template <Type T, int LANE> LOCALSPEC_INLINE int32x4_t dot(int32x4_t sum, uint8x
     return vusdotq_laneq_s32(sum, w, q, LANE);
 }
 #else
-// Both sides are signed here: weights of a full byte become so, and their offset is gone; all others
-// are below 128 and stay as they are.
+// Both operands are signed here: full-byte weights become signed, without their offset; all others are
+// below 128 and stay as they are.
 template <Type T> constexpr bool full_bytes = Layout<T>::offset == 128;
 template <Type T> constexpr int CORRECTION = full_bytes<T> ? 0 : Layout<T>::offset;
 template <Type T, int LANE> LOCALSPEC_INLINE int32x4_t dot(int32x4_t sum, uint8x16_t w, int8x16_t q) {
@@ -202,7 +202,7 @@ LOCALSPEC_INLINE void add_half(const uint8_t * p, const int8_t * q, int32x4_t (*
 
 template <Type T, int U> LOCALSPEC_INLINE void begin(const Activation * a, int part, int32x4_t (*sum)[QUARTERS]) {
 #pragma GCC unroll 4
-    for (int u = 0; u < U; u++) {       // the offset times the sum of the activations is taken off first
+    for (int u = 0; u < U; u++) {       // the offset times the sum of the activations is subtracted first
         const int total = has_halves<T> ? a[u].sum[part] : a[u].sum[0] + a[u].sum[1];
 #pragma GCC unroll 4
         for (int x = 0; x < QUARTERS; x++) sum[u][x] = vdupq_n_s32(-CORRECTION<T> * total);
@@ -223,8 +223,8 @@ LOCALSPEC_INLINE void scale_sums(const int32x4_t (*sum)[QUARTERS], const float *
     }
 }
 
-// Adds one block of 32 columns to the sums of U tokens. `scale` and `minimum`: of the block, of PER_16
-// of its first half and behind it of its second.
+// Adds one block of 32 columns to the sums of U tokens. `scale` and `minimum`: of the block; for PER_16
+// of its first half, followed by those of its second.
 template <Type T, int U>
 LOCALSPEC_INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
                                 const float (*minimum)[ROWS], float (*f)[ROWS]) {

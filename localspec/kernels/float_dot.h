@@ -1,5 +1,5 @@
 // The product of a row of floating-point weights with a token: 16 sums of every sixteenth column, added
-// in order, whatever the length of a register.
+// in order, whatever the width of a register.
 #pragma once
 
 #include "layout.h"

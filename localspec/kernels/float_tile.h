@@ -1,7 +1,7 @@
 // Tiles of floating-point weights: F32, F16, BF16 times the activations as they are.
 //
-// Even and odd columns are summed apart, which keeps the multipliers busy for a single token; for more
-// tokens the same, so that the sums are the same.
+// Even and odd columns are summed separately, which keeps the multipliers busy for a single token; for
+// more tokens too, so that the sums are the same.
 #pragma once
 
 #include "layout.h"

@@ -2,7 +2,7 @@
 // llama-cpp-python 0.3.36 (ggml.h, ggml-backend-impl.h, ggml-cpu/traits.h, ggml-cpu/ggml-cpu-impl.h).
 //
 // Declared here so that the library builds without llama.cpp. `check_abi` (hook.cpp) and the
-// self-test compare it with the library that is loaded; anything else than this version is refused.
+// self-test compare it with the loaded library; any other version is refused.
 #pragma once
 
 #include <pthread.h>

@@ -1,9 +1,9 @@
-// llama.cpp keeps the graph of its latest pass and builds it again when the next one has another size:
-// 0.3 to 0.5 ms for 30 layers, a sixth of a small model's pass. Drafting changes the size all the time.
+// llama.cpp keeps the graph of its latest pass, and rebuilds it when the next pass has another size:
+// 0.3 to 0.5 ms for 30 layers, a sixth of a small model's pass. Drafting constantly changes the size.
 //
-// So a context gets one scheduler and one graph for each size of short passes. Before a pass ours are put
-// in place of llama.cpp's, which then finds the graph that it built for this size, and whether it still
-// fits. The places are fields of llama_context: they are found by their contents, or nothing is kept.
+// So a context gets one scheduler and one graph for each size of short passes. Before a pass, ours replace
+// llama.cpp's, which then finds the graph that it built for this size, and checks whether it still fits.
+// They are fields of llama_context, found by their contents; if that fails, no graphs are kept.
 #include "kernels.h"
 
 #ifdef __linux__
@@ -22,7 +22,7 @@ namespace localspec {
 
 namespace {
 
-constexpr uint32_t LONGEST = 16;    // tokens of a pass whose graph is kept: building pales beside more
+constexpr uint32_t LONGEST = 16;    // most tokens of a pass whose graph is kept: for more, building costs little
 constexpr size_t MOST = 12;         // graphs of a context
 
 // llama_ubatch (llama-batch.h), as far as it is read.
@@ -53,7 +53,7 @@ class Graphs {
   public:
     explicit Graphs(void * context) : context(context) {}
 
-    // Leaves the context what it began with, whose size it checks when it is freed.
+    // Leaves the context its original fields, whose size it checks when it is freed.
     ~Graphs() {
         if (!scheduler) return;
         choose(Size{});
@@ -84,7 +84,7 @@ class Graphs {
     };
 
     void choose(const Size & size) {
-        // llama.cpp may have replaced them; without an active graph it wants all of them built again.
+        // llama.cpp may have replaced them; without an active graph it needs all of them rebuilt.
         kept[now].scheduler = *scheduler, kept[now].graph = *graph, kept[now].built = *active && *active == *graph;
         if (!*active) for (Graph & one : kept) one.built = false;
         now = place(size);
@@ -149,7 +149,7 @@ bool start(void * decode) {
     const char * name = "_ZN13llama_context14process_ubatchERK12llama_ubatch14llm_graph_typeP22llama_memory_context_iR11ggml_status";
     Dl_info info;
     void * library = dladdr(decode, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    // libllama finds those of libggml-base, on which it depends.
+    // libllama also resolves symbols of libggml-base, on which it depends.
     const bool complete = library && find(library, name, llama.process) &&
         find(library, "_ZNK13llama_context9get_schedEv", llama.scheduler) &&
         find(library, "_ZNK13llama_context18get_gf_res_reserveEv", llama.reserved) &&

@@ -1,8 +1,8 @@
-// How the kernels come into ggml: a buffer type of our own, put in front of the CPU's.
+// How the kernels enter ggml: a buffer type of our own, inserted before the CPU's.
 //
 // libggml-cpu keeps a list of extra buffer types and asks each of them about every operation of a
 // graph, in ggml's own threads. That list is reached through a C++ symbol and private structures, so
-// only the build is accepted that ggml_abi.h was written for.
+// only the build that ggml_abi.h was written for is accepted.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct Named {
     const InstructionSet * set;
 };
 
-// What is compiled in, the best first.
+// Those compiled in, best first.
 const Named INSTRUCTION_SETS[] = {
 #ifdef LOCALSPEC_HAS_AVX512
     {"avx512", &avx512::instruction_set},
@@ -60,19 +60,19 @@ const Named INSTRUCTION_SETS[] = {
 BufferType * buffer_type;
 const InstructionSet * in_use;
 thread_local bool taking = true;
-thread_local int64_t left;          // operations that were ggml's although company may show in them
+thread_local int64_t left;          // operations left to ggml although the other tokens may affect them
 
 bool is_ours(const Tensor * tensor) { return tensor && tensor->buffer && tensor->buffer->buft == buffer_type; }
 
-// Whether what this tensor was computed from are weights of ours: attention belongs to the model whose
-// projection made its queries, and a model that was opened without the kernels keeps ggml's.
+// Whether this tensor was computed from our weights: attention belongs to the model whose projection
+// computed its queries, and a model that was opened without the kernels keeps ggml's.
 bool leads_to_ours(const Tensor * tensor) {
     constexpr int FAR = 24;     // operations between a projection and the attention; 3 to 8 in practice
     for (int i = 0; tensor && i < FAR; i++) {
         const bool product = tensor->op == MUL_MAT || tensor->op == MUL_MAT_ID;
         if (product && is_ours(tensor->src[0])) return true;
         if (product && tensor->src[0]->op != NONE) return false;    // of two activations
-        // Past a product with a matrix that is not repacked, as of a rotation, to what it multiplies.
+        // Past a product with a matrix that is not repacked, such as a rotation, to its other operand.
         tensor = product ? tensor->src[1] : tensor->src[0] ? tensor->src[0] : tensor->view_src;
     }
     return false;
@@ -83,7 +83,7 @@ class Hook : public ExtraBufferType {
     bool supports_op(Device *, const Tensor * op) override {
         if (!is_ours(op->src[0])) return false;
         const bool takes = Matmul::takes(op, *in_use);
-        const bool loading = !op->src[0]->data;     // llama.cpp asks with a tensor that is nowhere yet
+        const bool loading = !op->src[0]->data;     // llama.cpp asks with a tensor without data
         if (loading && takes && !taking) return false;
         if (loading && !takes && (op->op == MUL_MAT || op->op == MUL_MAT_ID)) counts().declined++;
         return takes;
@@ -114,8 +114,8 @@ template <typename F> bool find(void * library, const char * name, F & function)
 }
 
 const char * find_functions(const char * cpu_path, const char * base_path, Functions & f) {
-    // A wheel has each library under several names, which are files apart: one that llama.cpp did not
-    // load would be a second ggml beside its own.
+    // A wheel has each library under several names, as separate files: one that llama.cpp did not load
+    // would be a second ggml.
     void * cpu = dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), * base = dlopen(base_path, RTLD_NOW | RTLD_NOLOAD);
     if (!cpu || !base) return "the ggml libraries that were named are not those that llama.cpp loaded";
     const bool all = find(cpu, "_Z39ggml_backend_cpu_get_extra_buffer_typesv", f.extra_buffer_types) &&
@@ -128,7 +128,7 @@ const char * find_functions(const char * cpu_path, const char * base_path, Funct
     return all ? nullptr : "ggml's libraries lack a function that the kernels need";
 }
 
-// Whether numbers mean in this library what ggml_abi.h says.
+// Whether numbers mean the same in this library as in ggml_abi.h.
 bool check_abi(const Functions & f) {
     const auto op = [&](Op o, const char * name) { return !strcmp(f.op_name(o), name); };
     const auto type = [&](Type t, const char * name, size_t bytes, int64_t block) {
@@ -155,7 +155,7 @@ const char * start(const char * cpu_path, const char * base_path, const char * i
     const InstructionSet * chosen = choose(isa);
     if (!chosen) return "this CPU lacks the instructions that the kernels need";
     if (const char * why = find_functions(cpu_path, base_path, functions)) return why;
-    if (!check_abi(functions)) return "ggml is of another version than the kernels were built for";
+    if (!check_abi(functions)) return "ggml is not the version that the kernels were built for";
     in_use = chosen;
     functions.barrier = replace_barrier(dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), functions.barrier);
     buffer_type = make_buffer_type(functions, *chosen, new Hook());

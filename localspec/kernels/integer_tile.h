@@ -1,5 +1,5 @@
-// A tile times a group of tokens, where a register holds a part of the 16 rows: sums lie in memory, and
-// `add_block` takes SHARING tokens at once. For dot_avx2.h and dot_neon.h.
+// A tile times a group of tokens, where a register holds a part of the 16 rows: sums are in memory, and
+// `add_block` processes SHARING tokens at once. For dot_avx2.h and dot_neon.h.
 #pragma once
 
 #include <cstring>

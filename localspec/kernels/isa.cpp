@@ -1,7 +1,7 @@
 // The kernels of one instruction set: compiled once for each, with LOCALSPEC_ISA naming it.
 //
-// Nothing here or in what is included may have external linkage but the table at the end: the linker
-// could give a copy made for AVX-512 to code that runs everywhere.
+// Nothing here or in the included files may have external linkage except the table at the end: the
+// linker could use a copy compiled for AVX-512 in code that runs everywhere.
 #include "isa.h"
 
 #include "attention_kernels.h"

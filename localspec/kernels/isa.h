@@ -1,4 +1,4 @@
-// What one instruction set offers; `isa.cpp` fills one of these for each that is compiled.
+// The functions of one instruction set; `isa.cpp` defines one table for each that is compiled.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct InstructionSet {
     // `activation_step` Activations.
     void (*quantize_row)(const float * x, int blocks, int8_t * quants, size_t step, Activation * activation,
                          size_t activation_step);
-    const TypeKernels * (*type)(Type);  // null where the type is not taken
+    const TypeKernels * (*type)(Type);  // null if the type is not supported
     // One row of floating-point weights, as ggml has them, times one token.
     float (*dot)(Type, const void * weights, const float * x, int64_t columns);
     const AttentionKernels * attention;

@@ -1,8 +1,8 @@
-// How weights lie in memory once they are repacked, for every type that the kernels take.
+// The memory layout of repacked weights, for every type that the kernels support.
 //
 // A tile holds 16 rows of a weight matrix, so that one row fills one 32-bit lane of a register of 512
 // bits. Along its columns it is cut into blocks of 32, and `blocks` of these share one header of
-// `header` bytes; then come `quants` bytes a block:
+// `header` bytes, followed by `quants` bytes per block:
 //
 //     4 x 64 bytes  nibbles: byte 4·row + j of vector v holds column 4v + j in its low half and
 //                   column 16 + 4v + j in its high half
@@ -11,8 +11,8 @@
 //     1 x 64 bytes  single bits: in byte 4·row + j, bit g is that of column 4g + j
 //     8 x 64 bytes  whole bytes: byte 4·row + j of vector g is column 4g + j
 //
-// So the bytes of one row and four neighbouring columns always share a 32-bit lane, as the
-// instructions want them that multiply four unsigned by four signed bytes (vpdpbusd, udot).
+// So the bytes of one row and four neighbouring columns always share a 32-bit lane, as expected by the
+// instructions that multiply four unsigned by four signed bytes (vpdpbusd, usdot).
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ using ggml_abi::Type;
 
 constexpr int ROWS = 16;        // of a tile
 constexpr int BLOCK = 32;       // columns of a block
-constexpr int MAX_TOKENS = 12;  // tokens that one walk over a tile serves: more would spill registers
+constexpr int MAX_TOKENS = 12;  // tokens that share one walk over a tile: more would spill registers
 
-// What a weight is: scale·(q − offset), plus a minimum where there is one; scales (and minimums) for
+// A weight is scale·(q − offset), plus a minimum if the type has them. Scales (and minimums) are for
 // 32 columns or for 16.
 enum class Scales { PER_32, PER_32_MIN, PER_16, PER_16_MIN };
 
@@ -62,26 +62,26 @@ constexpr bool has_halves = Layout<T>::scales == Scales::PER_16 || Layout<T>::sc
 template <Type T>
 constexpr bool has_minimums = Layout<T>::scales == Scales::PER_32_MIN || Layout<T>::scales == Scales::PER_16_MIN;
 
-// Headers. Half-precision numbers come as one for each row, 32 bytes:
+// Headers. Half-precision numbers are stored as one per row, 32 bytes:
 //     Q4_0, Q5_0, Q8_0, IQ4_NL   scales
 //     Q4_1, Q5_1                 scales, minimums
-//     MXFP4                      16 exponents of a byte
-//     IQ4_XS                     d; 8 x 16 scales of a byte, signed
+//     MXFP4                      16 one-byte exponents
+//     IQ4_XS                     d; 8 x 16 one-byte scales, signed
 //     Q4_K, Q5_K                 d, dmin; 8 x 16 scales and 8 x 16 minimums of six bits (below)
 //     Q2_K                       d, dmin; 16 x 16 bytes, scale in the low half, minimum in the high
 //     Q3_K                       d; 16 x 16 scales of six bits, biased by 32
-//     Q6_K                       d; 16 x 16 scales of a byte, signed
+//     Q6_K                       d; 16 x 16 one-byte scales, signed
 // 256 numbers of six bits take 3 x 64 bytes: the low six bits of byte k of vector c are number
 // 64c + k, and the upper two bits of the three bytes k are number 192 + k, lowest bits first.
 
-// Tokens are served in groups of T <= MAX_TOKENS: int8 quants [blocks][T][32], then Activation
+// Tokens are processed in groups of T <= MAX_TOKENS: int8 quants [blocks][T][32], then Activation
 // [blocks][T]; the groups of a pass follow each other.
 struct Activation {
     float scale;        // x ≈ scale·q
     float scaled_sum;   // scale·(sum[0] + sum[1])
     int32_t sum[2];     // of the q of the first and of the last 16 columns
 };
-constexpr float TINY = 1e-35f;  // blocks whose largest number is below become zeros: 127/x stays finite
+constexpr float TINY = 1e-35f;  // blocks whose largest number is smaller become zeros: 127/x stays finite
 constexpr size_t ACTIVATION_BYTES = BLOCK + sizeof(Activation);     // of a block and token
 
 // The numbers of the non-linear types, plus `offset`.
@@ -95,7 +95,7 @@ constexpr bool is_float(Type type) {
 
 constexpr int float_bytes(Type type) { return type == ggml_abi::F32 ? 4 : 2; }
 
-// Every type that is taken, for tables.
+// Every supported type, for tables.
 #define LOCALSPEC_INTEGER_TYPES(X) \
     X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(IQ4_NL) X(MXFP4) X(IQ4_XS) X(Q4_K) X(Q5_K) X(Q2_K) X(Q3_K) X(Q6_K)
 #define LOCALSPEC_FLOAT_TYPES(X) X(F32) X(F16) X(BF16)

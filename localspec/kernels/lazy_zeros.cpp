@@ -20,7 +20,7 @@ void clear(Buffer * buffer, uint8_t value) {
     const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE);
     char * first = (char *) (((uintptr_t) base + page - 1) / page * page),
          * last = (char *) ((uintptr_t) end / page * page);
-    // Private memory that is given back is zero when it is next read, on Linux; locked memory stays.
+    // On Linux, private memory that is released is zero when it is next read; locked memory stays.
     if (value || !is_wanted() || first >= last || madvise(first, last - first, MADV_DONTNEED))
         return ggml_clear(buffer, value);
     memset(base, 0, first - base);

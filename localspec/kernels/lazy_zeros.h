@@ -5,9 +5,9 @@
 
 namespace localspec {
 
-// From now on buffers of the CPU that llama.cpp clears take no memory until they are written: it clears
-// the KV cache of a whole context before the first token. Where that does not work, or is not `wanted` in
-// this thread, they are as before.
+// From now on CPU buffers that llama.cpp clears take no memory until they are written: it clears the KV
+// cache of a whole context before the first token. If that does not work, or is not `wanted` in this
+// thread, they are cleared as usual.
 void clear_lazily(ggml_abi::BufferType * cpu, bool (*wanted)());
 
 }  // namespace localspec

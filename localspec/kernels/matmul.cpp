@@ -11,12 +11,12 @@ using namespace ggml_abi;
 
 namespace {
 
-// Up to so many tokens each thread quantizes for itself, which is cheaper than a barrier.
+// Up to this many tokens, each thread quantizes for itself, which is cheaper than a barrier.
 constexpr int64_t OWN_QUANTS = 2;
-// Groups of tokens that a tile serves before the next tile is read: their activations stay in L2.
+// Groups of tokens that use a tile before the next tile is read: their activations stay in L2.
 constexpr int64_t GROUPS_PER_TILE = 8;
 
-// Where ggml keeps nothing in the parameters of a product.
+// Index in the parameters of a product that ggml does not use.
 constexpr int CHOSEN_AT = 8;
 
 thread_local Chosen chosen{nullptr, 0, 0};
@@ -33,7 +33,7 @@ struct Groups {
     int64_t start(int64_t group) const { return count * group / groups; }
 };
 
-// The rows of activations of an operation, and where their products go. With experts (MUL_MAT_ID) a
+// The rows of activations of an operation, and the rows of its result. With experts (MUL_MAT_ID) a
 // row is a slot of a token: row i is slot i % slots of token i / slots.
 struct Rows {
     const Tensor * x;
@@ -82,17 +82,17 @@ struct Routes {
     }
 };
 
-// LOWEST in the rows of weights that are not chosen: each thread those before its own tiles, and the
-// last one those at the end.
+// Writes LOWEST for the rows of weights that are not chosen: each thread for those before its tiles, the
+// last one for those at the end.
 void leave_out(const Rows & all, const Chosen & only, int64_t tiles, int ith, int nth) {
     const auto lowest = [&](int64_t first, int64_t last) {
         const int64_t end = std::min(last * ROWS, only.rows);
         for (int64_t i = 0; i < all.count && first * ROWS < end; i++)
             std::fill(all.out(i) + first * ROWS, all.out(i) + end, LOWEST);
     };
-    const auto behind = [&](int64_t k) { return k > 0 ? only.tiles[k - 1] + 1 : 0; };
-    for (int64_t k = only.count * ith / nth; k < only.count * (ith + 1) / nth; k++) lowest(behind(k), only.tiles[k]);
-    if (ith == nth - 1) lowest(behind(only.count), tiles);
+    const auto after = [&](int64_t k) { return k > 0 ? only.tiles[k - 1] + 1 : 0; };
+    for (int64_t k = only.count * ith / nth; k < only.count * (ith + 1) / nth; k++) lowest(after(k), only.tiles[k]);
+    if (ith == nth - 1) lowest(after(only.count), tiles);
 }
 
 }  // namespace
@@ -133,9 +133,9 @@ void Matmul::repack(const Tensor * w, const void * file, int part, int parts) co
     }
 }
 
-// Scratch: of MUL_MAT_ID the routes of each thread, then the quantized activations, of a small pass
-// for each thread. ggml asks before each pass in the thread that makes it, so what that chose is
-// written down here, for all threads.
+// Scratch: for MUL_MAT_ID the routes of each thread; then the quantized activations, in a small pass
+// once per thread. ggml asks before each pass in the thread that runs it, so that thread's choice is
+// stored here for all threads.
 bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
     const Rows rows(op);
     const Chosen * only = chosen.tiles && op->op == MUL_MAT && op->src[0]->ne[1] == chosen.rows ? &chosen : nullptr;
@@ -174,7 +174,7 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     }
     const auto row = [&](int64_t i) { return order ? order[i] : i; };
 
-    // Quantize: every thread a part of the columns of every row.
+    // Quantize: every thread does a part of the columns of every row.
     uint8_t * quants = (uint8_t *) scratch;
     if (!floats) {
         const bool own = all.count <= OWN_QUANTS;
@@ -198,7 +198,7 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     const int64_t first_tile = walk * ith / nth, last_tile = walk * (ith + 1) / nth;
     const uint8_t * weights = (const uint8_t *) w->data;
     const auto tile_at = [&](int64_t k) { return only ? only->tiles[k] : k; };
-    // Which experts come next is not known.
+    // The next experts are not known in advance.
     const Stream stream = routed || first_tile == last_tile ? Stream{weights, 0} :
         follow(weights + tile_at(first_tile) * tile_size, weights + (tile_at(last_tile - 1) + 1) * tile_size);
     for (int64_t e = 0; e < experts; e++) {

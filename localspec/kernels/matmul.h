@@ -1,7 +1,7 @@
 // Products of repacked weights with the activations of a pass: MUL_MAT and MUL_MAT_ID.
 //
-// The sums of one token do not depend on the tokens that share the pass, nor on the threads: a thread
-// computes whole rows of weights, and every token runs through the same instructions in the same
+// The sums of one token depend neither on the tokens that share the pass nor on the threads: a thread
+// computes whole rows of weights, and every token goes through the same instructions in the same
 // order.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace localspec {
 
-// Of a matrix of `rows` rows, the tiles to multiply with, in ascending order; products with all other
-// rows are LOWEST.
+// The tiles of a matrix of `rows` rows to multiply by, in ascending order; products with all other rows
+// are LOWEST.
 struct Chosen {
     const int32_t * tiles;      // null: all
     int64_t count, rows;
@@ -26,7 +26,7 @@ class Matmul : public ggml_abi::TensorTraits {
     Matmul(Type type, const InstructionSet & isa, void (*barrier)(ggml_abi::Threadpool *))
         : type_(type), kernels_(*isa.type(type)), isa_(isa), barrier_(barrier) {}
 
-    // Whether this operation can be computed, apart from where its tensors are.
+    // Whether this operation can be computed, wherever its tensors are.
     static bool takes(const ggml_abi::Tensor * op, const InstructionSet & isa);
 
     // Bytes of repacked weights, the last tile filled up with rows of zeros.

@@ -1,6 +1,6 @@
 // From the file's blocks to tiles (layout.h): 16 rows at a time, four neighbouring columns at once.
 //
-// Any bits are accepted: a damaged file gives wrong numbers, never an access out of bounds.
+// Any bits are accepted: a damaged file yields wrong numbers, never an access out of bounds.
 #pragma once
 
 #include <cstring>
@@ -53,7 +53,7 @@ static inline void put_bits(uint32_t bits, uint8_t * plane, int row) {
     }
 }
 
-// 256 numbers of six bits, one a byte, into 192 bytes.
+// 256 numbers of six bits, one per byte, into 192 bytes.
 static inline void put_six_bits(const uint8_t * numbers, uint8_t * out) {
     for (int c = 0; c < 3; c++)
         for (int k = 0; k < 64; k++)

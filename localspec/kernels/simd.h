@@ -1,11 +1,11 @@
 // Vectors of W floats of the instruction set that a file is compiled for: AVX-512, AVX2 with FMA and F16C, or NEON (aarch64).
 //
 // Every function here gives the same bits for each lane on every instruction set (NaN payloads aside): products and sums are
-// fused only where `fma` says so (compile with -ffp-contract=off), rounding is to nearest even. A kernel whose order of
+// fused only by `fma` (compile with -ffp-contract=off), rounding is to nearest even. A kernel whose order of
 // operations for one value does not depend on W is therefore bit-identical everywhere.
 //
 // Only for files that are compiled once for each instruction set (isa.cpp), with LOCALSPEC_ISA naming the namespace. All
-// functions are static: with external linkage the linker could give an AVX-512 copy of one to generic code.
+// functions are static: with external linkage the linker could use an AVX-512 copy of one in generic code.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace localspec::LOCALSPEC_ISA {
 constexpr int W = 16;
 constexpr int REGISTERS = 32;
 typedef __m512 V;
-typedef __mmask16 M;  // one truth value a lane
+typedef __mmask16 M;  // one truth value per lane
 
 LOCALSPEC_INLINE V load(const float *p) { return _mm512_loadu_ps(p); }
 LOCALSPEC_INLINE void store(float *p, V x) { _mm512_storeu_ps(p, x); }
@@ -100,7 +100,7 @@ LOCALSPEC_INLINE void transpose(V *a) {
 constexpr int W = 8;
 constexpr int REGISTERS = 16;
 typedef __m256 V;
-typedef __m256 M;  // one truth value a lane: all bits or none
+typedef __m256 M;  // one truth value per lane: all bits or none
 
 LOCALSPEC_INLINE V load(const float *p) { return _mm256_loadu_ps(p); }
 LOCALSPEC_INLINE void store(float *p, V x) { _mm256_storeu_ps(p, x); }
@@ -167,7 +167,7 @@ LOCALSPEC_INLINE void transpose(V *a) {
 constexpr int W = 4;
 constexpr int REGISTERS = 32;
 typedef float32x4_t V;
-typedef uint32x4_t M;  // one truth value a lane: all bits or none
+typedef uint32x4_t M;  // one truth value per lane: all bits or none
 
 LOCALSPEC_INLINE V load(const float *p) { return vld1q_f32(p); }
 LOCALSPEC_INLINE void store(float *p, V x) { vst1q_f32(p, x); }
@@ -220,11 +220,11 @@ template <int N> struct Int {  // a number as a type, for loops over unrolled si
     static constexpr int value = N;
 };
 
-// What the functions above promise, where the name does not say it:
-//   max(a, b)      b where one of them is NaN
+// Contracts of the functions above that their names do not state:
+//   max(a, b)      b if one of them is NaN
 //   select(m, yes, no), any(m), both, either, greater: truth values by lane
 //   different(a, b) whether any lane differs or is NaN
-//   scale2(x, n)   x * 2^n for integral n <= 127; zero where n < -125, so that no factor is subnormal; NaN stays NaN
+//   scale2(x, n)   x * 2^n for integral n <= 127; zero if n < -125, so that no factor is subnormal; NaN stays NaN
 //   sign_of(x, s)  x >= 0 with the sign of s
 //   from_f16, from_bf16: W values of 2 bytes; from_i8: W signed bytes as floats; half(x): one f16
 //   transpose(a)   W vectors as rows of a square: a[i][j] <-> a[j][i]
@@ -239,8 +239,8 @@ LOCALSPEC_INLINE float half(uint16_t x) {
 #endif
 }
 
-// 2^r for |r| <= 1/2: the polynomial of least maximal relative error with 2^0 = 1 (7.9e-8 in float32). Monotone in r, and over
-// the joints too: 2^(1/2) <= 2 * 2^(-1/2).
+// 2^r for |r| <= 1/2: the polynomial of least maximal relative error with 2^0 = 1 (7.9e-8 in float32). Monotone in r, also
+// across the joints: 2^(1/2) <= 2 * 2^(-1/2).
 LOCALSPEC_INLINE V exp2_fraction(V r) {
     V p = set1(1.5353362e-4f);
     p = fma(p, r, set1(1.3398874e-3f));

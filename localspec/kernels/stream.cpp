@@ -4,7 +4,7 @@ namespace localspec {
 
 namespace {
 
-constexpr int PARTS = 1024;                 // that a thread remembers
+constexpr int PARTS = 1024;                 // parts that a thread remembers
 constexpr ptrdiff_t KERNELS_FETCH = 8192;   // bytes that kernels prefetch themselves, at most
 constexpr ptrdiff_t MOST = 65536;           // bytes prefetched while waiting, a fraction of L2
 

@@ -1,5 +1,5 @@
 // The weights that a thread reads in a pass, as one stream: its part of a matrix, then its part of the
-// next one. Between two matrices are small operations and barriers, in which memory would be idle.
+// next one. Between two matrices are small operations and barriers, during which memory would be idle.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct Stream {
     const uint8_t * end;        // of the part
     ptrdiff_t gap;              // bytes from there to the next one
 
-    // What lies `bytes` behind `p` in the stream, to be prefetched.
+    // The address `bytes` after `p` in the stream, for prefetching.
     __attribute__((always_inline)) const uint8_t * at(const uint8_t * p, ptrdiff_t bytes) const {
         return p + bytes + (end - p > bytes ? 0 : gap);
     }
