@@ -54,7 +54,7 @@ class Provenance:
 
     def _reject(self, step: Step) -> None:
         """Record the main branch below the last accepted token as rejected."""
-        # Imported here, as it imports numpy, which would delay the chat's first paint.
+        # Imported here, because it imports numpy, which would delay the chat's first paint.
         from localspec.decoding.tree import ROOT
 
         tree = step.tree

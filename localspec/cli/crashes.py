@@ -19,7 +19,7 @@ _REBUILD = (
     "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python."
 )
 _KILLED = (
-    "localspec was killed. If that was not you, the system had no memory left: take a smaller "
+    "localspec was killed. If that was not you, the system had no memory left: use a smaller "
     "model, or a shorter context with --ctx. If the model file has changed, start it again."
 )
 _LIMITS = "Check what started it, and the limits that ulimit -a prints."

@@ -158,7 +158,7 @@ def _measure(
     if draft is not None and found.trusted is not None and not found.partial:
         recommendations.store(target, draft, found.trusted, options)
         if not recommendations.of_target(target, options):
-            why = f"The result cannot be kept in {places.cache_folder()}"
+            why = f"The result cannot be saved in {places.cache_folder()}"
             console.notice(
                 f"{why}, so '-d auto' does not know it. Set LOCALSPEC_HOME to change it."
             )

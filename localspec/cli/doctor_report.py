@@ -133,7 +133,7 @@ def verdict(found: Findings) -> str:
         return "The machine was busy, so nothing is saved. Run it again on an idle machine."
     return _advice(found) or (
         "This pair can be used, but there was no time to measure its speed. Leave out --quick, or "
-        "take a smaller model."
+        "use a smaller model."
     )
 
 

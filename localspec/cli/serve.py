@@ -160,9 +160,9 @@ def _check(params: dict[str, Any], models: int) -> None:
         return
     for name, what in (("session", "A session"), ("lora", "An adapter"), ("mmproj", "A projector")):
         if params[name]:
-            raise UsageError(f"{what} goes with one model. Give one -m, or leave out --{name}.")
+            raise UsageError(f"{what} needs a single model. Give one -m, or leave out --{name}.")
     if params["draft"] not in (None, "auto", "none", "self"):
-        raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
+        raise UsageError("A draft model needs a single model. Give several models -d auto or none.")
 
 
 def _split_by_model(
@@ -237,7 +237,7 @@ def _open_model(
         return opening.load(progress)
     subject = f"{path.name} makes only embeddings and"
     if opening.options.adapters:
-        raise UsageError(f"{subject} takes no adapter. Leave out --lora.")
+        raise UsageError(f"{subject} supports no adapter. Leave out --lora.")
     if session:
         raise UsageError(f"{subject} has no conversation. Leave out --session.")
     model = EmbeddingModel(path, opening.options, progress=progress)

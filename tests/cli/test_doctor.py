@@ -196,7 +196,7 @@ def test_it_says_whether_auto_takes_the_draft(
 def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
     monkeypatch.setattr(recommendations.outcomes, "write", lambda _: None)
-    assert "The result cannot be kept in" in cli("doctor", "--quick").err
+    assert "The result cannot be saved in" in cli("doctor", "--quick").err
 
 
 def test_figures_of_a_busy_machine_are_not_kept() -> None:

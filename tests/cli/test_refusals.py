@@ -79,7 +79,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --image none.png --mmproj x hi", "The image none.png cannot be read: No such"),
         ("run --image a.txt --mmproj x hi", "Give one as PNG, JPEG, GIF or BMP"),
         ("run --image fox.png --mmproj x --session s hi", "holds only text"),
-        ("serve -m a -m b --lora a.gguf", "An adapter goes with one model"),
+        ("serve -m a -m b --lora a.gguf", "An adapter needs a single model"),
         ("race --raw hi --then Again.", "Leave out --then"),
         ("race hi --then ''", "--then is empty"),
         ("bench --arms plain,fancy", "There are no arms 'fancy'. Choose from plain, auto"),

@@ -61,7 +61,7 @@ def test_port_in_use() -> None:
         ((*TWO, "--alias", "x", "--alias", "x"), "one name"),
         ((*TWO, "-d", "demo"), "-d auto"),
         (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),
-        ((*TWO, "--session", "a.session"), "A session goes with one model. Give one -m"),
+        ((*TWO, "--session", "a.session"), "A session needs a single model. Give one -m"),
     ],
 )
 def test_invalid_options_are_reported_in_a_sentence(

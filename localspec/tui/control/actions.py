@@ -21,7 +21,7 @@ from localspec.tui.session.background_engine import PairReference
 from localspec.tui.session.chat_session import Continuation
 from localspec.tui.session.commands import MAX_TOKENS, Command
 
-# Dialogs are imported when they open, as that would delay the first paint.
+# Dialogs are imported when they open: earlier, they would delay the first paint.
 if TYPE_CHECKING:
     from localspec.tui.screens.model_picker import ModelPicker
 
