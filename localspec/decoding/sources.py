@@ -121,8 +121,8 @@ class ModelSource(Source, ABC):
     """A source whose proposals take passes of a model.
 
     `priors` also has the kind "second", for further choices, with the features of
-    `localspec.policy.draft_builder.further_choices`; "second KIND", with the kind of the first,
-    takes precedence.
+    `localspec.policy.draft_builder.further_choices`; "second KIND", with the kind of the first
+    choice, takes precedence.
 
     Attributes:
         greedy: whether it chooses its most probable tokens even if the answer is sampled.

@@ -34,7 +34,7 @@ class LookaheadSource(LookupSource):
 
     def __init__(self) -> None:
         self._pool: dict[int, dict[tuple[int, ...], None]] = {}  # tails, the latest last
-        self._levels: list[list[int]] = []  # the trunk first, a token for each column
+        self._levels: list[list[int]] = []  # trunk first, one token per column
         self._ends: list[int] = []  # of the columns, in the tree that is verified
 
     def begin(self, prompt: Sequence[int]) -> None:

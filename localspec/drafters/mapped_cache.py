@@ -286,7 +286,7 @@ class MappedCache:
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
         """The target token that the draft model would write next, and its probability: its arg-max
-        tokens, as long as they may be part of one target token. `last`: whether the text ends here,
+        tokens, while they can be part of one target token. `last`: whether the text ends here,
         so that it may read ahead."""
         mapping, inner = self.mapping, self.inner
         text = b""

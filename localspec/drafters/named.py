@@ -17,7 +17,7 @@ MAX_PREDICTED = 3  # tokens that a primer may add to a pass
 
 
 class Cascade(Source):
-    """Two sources in sequence; only for use by name. `first` drafts half of the tokens, `then` the
+    """Two sources in sequence; only used by name. `first` drafts half of the tokens, `then` the
     other half; `primer` predicts tokens that `first`, a model, reads in the same pass."""
 
     def __init__(

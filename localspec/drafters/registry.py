@@ -68,7 +68,7 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A source by name, and what it needs. `build`: builds it for one answer; a `LookupSource` or a
-    `ModelSource` takes part in `auto`. `depth`: default depth of its drafts for use by name."""
+    `ModelSource` takes part in `auto`. `depth`: default depth of its drafts if used by name."""
 
     build: Callable[[Parts], Source]
     needs_model: bool = False

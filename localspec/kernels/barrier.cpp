@@ -2,7 +2,7 @@
 // system call whenever it opens, and takes four times as long as ours.
 //
 // libggml-cpu calls ggml_barrier through a table of addresses, into which ours is put. All threads of a
-// team must wait with the same barrier: a team that is running must not change, nor one that computes
+// team must wait with the same barrier: a running team must not switch, nor may one that computes
 // with stock llama.cpp. So thread 0 marks the team in the first operation on our weights, and each
 // thread sees that mark in the next one, with a barrier in between.
 #include "barrier.h"

@@ -1,7 +1,7 @@
 """The thread that runs all passes of this process.
 
 GNU OpenMP keeps a team of threads per computing thread, and spins less at barriers once all
-teams together have more threads than there are cores. Handing over a pass takes 20 to 70 µs, so
+teams together have more threads than there are cores. Handing a pass to it takes 20 to 70 µs, so
 tasks of many passes run in this thread (`localspec.scheduling.scheduler`).
 """
 

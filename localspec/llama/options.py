@@ -151,13 +151,13 @@ class ModelOptions:
                 f"parallel-chunk is {self.parallel_chunk}. Give {MIN_CHUNK} to {self.batch}, "
                 "the tokens of a whole prompt chunk."
             )
-        for what, said, known in (
+        for what, value, known in (
             ("flash-attention", self.flash_attention, FLASH_ATTENTION),
             ("kernels", self.kernels, KERNELS),
             ("cross-vocabulary", self.cross_vocabulary, CROSS_VOCABULARY),
         ):
-            if said not in known:
-                raise UsageError(f"{what} is '{said}'. Choose one of {', '.join(known)}.")
+            if value not in known:
+                raise UsageError(f"{what} is '{value}'. Choose one of {', '.join(known)}.")
         for name in (self.kv_type_k, self.kv_type_v):
             if name not in KV_TYPES:
                 raise UsageError(

@@ -5,7 +5,7 @@ from localspec.decoding.sources import ModelSource
 from localspec.policy.profile import PairProfile
 
 SECOND = "second"
-"""Kind of estimator of further choices; "second KIND", as of the first, takes precedence."""
+"""Kind of estimator of further choices; "second KIND", if present, takes precedence."""
 BEST = 0.95  # highest accept probability of a drafted token
 
 

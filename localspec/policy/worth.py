@@ -82,7 +82,7 @@ class Worth:
         return best
 
     def count(self, reaches: Sequence[float], firm: int = 0) -> int:
-        """The number of these candidates, in order, worth verifying most; at least `firm`."""
+        """The number of these candidates, in order, that is best to verify; at least `firm`."""
         best, count, total, most = self.plain, 0, 1.0, len(self._affordable()) - 1
         if firm:
             best, count, total = float("-inf"), firm, 1.0 + sum(reaches[: firm - 1])

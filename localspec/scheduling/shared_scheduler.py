@@ -25,7 +25,7 @@ class SharedScheduler(Scheduler):
 
     Args:
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
-        chunk: most tokens of one prompt in a pass while other tasks run.
+        chunk: most tokens per pass of one prompt while other tasks run, of all while steps wait.
         piece: most tokens of prompts in a pass without steps; None for all that fit.
         make_room: evicts something unused from the caches; returns whether it could.
     """

@@ -77,10 +77,10 @@ def lookup_size(
         ),
         (policy_of(profile_of(SHAPES["flat"], None), model=False), 100, "nothing repeats"),
         (policy_of(profile_of(SHAPES["flat"], None), POOR, model=False), 100, "unlikely to pay"),
-        (policy_of(profile_of(SHAPES["flat"], (1.0,))), 100, "did not pay lately"),
-        (policy_of(profile_of(SHAPES["flat"], (1.5,))), 100, "did not pay lately"),
-        (policy_of(profile_of(SHAPES["flat"], (3.0,))), 100, "did not pay lately"),
-        (policy_of(profile_of(SHAPES["flat"], None)), 100, "did not pay lately"),
+        (policy_of(profile_of(SHAPES["flat"], (1.0,))), 100, "has not paid off lately"),
+        (policy_of(profile_of(SHAPES["flat"], (1.5,))), 100, "has not paid off lately"),
+        (policy_of(profile_of(SHAPES["flat"], (3.0,))), 100, "has not paid off lately"),
+        (policy_of(profile_of(SHAPES["flat"], None)), 100, "has not paid off lately"),
     ],
 )
 def test_steps_without_drafts_have_a_reason(policy: Policy, count: int, reason: str) -> None:
