@@ -1,9 +1,9 @@
-"""The line of statistics below an answer, in `run`, the chat and the server's page; counts."""
+"""The statistics line below an answer, in `run`, the chat and the server's page; formats."""
 
 from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"
-"""Reference of the speed-up, if stock llama.cpp's plain decoding was measured."""
+"""Baseline of the speed-up, if stock llama.cpp's plain decoding was measured."""
 
 
 def answer_line(
@@ -42,5 +42,5 @@ def rate(value: float) -> str:
 
 
 def times(value: float) -> str:
-    """Format a speed-up: `2.6×`; below 2 with another digit, to show small losses."""
+    """Format a speed-up: `2.6×`; below 2 with one more digit, to show small losses."""
     return f"{value:.1f}×" if value >= 2 else f"{value:.2f}×"

@@ -41,15 +41,15 @@ _FULL = (
     "(--ctx) to continue."
 )
 _SHIFTED = (
-    "The context was full, and the answer went on without the oldest of the text. Open the model "
+    "The context was full, so the oldest text was dropped to continue. Open the model "
     "with a longer one (--ctx) to keep it."
 )
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """The request for an answer, and its state. `prediction`: tokens of the text that much of it
-    may repeat; `when_full`: the notice for an answer that a full context ends."""
+    """A request for an answer, and its state. `prediction`: tokens of a text that much of the
+    answer may repeat; `when_full`: the notice if a full context ends the answer."""
 
     options: AnswerOptions
     session: Session
@@ -70,7 +70,7 @@ class Answer:
         options: AnswerOptions,
         drafting: Drafting,
     ) -> Answer:
-        """Prepare an answer; raises as `Engine.stream`."""
+        """Prepare an answer; raises the errors of `Engine.stream`."""
         sampling, vocabulary = options.sampling or SamplingParams(), model.vocabulary
         capacity, piece = prompts.context_length, vocabulary.piece
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
@@ -82,7 +82,7 @@ class Answer:
         shift, spelled = options.shift, found.spelled
         if found.pictures:
             shift = None  # a shift would move the pictures
-        elif shift is not None and shift.keep >= 0:  # a leading BOS stays besides
+        elif shift is not None and shift.keep >= 0:  # plus a leading BOS
             bos = vocabulary.adds_bos and found[:1] == (vocabulary.bos,)
             shift = replace(shift, keep=shift.keep + bos)
         detokenizer = Detokenizer(
@@ -186,9 +186,9 @@ class AnswerGenerator:
             if unread := tokens[len(slot.cache.tokens) : -1]:
                 slot.cache.extend(unread, 0, answer.options.progress)
 
-        # It may prefill the prompt, but only as text.
+        # Calibration may prefill the prompt, but only text.
         if adaptive and not answer.pictures and slot.alone:
-            with suppress(CacheFull, Preempted):  # skipped without room
+            with suppress(CacheFull, Preempted):  # skipped if there is no room
                 stats.calibration_seconds += self._calibration.run_after_prompt(
                     slot.cache, sources(parts)[1], tokens, read
                 )
@@ -210,7 +210,7 @@ class AnswerGenerator:
                     if step is None:
                         break
                     if task.lost > lost:
-                        # The drafter counts this answer's share, its reader the elapsed time.
+                        # The drafter counts this answer's share, readers the elapsed time.
                         step = step._replace(
                             seconds=step.seconds + task.lost - lost,
                             target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],
@@ -249,15 +249,15 @@ def constraint_of(
     options: AnswerOptions, vocabulary: Vocabulary, *, closes: str
 ) -> Constraint | None:
     """The grammar of an answer, or None; `closes`: the mark at the end of thoughts. Raises
-    UsageError for several, or an invalid one."""
+    UsageError for several constraints, or an invalid one."""
     grammar, schema, regex = options.grammar, options.json_schema, options.regex
     given = [one for one in (grammar, schema, regex) if one is not None]
     if not given:
         return None
     if len(given) > 1:
         raise UsageError(
-            "A grammar, a JSON schema and a regular expression exclude each other. Give one of "
-            "them."
+            "A grammar, a JSON schema and a regular expression cannot be combined. Give one "
+            "of them."
         )
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
     from localspec.llama.intended_schema import parse_schema

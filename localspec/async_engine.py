@@ -1,4 +1,4 @@
-"""The engine for programs that live in an event loop."""
+"""The engine for asyncio programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from localspec.typed import convert, typed
 from localspec.worker_threads import call_soon, run_in_thread, start_thread
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of Python itself from 3.11 on
+    from typing_extensions import Unpack  # in the standard library since 3.11
 
 
 Params = ParamSpec("Params")
@@ -33,13 +33,13 @@ Result = TypeVar("Result")
 
 
 class AsyncEngine(Unique):
-    """An open engine whose answers are awaited. Made by `localspec.load_async`, or of an engine.
+    """An open engine whose answers are awaited. Created by `load_async`, or from an engine.
 
     Answers begin in the order in which they are first awaited, `Engine.parallel` at a time. Several
     event loops may use it; one answer belongs to the loop that began it.
 
     Args:
-        engine: what answers. It may be used directly besides, and is closed with this.
+        engine: the engine that answers. It can also be used directly; `aclose` closes it.
     """
 
     @typed
@@ -63,7 +63,7 @@ class AsyncEngine(Unique):
             answers = list(self._answers)
         for answer in answers:
             answer.cancel()
-        # Not given up half way by a cancellation, which would leave threads behind.
+        # Continues if cancelled; otherwise threads would be left running.
         await run_in_thread("localspec-close", self._close)
 
     def _close(self) -> None:
@@ -81,8 +81,8 @@ class AsyncEngine(Unique):
 
         Raises:
             TypeError: an unknown keyword.
-            EngineBusy: by the first step, where this task already reads as many answers as the
-                engine gives at a time and would wait for itself.
+            EngineBusy: by the first step, if this task already reads as many answers as the
+                engine generates at once, and so would wait for itself.
         """
 
         async def opening(answer: AsyncStream) -> None:
@@ -100,7 +100,7 @@ class AsyncEngine(Unique):
 
             try:
                 await self._in_turn(begin)
-            except EngineBusy:  # a generator that this task left ends its answer turns later
+            except EngineBusy:  # an abandoned generator ends its answer some loop turns later
                 await self._in_turn(begin)
 
         return AsyncStream(opening)
@@ -117,11 +117,11 @@ class AsyncEngine(Unique):
         return await self.stream(text, **asked).completion()
 
     async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
-        """`Engine.open_session`, in its turn."""
+        """`Engine.open_session`, in the order of calls."""
         return await self._in_turn(lambda: self.engine.open_session(path))
 
     async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
-        """`Engine.save_session`, in its turn."""
+        """`Engine.save_session`, in the order of calls."""
         await self._in_turn(lambda: self.engine.save_session(path, conversation))
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
@@ -138,7 +138,7 @@ class Loading:
     """An engine that is being opened: await it, or enter it with `async with`."""
 
     def __init__(self, opening: Callable[..., Engine], progress: Any) -> None:
-        """`opening` loads, and is given `progress`, a function or None, to report to."""
+        """`opening` loads the engine; it is passed `progress`, a function or None."""
         self._opening, self._progress = opening, convert("progress", progress, Callable | None)
         self._engine: AsyncEngine | None = None
 
@@ -165,7 +165,7 @@ class Loading:
         loaded, thread = start_thread("localspec-load", lambda: self._opening(progress=report))
 
         def free() -> None:
-            """What was loaded for nobody."""
+            """Close the engine, which is no longer awaited."""
             if loaded.exception() is None:
                 loaded.result().close()
 

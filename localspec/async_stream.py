@@ -79,7 +79,7 @@ class AsyncStream(Unique):
             self._stream.cancel()
 
     def leave(self) -> None:
-        """Cancel, as it has no reader any more. Safe in a finalizer."""
+        """Cancel the answer, whose reader is gone. Safe in a finalizer."""
         if not self._over:
             self._over = True
             self.cancel()

@@ -38,7 +38,7 @@ from localspec.stream import Completion, Stream, Unique
 from localspec.typed import convert, typed
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of Python itself from 3.11 on
+    from typing_extensions import Unpack  # in the standard library since 3.11
 
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
@@ -48,11 +48,11 @@ Result = TypeVar("Result")
 
 
 class Engine(Unique, AnswerGenerator):
-    """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is freed
-    as well once nothing refers to it.
+    """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is also
+    freed once nothing refers to it.
 
-    Any thread may call it. It generates `parallel` answers at once, further ones wait. Its KV
-    caches are kept between calls, so a prompt decodes only what differs from an earlier one.
+    Any thread may call it. It generates `parallel` answers at once; further ones wait. Its KV
+    caches are kept between calls, so a prefix shared with an earlier prompt is not prefilled again.
 
     Attributes:
         model: the target.
@@ -60,7 +60,7 @@ class Engine(Unique, AnswerGenerator):
         draft, drafts: the draft model or trained head, or None; whether anything drafts.
         why_no_draft: the reason, if there is none.
         why_draft: the reason for this one, if chosen by `-d auto`.
-        notices: sentences for the user about the choice of the files.
+        notices: sentences for the user about the choice of files.
         slots: caches and sources for each concurrent answer.
     """
 
@@ -120,12 +120,12 @@ class Engine(Unique, AnswerGenerator):
         self.close()
 
     def close(self) -> None:
-        """Stop all generations and free models and caches. Raises EngineBusy in a callback of an
-        answer."""
+        """Stop all generations and free models and caches. Raises EngineBusy if an answer's
+        callback calls it."""
         self._scheduler.close()
         if not self._closed:
             self._closed = True
-            if not self._scheduler.orphaned:  # by a fork, or the end of Python
+            if not self._scheduler.orphaned:  # by a fork, or interpreter exit
                 self._free()
 
     def __del__(self) -> None:
@@ -170,7 +170,7 @@ class Engine(Unique, AnswerGenerator):
             asked: see `localspec.keywords.AnswerOptions`.
 
         Raises:
-            UsageError: an option out of its range, an invalid grammar or schema.
+            UsageError: an option out of range, an invalid grammar or schema.
             ContextOverflow: the prompt leaves no room for an answer.
         """
         self._check_open()
@@ -205,7 +205,7 @@ class Engine(Unique, AnswerGenerator):
 
     @typed
     def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token; may be part of a character only."""
+        """The bytes of a token, possibly only part of a character."""
         return self.model.vocabulary.piece(*self._checked([token]))
 
     @typed
@@ -294,19 +294,19 @@ class Engine(Unique, AnswerGenerator):
 
     @typed
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
-        """Restore a session of `save_session`, instead of decoding it again.
+        """Restore a session saved by `save_session`, instead of decoding it again.
 
         Unusable parts (other models, another version, a damaged file) are left out with a notice in
         the result, and the next answer prefills that text. A missing file is no error.
 
         Raises:
-            SessionError: the file is something else, or cannot be read.
+            SessionError: the file is not a session, or cannot be read.
         """
         self._require_one_at_a_time()
         return self._call(lambda: self._sessions.open(Path(path)))
 
     def take_turns(self) -> None:
-        """Compute steps on demand, none ahead, for engines whose times are compared."""
+        """Compute each step only on demand, so that engines can be timed against each other."""
         self._scheduler.ahead = 0
 
     def clear(self) -> int:
@@ -324,7 +324,7 @@ class Engine(Unique, AnswerGenerator):
             Number of tokens in the target's cache.
 
         Raises:
-            SessionError: it cannot be written, or would replace something else.
+            SessionError: it cannot be written, or would replace another kind of file.
         """
         self._require_one_at_a_time()
         return self._call(lambda: self._sessions.save(Path(path), conversation))
@@ -364,7 +364,7 @@ class Engine(Unique, AnswerGenerator):
     def _over(
         self, tokens: Sequence[int], work: Callable[[Slot], Result], *, reuse: bool = True
     ) -> Result:
-        """As `_result`, of a function of a slot that holds the cached prefix of a text."""
+        """As `_result`, for a function of a slot that holds the cached prefix of a text."""
 
         def over(task: Task) -> Result:
             task.slot.load_prefix(tokens, reuse=reuse)
@@ -379,7 +379,7 @@ class Engine(Unique, AnswerGenerator):
             )
 
     def _checked(self, tokens: Sequence[int], least: int = 0) -> list[int]:
-        """Tokens that the caller gives for a text."""
+        """Validate a caller's token ids; `least`: the fewest allowed."""
         self._check_open()
         found, most = self.model.vocabulary.check_ids(tokens), self.context_length
         if len(found) < least:

@@ -105,7 +105,7 @@ class Cancelled(LocalspecError):
 
 
 def extra_package(name: str, purpose: str, extra: str) -> Any:
-    """A package of an extra. Raises UsageError, which begins with `purpose`: it cannot be used."""
+    """Import a package of an extra. Raises UsageError, beginning with `purpose`, if that fails."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -123,7 +123,7 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
         hint = error.hint if isinstance(error, UsageError) else ""
         return " ".join(filter(None, [str(error), hint])), error.exit_code
     if isinstance(error, MemoryError):
-        text = "There is not enough memory. Take a smaller model or a shorter context with --ctx."
+        text = "There is not enough memory. Use a smaller model, or a shorter context with --ctx."
         return text, 1
     if isinstance(error, PermissionError) and error.filename is not None:
         return (
@@ -131,7 +131,7 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
             "folders. LOCALSPEC_HOME names another folder for localspec's own files.",
             1,
         )
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # of getcwd()
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # from getcwd()
         return "The current folder is gone. Change to another one.", 1
     name = type(error).__name__
     return f"Internal error, {name}: {error}. {report}", 1

@@ -42,7 +42,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     On an exception `path` is unchanged, and the temporary file is deleted.
 
     Args:
-        path: the file to replace or create, behind links; its folder is created.
+        path: the file to replace or create, links followed; its folder is created.
         private: make the file, and the folder if it is created, readable only by the user.
 
     Raises:
@@ -72,7 +72,7 @@ def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
 
 @contextmanager
 def locked(path: Path, patience: float = -1) -> Iterator[None]:
-    """Hold a lock on a file, or a lock file beside it if the file system has no locks.
+    """Hold a lock on a file, or on a lock file next to it if the file system has no locks.
 
     Raises:
         filelock.Timeout: another process held it for longer than `patience` seconds.
@@ -109,12 +109,12 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
 
 
 def gguf_fault(head: bytes) -> str | None:
-    """Why a file with this beginning is not a readable GGUF, and what to do; None if it may be."""
+    """Why a file with this beginning is not a readable GGUF, and what to do; or None."""
     found = next((why for start, why in _GGUF_FAULTS.items() if re.match(start, head)), None)
     version = int.from_bytes(head[4:8], "little")
     if found is None and len(head) >= 8 and not 2 <= version <= 3:
         return (
-            f"has version {version} of GGUF, and this reads 2 and 3. Update localspec if the "
+            f"has version {version} of GGUF; localspec reads 2 and 3. Update localspec if the "
             "file is newer, or download it again."
         )
     return found
@@ -135,7 +135,7 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
         is_stream = streams and str(path).startswith(_STREAM_PATHS)
         if not stat.S_ISREG(mode) and (stat.S_ISDIR(mode) or not is_stream):
             kind = "folder" if stat.S_ISDIR(mode) else "pipe or a device"
-            raise OSError(errno.EINVAL, f"it is a {kind}, and no file", str(path))
+            raise OSError(errno.EINVAL, f"it is a {kind}, not a file", str(path))
         with path.open("rb") as file:
             data = file.read(most + 1)
     except ValueError:  # a NUL in the name, or a lone surrogate
@@ -146,7 +146,7 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
-    """Bytes of a file, and the time of its last change in ns; zeros if it cannot be asked."""
+    """Bytes of a file, and the time of its last change in ns; zeros if these cannot be read."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -155,8 +155,8 @@ def size_and_time(path: Path) -> tuple[int, int]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read TOML in UTF-8, with or without a byte order mark; a UsageError that says `what` it is
-    if it cannot be read, or is invalid."""
+    """Read TOML in UTF-8, with or without a byte order mark. Raises UsageError, which calls it
+    `what`, if it cannot be read or is invalid."""
     try:
         return tomllib.loads(read_file(path).decode("utf-8-sig"))
     except OSError as error:

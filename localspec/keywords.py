@@ -50,7 +50,7 @@ IN_ANSWERS_ELSEWHERE = {
     **dict.fromkeys(("response_format", "format", "schema"), "json_schema"),
     "messages": "prompt",
 }
-"""Names in other tools that are not spelled alike."""
+"""Names in other tools, too different to be suggested by spelling."""
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -94,13 +94,13 @@ class LoadKeywords(ModelKeywords, DraftingKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """The options of an answer. Raises UsageError for one that is out of its range.
+    """The options of an answer. Raises UsageError for one that is out of range.
 
     Attributes:
-        max_tokens: longest answer; None goes on to the end of the context.
+        max_tokens: most tokens to generate; None continues to the end of the context.
         stop: one or more strings that end the answer.
-        stop_after: a regular expression; stop strings count after its match where the answer
-            begins.
+        stop_after: a regular expression for the beginning of the answer; stop strings count only
+            after its match.
         sampling: how tokens are picked.
         grammar: in GBNF or Lark.
         json_schema, regex: what the whole answer has to match.
@@ -112,15 +112,14 @@ class AnswerOptions:
         as_sampled: take logprobs after bias, grammar, penalties, truncation and temperature.
         prediction: text that much of the answer may repeat, such as a file to be edited; lookups
             draft from it.
-        reuse: whether cached prompts may serve. Without it the whole prompt is read, in passes of
-            the same shapes every time, and is not kept for other answers.
-        shift: what leaves the context when it is full, so that the answer goes on; None ends it
-            there. Without `max_tokens` it then has one context of tokens at most. A leading BOS
-            token always stays.
-        thinks: True where the prompt ended with <think>, False where an answer may begin so: stop
-            strings count after </think>, and so do constraints where it is True. None counts from
-            the beginning.
-        progress: called with tokens done and tokens to do while the prompt is read.
+        reuse: whether cached prefixes may be used. If not, the whole prompt is prefilled, in
+            passes of the same shapes every time, and is not kept for other answers.
+        shift: which tokens to drop when the context is full, so that the answer continues; None
+            ends it there. Without `max_tokens` it then has at most one context of tokens. A leading
+            BOS token always stays.
+        thinks: True if the prompt ended with <think>, False if the answer may begin with it: stop
+            strings count after </think>, and if True, so do constraints. None: from the start.
+        progress: called during prefill with the tokens done, and their total.
     """
 
     max_tokens: int | None = None
@@ -189,7 +188,7 @@ def with_keywords(
 
     Raises:
         TypeError: an unknown name; suggests the nearest.
-        UsageError: a value out of its range.
+        UsageError: a value out of range.
     """
     model, draft = _names(ModelOptions), _names(Drafting)
     for name in given:
@@ -204,7 +203,7 @@ def with_keywords(
 
 
 def advised(stream: Callable[Asked, Result]) -> Callable[Asked, Result]:
-    """With a TypeError for an unknown keyword of an answer that says which was meant."""
+    """Decorate a function to suggest the nearest name for an unknown keyword of an answer."""
     known = ("prompt", *AnswerKeywords.__annotations__)
 
     @wraps(stream)

@@ -1,5 +1,5 @@
-"""`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process. A model
-that stays loaded between commands: `localspec serve`, see docs/serve.md."""
+"""`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process. To
+keep a model loaded between commands, use `localspec serve`, see docs/serve.md."""
 
 import atexit
 import json
@@ -21,12 +21,12 @@ _open: dict[tuple[str, str], localspec.Engine] = {}
 
 @llm.hookimpl
 def register_models(register: Any) -> None:
-    """Every model on this machine that can generate text, as after `-m`."""
+    """Register every local model that can generate text, under its reference for `-m`."""
     from localspec.hub.local import local_models
 
     try:
         references = [model.reference for model in local_models() if model.problem is None]
-    except (localspec.LocalspecError, OSError) as error:  # llm has other models to go on with
+    except (localspec.LocalspecError, OSError) as error:  # llm still has other models
         logger.warning("no local models are listed: %s", error)
         references = ["demo"]
     for reference in dict.fromkeys(references):
@@ -40,11 +40,11 @@ class LlmModel(llm.Model):
     supports_schema = True
 
     class Options(llm.Options):
-        max_tokens: int | None = Field(None, ge=1, description="Longest answer.")
+        max_tokens: int | None = Field(None, ge=1, description="Maximum tokens to generate.")
         temperature: float | None = Field(None, ge=0, description="0 is greedy.")
         top_p: float | None = Field(None, gt=0, le=1, description="Nucleus.")
         top_k: int | None = Field(None, ge=0, description="0 is off.")
-        seed: int | None = Field(None, ge=0, description="Repeats an answer.")
+        seed: int | None = Field(None, ge=0, description="The same seed repeats an answer.")
         draft: str = Field("auto", description="The draft model: a reference, auto or none.")
 
     def __init__(self, reference: str) -> None:

@@ -7,8 +7,8 @@ import platformdirs
 
 EMBEDDED_TARGET = "tale-13m-q8_0.gguf"
 EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
-ADVICE = "Make room, check its permissions, or set LOCALSPEC_HOME to a folder elsewhere."
-"""What to do where a file in the folders below cannot be written."""
+ADVICE = "Make room, check its permissions, or set LOCALSPEC_HOME to another folder."
+"""What to do if a file in the folders below cannot be written."""
 
 
 def _folder(kind: str, standard: str) -> Path:
@@ -38,7 +38,7 @@ def history_file() -> Path:
 
 
 def embedded(name: str) -> Path:
-    """A file of the embedded pair: inside the installed package, or beside it in a checkout."""
+    """A file of the embedded pair: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "models" / name
     return installed if installed.exists() else package.parent / "models" / name

@@ -1,7 +1,7 @@
-"""A race of two answers, which take turns: the one with the lower clock goes next.
+"""A race of two answers that take turns: the one with the lower clock goes next.
 
-Thus neither slows the other, and each is always as far as it would be alone. The outcome has times,
-the speed-up, and whether the texts are the same, also as text.
+So neither slows the other, and each progresses as it would alone. The outcome, also as text:
+seconds, speed-up, and whether the answers are the same.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from localspec.stream import Stream
 from localspec.text import printable
 
 PLAIN, LOCALSPEC = 0, 1
-"""The lanes by number."""
+"""Indices of the lanes."""
 NAMES = ("plain", "localspec")
 
 
@@ -35,7 +35,7 @@ class Lap(NamedTuple):
 
 @dataclass(slots=True)
 class RaceLane:
-    """One answer. Its clock counts its own turns, prompt included, calibration left out."""
+    """One answer. Its clock counts only its own turns, prompt included, but no calibration."""
 
     stream: Stream
     token_ids: list[int] = field(default_factory=list)
@@ -76,7 +76,7 @@ def lead(plain: Ends, ours: Ends) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TextDifference:
-    """Where two answers first differ: after `position` tokens, and the next one's texts."""
+    """Where two answers first differ: after `position` tokens, and the texts of the next one."""
 
     position: int
     plain: str
@@ -184,7 +184,7 @@ MEASURED = 0.05
 def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
     """A line for each question, and one for all; no lane's time includes calibration."""
     measured = (
-        f" · calibrated before, once: {calibration_seconds:.1f} s"
+        f" · calibrated once before: {calibration_seconds:.1f} s"
         if calibration_seconds >= MEASURED
         else ""
     )

@@ -55,7 +55,7 @@ def _size(value: Any) -> Any:
 
 
 def _kernels(value: Any) -> Any:
-    """Accept an instruction set, which `localspec.llama.kernels` reads from the variable."""
+    """Validate an instruction set, which `localspec.llama.kernels` reads from the variable."""
     return AUTO if value in INSTRUCTION_SETS else value
 
 

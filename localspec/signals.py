@@ -46,7 +46,7 @@ def delayed_signals() -> Iterator[None]:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Exit on SIGTERM and SIGHUP, with the code that shells give such an end."""
+    """Exit on SIGTERM and SIGHUP, with the exit code that shells report for it."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

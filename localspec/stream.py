@@ -79,8 +79,8 @@ class Stream(Unique, Iterator[Chunk]):
         stats: GenerationStats,
         when_full: str | None = None,
     ) -> None:
-        """`submit` starts the task, whose items are steps with their texts, given its `owner` and
-        `on_item`; `cancel` ends it. Both are of its `Scheduler`. `when_full`: the notice for an
+        """`submit` starts the task, whose items are steps with their texts, with an `owner` and
+        `on_item`; `cancel` ends it. Both belong to its `Scheduler`. `when_full`: the notice for an
         answer cut off by a full context."""
         self.stats = stats
         self._finish_reason: str | None = None
@@ -164,7 +164,7 @@ class Stream(Unique, Iterator[Chunk]):
 
     @property
     def truncated(self) -> bool:
-        """Whether a full context ended the answer, or cost its beginning."""
+        """Whether a full context ended the answer, or dropped its beginning."""
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 
@@ -199,7 +199,7 @@ class Stream(Unique, Iterator[Chunk]):
             self._cancel(self._task)
 
     def close(self) -> None:
-        """Stop, as by leaving the iteration. From any thread."""
+        """Stop, as leaving the iteration does. From any thread."""
         self._cancelled = True
         if self._finish_reason is None:
             self._finish_reason = "cancelled"

@@ -69,7 +69,7 @@ def parameter_count(number: int | None) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace infinities and NaN, which JSON does not have, by None."""
+    """Replace infinities and NaN, which JSON does not have, with None."""
     if isinstance(value, dict):
         return {str(name): finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -85,15 +85,15 @@ def size_in_bytes(text: str, what: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{what} is '{printable(text)}'. Give a size, as 500MB or 2GB, or 0.")
+        raise UsageError(f"{what} is '{printable(text)}'. Give a size such as 500MB or 2GB, or 0.")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def path_to_file(text: str) -> Path:
-    """The expanded path of a file, or of a folder. Raises UsageError for a folder that is not
-    there, which a slash at the end shows."""
+    """The expanded path of a file or folder. Raises UsageError if it ends with a slash, but there
+    is no such folder."""
     path = expanded(text)
-    if text.endswith("/") and not os.path.isdir(path):  # unlike Path.is_dir, it takes any name
+    if text.endswith("/") and not os.path.isdir(path):  # unlike Path.is_dir, it accepts any name
         raise UsageError(f"There is no folder {printable(text)}. Create it, or name a file.")
     return path
 
@@ -118,5 +118,5 @@ def decoded(data: bytes, what: str) -> str:
 def not_utf8(what: str, byte: int, encoding: str = "LATIN1") -> UsageError:
     return UsageError(
         f"{what} is not UTF-8: byte {byte} cannot be decoded. "
-        f"Convert it first, as with iconv -f {encoding} -t UTF-8."
+        f"Convert it first, for example with iconv -f {encoding} -t UTF-8."
     )

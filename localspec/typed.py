@@ -45,7 +45,7 @@ def typed(function: Callable[Params, Result]) -> Callable[Params, Result]:
         try:
             bound, hints = parameters.bind(*args, **keywords), _hints(function)
         except TypeError:
-            return function(*args, **keywords)  # which names itself
+            return function(*args, **keywords)  # its TypeError names the function
         for name, value in bound.arguments.items():
             if name in hints and parameters.parameters[name].kind is not Parameter.VAR_KEYWORD:
                 bound.arguments[name] = convert(name, value, hints[name])

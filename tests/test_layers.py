@@ -165,7 +165,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "hub": (1_774, 76),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (56, 10),
     "kernels": (50, 10),
-    "keywords": (239, 12),  # the options of answers, from engine; names of other tools
+    "keywords": (238, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
@@ -212,7 +212,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # JSON, and thoughts that are kept, as further servers take them.
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
-    "server": (5_823, 196),  # files that are moved; lines before requests; text in files; JSON
+    "server": (5_822, 196),  # files that are moved; lines before requests; text in files; JSON
     "sessions": (557, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (148, 10),
     "signals": (55, 10),  # signals in imports that lose them

@@ -67,7 +67,7 @@ class Activity:
         del self.slots[slot]
 
     def now(self) -> dict[str, float]:
-        """Figures of the last seconds; tokens per second exclude prefill."""
+        """Figures of the last few seconds; tokens per second exclude prefill."""
         self._drop_old()
         seconds = sum(seconds for _, _, seconds in self._recent)
         later = sum(tokens for _, tokens, seconds in self._recent if seconds)

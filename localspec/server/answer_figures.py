@@ -32,7 +32,7 @@ def timings(stats: GenerationStats) -> dict[str, Any]:
 
 
 def usage(prompts: Sequence[GenerationStats], answers: Sequence[GenerationStats]) -> dict[str, Any]:
-    """OpenAI's `usage`, of an answer to each prompt, and of all. Drafts count as predictions."""
+    """OpenAI's `usage`; `prompts` has one answer to each prompt. Drafts count as predictions."""
     prompt = sum(stats.prompt_tokens for stats in prompts)
     generated = sum(stats.generated_tokens for stats in answers)
     return {
@@ -50,8 +50,8 @@ def usage(prompts: Sequence[GenerationStats], answers: Sequence[GenerationStats]
 def chat_logprobs(
     logprobs: Iterable[TokenLogprob], engine: Engine, *, sampled: bool | None = None
 ) -> list[dict[str, Any]]:
-    """`logprobs.content` of a chat completion, or unless `sampled` is None llama.cpp's
-    `completion_probabilities`, which have the end token without its text; `sampled`: with
+    """`logprobs.content` of a chat completion; unless `sampled` is None, llama.cpp's
+    `completion_probabilities`, which omit the text of the end token. `sampled`: whether with
     `post_sampling_probs`."""
     vocabulary, name = engine.model.vocabulary, "prob" if sampled else "logprob"
 

@@ -33,7 +33,7 @@ from localspec.server.near_json import missing_end
 from localspec.worker_threads import call_soon
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of Python itself from 3.11 on
+    from typing_extensions import Unpack  # in the standard library since 3.11
 
 SILENCE = 15.0
 """Seconds without output after which a stream sends a ping."""
@@ -160,7 +160,7 @@ class Answer:
             chunk, logprobs = None, []
 
     def _take_logprobs(self, *, ended: bool) -> list[TokenLogprob]:
-        """Those of tokens that begin in the text so far; others may belong to a stop string."""
+        """Logprobs of tokens that begin in the text so far; later ones may be of a stop string."""
         whole = ended and self.stream.stopped is None
         count = sum(whole or start < self._length for start, _ in self._unsent)
         taken = [one for _, one in self._unsent[:count]]
@@ -169,7 +169,7 @@ class Answer:
         return taken
 
     def _last_pieces(self) -> Iterator[Piece]:
-        """The remaining pieces, and what a call lacks in which the model ended its answer."""
+        """The remaining pieces, and the missing end of a call in which the answer ended."""
         yield from self._reader.finish()
         last = self.calls[-1] if self._calling else None
         if (
@@ -192,8 +192,8 @@ class Answer:
             self.calls[-1].arguments += piece.text
 
     def progress_reports(self, done: int, of: int) -> Sequence[Progress]:
-        """Reports for a call of `Engine.stream`'s `progress`. The first one has the cached tokens,
-        the last one the whole prompt, and each is further than the one before."""
+        """Reports for one call of `Engine.stream`'s `progress`. The first counts the cached
+        tokens, the last the whole prompt, and the counts only increase."""
         stats, found = self.stream.stats, list[Progress]()
         total, cached = stats.prompt_tokens, stats.cached_tokens
         for processed in (cached, max(cached, total - of + done)):
@@ -236,8 +236,8 @@ class Answers:
         self._queue = asyncio.Queue()
 
     async def begin(self) -> None:
-        """Create the streams and queue them; an ApiError if the queue is full, otherwise errors as
-        of `Engine.stream`."""
+        """Create the streams and queue them. Raises ApiError if the queue is full, otherwise as
+        `Engine.stream`."""
         for answer in self.all:
             progress = partial(self._report_progress, answer) if answer.ask.reports else None
             options: AnswerKeywords = {**answer.ask.options, "progress": progress}
@@ -248,8 +248,8 @@ class Answers:
             task.add_done_callback(partial(self._finish, answer))
 
     async def parts(self) -> AsyncGenerator[AnswerPart | None, None]:
-        """Yield parts, and None after some seconds without one; a LocalspecError if the engine
-        fails."""
+        """Yield parts, and None after some seconds without one. Raises LocalspecError if the
+        engine fails."""
         running = len(self.all)
         while running:
             silence = self._loop.call_later(SILENCE, self._queue.put_nowait, None)

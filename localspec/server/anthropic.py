@@ -153,7 +153,7 @@ def _content(blocks: Sequence[Block]) -> Content:
 def _image(block: Block) -> ContentPart:
     source = block.source
     if not isinstance(source, Source) or not source.data:
-        why = "The server fetches nothing: send the image, in a source of type base64."
+        why = "The server fetches nothing: send the image in a source of type base64."
         raise ApiError(400, f"An image has no data. {why}")
     return ContentPart(type="image", image_url=f"data:{source.media_type};base64,{source.data}")
 

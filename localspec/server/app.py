@@ -62,7 +62,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", status.metrics),
 )
 
-_RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
+_RANKING = "Reranking needs a dedicated model, which localspec cannot serve. Use llama-server."
 NOT_OFFERED = {
     **dict.fromkeys(("/rerank", "/v1/rerank", "/reranking", "/v1/reranking"), _RANKING),
     "/lora-adapters": "Adapters cannot be changed while the server runs. Start it with --lora.",
@@ -70,10 +70,10 @@ NOT_OFFERED = {
     "/v1/audio/transcriptions": "The model reads text only.",
     "/v1/images/generations": "The model writes text only.",
     "/api/pull": "Models are not downloaded here. Run 'localspec pull NAME'.",
-    "/api/push": "Models are not sent away here.",
-    "/api/create": "Models are not made here.",
+    "/api/push": "Models are not pushed from here.",
+    "/api/create": "Models are not created here.",
     "/api/copy": "Models are not copied here.",
-    "/api/delete": "Models are not removed here. Type 'localspec rm NAME'.",
+    "/api/delete": "Models are not deleted here. Run 'localspec rm NAME'.",
 }
 
 

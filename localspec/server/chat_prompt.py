@@ -68,9 +68,9 @@ def mark_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
 
 def chat_text(engine: Engine, chat: Chat) -> str:
     """Render a conversation without images as marked text, see `ChatTemplate.render`. The answer
-    continues a last message of the assistant, as in llama.cpp and Anthropic's API. An ApiError for
-    conflicting options, or a last message that cannot be continued; a UsageError if there is no
-    template, or it refuses the messages."""
+    continues a last message of the assistant, as in llama.cpp and Anthropic's API. Raises ApiError
+    for conflicting options, or a last message that cannot be continued, and UsageError if there is
+    no template, or it refuses the messages."""
     messages, prompts, more = chat.messages, engine.prompts, dict(chat.variables)
     check_messages(messages)
     tools = [tool.as_openai() for tool in chat.tools.tools] if prompts.knows_tools else None
@@ -88,9 +88,9 @@ def chat_text(engine: Engine, chat: Chat) -> str:
             more["add_generation_prompt"] = chat.begins
         return prompts.text(messages, tools=tools, more=more)
     if chat.begins:
-        raise ApiError(400, "add_generation_prompt and continue_final_message exclude each other.")
+        raise ApiError(400, "add_generation_prompt and continue_final_message cannot be combined.")
     if not begun:
-        raise ApiError(400, "Only a text of the assistant can be continued.")
+        raise ApiError(400, "Only a text by the assistant can be continued.")
     if len(messages) == 1:
         raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
     if continues == "reasoning_content":
@@ -105,7 +105,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     formed = chat.schema is not None
     constrained = formed or any(ask.options.get(one) for one in ("grammar", "regex"))
     if constrained and tools.must:
-        raise ApiError(400, "A grammar and a required call of a tool exclude each other.")
+        raise ApiError(400, "A grammar and a required tool call cannot be combined.")
     if constrained and not formed and not knows:
         tools = ToolChoice()  # a grammar excludes calls in localspec's JSON format
     chat, images = mark_chat(engine, replace(chat, tools=tools))
@@ -156,7 +156,7 @@ def _continuation(
     text: str, last: Mapping[str, Any], opens: str, between: str, final: str, *, closed: bool
 ) -> str:
     """Render the beginning of an answer after its prompt: its thoughts, then its text. `closed`:
-    the thoughts are complete, which they also are before a text."""
+    the thoughts are complete, as they always are before a text."""
     thought = mark_text(str(last.get("reasoning_content") or ""), answer=True)
     said = mark_text(str(last.get("content") or ""), answer=True)
     mark = opens.rstrip()

@@ -42,7 +42,7 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
 
 
 async def llama_cpp(service: Service, wanted: EmbeddingsRequest) -> Any:
-    if wanted.encoding_format is not None:  # by a client of OpenAI, without /v1 in its address
+    if wanted.encoding_format is not None:  # by an OpenAI client whose base URL lacks /v1
         return await openai(service, wanted)
     given = wanted.input if wanted.content is None else wanted.content
     vectors, _ = await _vectors(service, wanted, given, "content")
@@ -100,7 +100,7 @@ async def _vectors(
     try:
         embedder = await service.host.embedder()
     except NativeError as error:
-        raise ApiError(501, f"This model gives no embeddings: {error}") from None
+        raise ApiError(501, f"This model provides no embeddings: {error}") from None
     for text in texts:
         if len(text) > embedder.longest and not cut:
             raise ApiError(

@@ -69,13 +69,13 @@ def as_api_error(error: BaseException) -> ApiError:
         status = 400 if isinstance(error, UsageError) else 500
         return ApiError(503 if isinstance(error, ServerUnreachable) else status, str(error))
     logger.error("internal error: %s", type(error).__name__, exc_info=error)
-    return ApiError(500, f"Internal error, {type(error).__name__}. The server's log has more.")
+    return ApiError(500, f"Internal error, {type(error).__name__}. See the server's log.")
 
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
     if path.startswith("/v1/messages"):
         kind, why = _ANTHROPIC.get(error.status, error.kind), error.message
-        if "n_ctx" in error.more:  # the wording at which Claude Code shortens its conversation
+        if "n_ctx" in error.more:  # the wording that makes Claude Code shorten its conversation
             needed, most = error.more["n_prompt_tokens"], error.more["n_ctx"]
             why = f"prompt is too long: {needed} tokens > {most} maximum. {why}"
         return {"type": "error", "error": {"type": kind, "message": why}}

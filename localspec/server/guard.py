@@ -44,12 +44,12 @@ class Guard:
         if absolute := _ABSOLUTE.match(scope["path"]):
             hosts.append(absolute[1])
         names = scope["path"][absolute.end() if absolute else 0 :].split("/")
-        # Clients join a base address and a path with two slashes, or end with one.
+        # Some clients join base address and path with two slashes, or append one.
         path = "/" + "/".join(filter(None, names))
-        if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have taken it off
+        if f"{path}/".startswith(f"{self._prefix}/"):  # a proxy may have removed it
             path = path.removeprefix(self._prefix) or "/"
         scope = {**scope, "path": path}
-        counted = path not in ("/events", "/health")  # which ask for the state, again and again
+        counted = path not in ("/events", "/health")  # which are polled
         self._state.requests += counted
 
         async def respond(message: Message) -> None:
@@ -83,8 +83,8 @@ class Guard:
             size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if size > self._options.headers:
                 most = self._options.headers
-                raise ApiError(431, f"The head of the request is longer than {most:,}.")
-            for host in hosts:  # HTTP/1.0, which no browser speaks, may name none
+                raise ApiError(431, f"The head of the request has more than {most:,} bytes.")
+            for host in hosts:  # HTTP/1.0, which no browser uses, may have none
                 self._require_host(host)
             self._require_origin(headers)
             if scope["method"] == "OPTIONS":
@@ -103,7 +103,7 @@ class Guard:
         known = host is not None and (host in self._names or host.endswith(_RESERVED))
         if not known and (host is None or address_of(host) is None):
             why = (
-                "This server does not go by that name. Use its address, or allow the name with "
+                "This server does not answer to that name. Use its address, or allow the name with "
                 "--allowed-host."
             )
             raise ApiError(403, why, code="host_not_allowed")

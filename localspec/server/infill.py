@@ -20,11 +20,11 @@ def infill_prompt(
     begun: str = "",
     files: Sequence[tuple[str, str]] = (),
 ) -> Tokens:
-    """Build a prompt after other files. Long texts keep the part next to the gap: three quarters
-    for the prefix, one for the suffix.
+    """Build an infill prompt, after other files. Long texts keep the part next to the gap: three
+    quarters of the room for the prefix, one for the suffix.
 
     Args:
-        limit: most tokens of the infilled text; None and negative ones set none.
+        limit: most tokens of the infilled text; None and negative values set none.
         begun: its beginning.
         files: name and text of each.
 
@@ -34,7 +34,7 @@ def infill_prompt(
     vocabulary = engine.model.vocabulary
     marks = vocabulary.infill_tokens()
     if not {"pre", "suf", "mid"} <= marks.keys():
-        why = "This model has no tokens for filling in the middle. Use a code model that has."
+        why = "This model has no tokens for filling in the middle. Use a code model that has them."
         raise ApiError(501, why)
 
     def tokens(text: str) -> list[int]:

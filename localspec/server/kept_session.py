@@ -22,7 +22,7 @@ class ServedSession:
         self._latest: tuple[Prompted | None, Stream] | None = None
 
     def restore(self, engine: Engine) -> None:
-        """Continue the conversation in the file; a SessionError if it cannot be read."""
+        """Continue the conversation in the file. Raises SessionError if it cannot be read."""
         for notice in engine.open_session(self._path).notices:
             self._notify(notice)
 

@@ -48,8 +48,8 @@ class SlotQueue:
         return self.slots - self._free.qsize()
 
     def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
-        """Queue each work, to be called with the number of a free slot; an ApiError if the queue
-        is full."""
+        """Queue each work, to be called with the number of a free slot. Raises ApiError if the
+        queue is full."""
         room = self._most + self.slots
         if len(works) > room:
             why = f"The queue has room for {room} answers (--max-queue). Ask for fewer at a time."
@@ -128,7 +128,7 @@ class ModelHost:
         self.require_opened()
         if self.engine is None:
             why = (
-                f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
+                f"{self.name} makes only embeddings, not text. Use /v1/embeddings, or start "
                 "the server with a chat model (-m)."
             )
             raise ApiError(400, why, param="model")
@@ -151,7 +151,7 @@ class ModelHost:
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> OpenModel:
-        """Open the model; a LocalspecError if that fails."""
+        """Open the model. Raises LocalspecError if that fails."""
         # In a separate task, so that cancelling the request does not stop it.
         self._loading = asyncio.ensure_future(self._load())
         return await asyncio.shield(self._loading)
@@ -181,7 +181,7 @@ class ModelHost:
                 await asyncio.to_thread(one.close)
 
     async def embedder(self) -> Embedder | EmbeddingModel:
-        """Return the embedder, created on first use; a NativeError if the model has none."""
+        """Return the embedder, created on first use. Raises NativeError if the model has none."""
         self.require_opened()
         if isinstance(self.opened, EmbeddingModel):
             return self.opened
@@ -254,11 +254,11 @@ class Models:
             self.hosts[0].require_opened()
 
     async def enter(self, host: ModelHost) -> None:
-        """Load a model, and keep it until `leave`; an ApiError before the first is loaded, a
+        """Load a model, and keep it until `leave`. Raises ApiError before the first is loaded, and
         LocalspecError if loading fails."""
         self.require_started()
         host.used = time.monotonic()
-        # Only requests that can run count as users: others may wait for one that waits for these.
+        # Only requests that can run count as users: counting those that wait could deadlock.
         while host.opened is None or self._emptying:
             async with self._one_at_a_time:
                 if host.opened is None:
@@ -281,7 +281,7 @@ class Models:
             await host.unload()
 
     async def _wait_for_leave(self) -> None:
-        """Wait until a request is complete. Later ones wait as well: a model may always be used."""
+        """Wait until a request is complete. New ones wait meanwhile, or a busy model would stay."""
         self._left.clear()
         self._emptying = True
         try:

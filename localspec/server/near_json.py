@@ -119,11 +119,11 @@ def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> 
 
 def parse_begun(text: str) -> Any:
     """Parse a JSON value that may go on. Raises ValueError, also for a missing comma or colon,
-    behind which `parse_partial` ignores the rest."""
+    after which `parse_partial` ignores the rest."""
     try:
         return json.loads(text, strict=False)
     except json.JSONDecodeError as error:
-        if error.msg.endswith("delimiter") and text[error.pos :].strip(".eE+-"):  # of a number
+        if error.msg.endswith("delimiter") and text[error.pos :].strip(".eE+-"):  # no number
             raise
     return parse_partial(text, True)
 
@@ -193,7 +193,7 @@ def quote_words(text: str) -> str:
 
 def python_calls(text: str) -> list[tuple[str, str]]:
     """Names and arguments (as JSON) of one call in Python, or of a list of calls. The literals may
-    be JSON's, and strings have raw line feeds. Raises one of UNREADABLE."""
+    be JSON's, and strings may contain raw line feeds. Raises one of UNREADABLE."""
 
     def plain(word: re.Match[str]) -> str:
         in_line = word[2] and not word[1]

@@ -110,7 +110,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
     if not wanted.messages:
         return await _load_or_unload(service, wanted, "message")
     if wanted.images:
-        raise ApiError(400, "Images go with a message. Put them into one.")
+        raise ApiError(400, "Images go with a message. Put them in one.")
     service.unloads = wanted.unloads
     answers = await openai.begin(service, wanted.as_chat(wanted.messages, wanted.tools))
     return OllamaReply(answers, wanted, "message")
@@ -125,7 +125,7 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
         raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
     if wanted.context and wanted.images:
-        raise ApiError(400, "Images and a context exclude each other. Ask at /api/chat.")
+        raise ApiError(400, "Images and a context cannot be combined. Use /api/chat.")
     if wanted.template:
         raise ApiError(400, "The model's own template is used. Leave template out, or send raw.")
     messages = [Message(role="user", content=wanted.prompt, images=wanted.images)]
@@ -293,7 +293,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
 
 
 def _model_info(model: Model) -> Any:
-    """The file's metadata; None for arrays, as in ollama. As text once the file was moved."""
+    """The file's metadata, None for arrays, as in ollama; only texts if the file has moved."""
     found: Mapping[str, Any] = model.metadata
     with suppress(LocalspecError):
         found = read_gguf(model.path).metadata

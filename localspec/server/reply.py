@@ -75,7 +75,7 @@ class Reply(ABC):
         return event(value)
 
     def thought_tokens(self, answer: Answer) -> int:
-        """Count the tokens of the thoughts in an answer; broken characters may have fewer."""
+        """Count the tokens of an answer's thoughts; incomplete characters may count as fewer."""
         tokens = self.engine.model.vocabulary.tokenize(answer.thought)
         return min(len(tokens), answer.stream.stats.generated_tokens)
 

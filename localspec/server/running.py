@@ -84,8 +84,8 @@ _BACKLOG = 128
 
 @contextlib.contextmanager
 def listening_sockets(options: ServerOptions) -> Generator[list[socket.socket], None, None]:
-    """Open sockets at the hosts and port of the options; a LocalspecError if the port is taken, a
-    UsageError if a host is not an address of this machine."""
+    """Open sockets at the hosts and port of the options. Raises LocalspecError if the port is
+    taken, and UsageError if a host is not an address of this machine."""
     with contextlib.ExitStack() as stack:
         found: list[socket.socket] = []
         for host in options.hosts:
@@ -113,7 +113,7 @@ def _listen(host: str, port: int) -> socket.socket:
         known = {
             errno.EADDRINUSE: f"Port {port} of {host} is taken. Give another one with --port, or 0 "
             "for any.",
-            errno.EACCES: f"Port {port} is for the system. Give one above 1023 with --port.",
+            errno.EACCES: f"Port {port} is reserved. Give one above 1023 with --port.",
         }
         why = os.strerror(error.errno or 0)
         usual = f"Nothing can listen at {host}: {why}. Give another --host or --port."
@@ -130,7 +130,7 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """A server that the first signal drains, and a second one stops at once (`cut`)."""
+    """A server that drains on the first signal, and stops at once on the second (`cut`)."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit and sig in HANGUPS:
-            return  # a terminal that closes may send several
+            return  # a closing terminal may send several
         self.cut = self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -163,7 +163,7 @@ def serve(
 ) -> bool:
     """Answer requests until a signal arrives; returns whether all running answers were completed.
     `defaults`: for requests that do not set sampling parameters; `listening`: called with each
-    address, before the model is loaded; `ready`: called with every model that was opened. A
+    address, before the model is loaded; `ready`: called with every model that was opened. Raises
     LocalspecError if it cannot listen, or the first model cannot be opened."""
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False

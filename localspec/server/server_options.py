@@ -12,9 +12,9 @@ LOCAL = "localhost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options of `localspec serve` (see its `--help`), and limits in bytes and seconds; a
-    UsageError if one is invalid. `write_timeout`: how long a client may leave a full buffer
-    unread; `drain`: time for running answers when the server stops."""
+    """The options of `localspec serve` (see its `--help`), and limits in bytes and seconds. Raises
+    UsageError if one is invalid. `write_timeout`: how long a client may leave a full buffer unread;
+    `drain`: time for running answers when the server stops."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -45,7 +45,7 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         if not all(host and host.isprintable() for host in self.hosts):
-            raise UsageError("host is empty or no name. Give an address, such as 127.0.0.1.")
+            raise UsageError("host is empty or not a name. Give an address, such as 127.0.0.1.")
         for option, names in (("host", self.hosts), ("allowed-host", self.allowed_hosts)):
             for name in names:
                 if set(name) & set("/]*") or name.count(":") == 1:
@@ -57,14 +57,14 @@ class ServerOptions:
             raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
         if self.slot_save_path is not None and not self.slot_save_path.is_dir():
             raise UsageError(
-                f"slot-save-path is not a folder: {self.slot_save_path}. Make it first."
+                f"slot-save-path is not a folder: {self.slot_save_path}. Create it first."
             )
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
         if self.api_key is not None and not (
             self.api_key.isascii() and self.api_key.isprintable() and self.api_key.strip()
         ):
-            raise UsageError("api-key is empty or has characters that no header can carry.")
+            raise UsageError("api-key is empty or has characters that a header cannot carry.")
         for origin in self.cors:
             parts = urlsplit(origin)
             whole = bool(parts.scheme and parts.netloc) and f"{parts.scheme}://{parts.netloc}"

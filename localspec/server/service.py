@@ -70,7 +70,7 @@ class Service:
         return self.host.require()
 
     async def open(self, name: str | None) -> Engine:
-        """Load a model and keep it until `leave`; a LocalspecError if it cannot be loaded."""
+        """Load a model and keep it until `leave`. Raises LocalspecError if that fails."""
         await self.open_model(name)
         return self.host.require()
 

@@ -122,32 +122,32 @@ def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | 
         return [({"drafter": source}, getattr(counts, name)) for source, counts in drafters]
 
     llama_cpp: dict[str, tuple[str, float | _Values]] = {
-        "prompt_tokens_total": ("Prompt tokens read, without cached ones.", totals.read_tokens),
+        "prompt_tokens_total": ("Prompt tokens prefilled, not cached.", totals.read_tokens),
         "prompt_tokens_cached_total": ("Prompt tokens that were cached.", totals.cached_tokens),
-        "prompt_seconds_total": ("Seconds of reading prompts.", totals.prompt_seconds),
+        "prompt_seconds_total": ("Seconds of prefill.", totals.prompt_seconds),
         "prompt_tokens_seconds": ("Prompt tokens per second.", prompt_speed),
         "tokens_predicted_total": ("Tokens generated.", totals.generated_tokens),
-        "tokens_predicted_seconds_total": ("Seconds of generating.", totals.decode_seconds),
+        "tokens_predicted_seconds_total": ("Seconds of decoding.", totals.decode_seconds),
         "predicted_tokens_seconds": ("Generated tokens per second.", speed),
         "n_decode_total": ("Passes of the model.", totals.target_passes),
-        "n_tokens_max": ("Most tokens of a prompt and its answer.", totals.longest),
+        "n_tokens_max": ("Longest prompt with its answer, in tokens.", totals.longest),
         "n_busy_slots_per_decode": ("Busy slots per pass.", busy),
-        "requests_processing": ("Answers that are generated.", queue.running),
-        "requests_deferred": ("Answers that wait.", queue.waiting),
+        "requests_processing": ("Answers being generated.", queue.running),
+        "requests_deferred": ("Answers waiting for a slot.", queue.waiting),
         "spec_decode_num_drafts_total": ("Passes that verified a draft.", totals.drafts),
         "spec_decode_num_draft_tokens_total": ("Tokens drafted.", totals.drafted),
         "spec_decode_num_accepted_tokens_total": ("Drafted tokens accepted.", totals.accepted),
-        "spec_decode_num_accepted_tokens_per_pos_total": ("The same, by position.", positions),
+        "spec_decode_num_accepted_tokens_per_pos_total": ("Accepted, by position.", positions),
     }
     own: dict[str, tuple[str, float | _Values]] = {
-        "answers_total": ("Answers, by how they ended.", finished),
+        "answers_total": ("Answers, by finish reason.", finished),
         "requests_total": ("HTTP requests.", state.requests),
         "requests_refused_total": ("HTTP requests answered with an error.", state.refused),
         "drafted_tokens_total": ("Tokens drafted, by drafter.", by_drafter("drafted")),
         "tested_tokens_total": ("Tokens tested, by drafter.", by_drafter("tested")),
         "accepted_tokens_total": ("Tokens accepted, by drafter.", by_drafter("accepted")),
         "pass_seconds": ("Seconds per pass over n tokens, T(n).", passes),
-        "queue_limit": ("Answers that may wait.", service.options.max_queue),
+        "queue_limit": ("Limit of waiting answers.", service.options.max_queue),
     }
     tables = ("llamacpp", llama_cpp), ("localspec", own)
     return {f"{room}:{name}": metric for room, table in tables for name, metric in table.items()}

@@ -70,7 +70,7 @@ CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜too
 _UNMARKED = ("[", "<func", "<invoke", "<｜DSML", "<step", "<call")  # calls without a mark
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
-_LONG = 500  # characters without a name, as where the arguments come first
+_LONG = 500  # characters without a name, if the arguments come first
 _NAMES = ("name", "tool_name", "function", "tool")
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
 _BEFORE_NAME |= {"tool_call", "tool_calls", "args", "input", "params"}
@@ -96,7 +96,7 @@ _MAY_END = re.compile(
     r"(?s:\n?</?tool_call>.*|\n?<arg_key>[^<>]*(?:<[^<>]*)?(?:>\s*(?:<[^<>]*)?)?)\Z"
     r"|\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z"
 )
-"""Text that may be the end of a parameter: closing tags, the next key, and a tag that is begun."""
+"""Text that may be the end of a parameter: closing tags, the next key, and an incomplete tag."""
 _UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
 _ENDS = re.compile(
     rf"(?:{_CLOSE}|\A|<tool_sep>)\s*{_END}|(?<![>\s])\n</function>(?=\s*</tool_call>)"
@@ -106,11 +106,11 @@ _ENDS = re.compile(
 
 def _read_json(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
-    Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
-    makes it a call where no mark of calls precedes it."""
+    Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Without a preceding
+    mark of calls, only a tool's name makes it a call."""
     start, end = found.end(), closing_end(text, found.end())
     said = to_json(text[start:end])
-    # A name may go on behind its quote.
+    # A name may continue after its quote.
     call = parse_begun(said if end else to_json(OPEN_END.sub("", text[start:])))
     before = set(takewhile(lambda key: key not in _NAMES, call))
     name, only = next((call[key] for key in call if key in _NAMES), None), "".join(call)
@@ -126,7 +126,7 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
 
 
 def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
-    """Parameters between tags, where a value that spells one of them does not end:
+    """Parameters between tags; a tag that is spelled within a value does not end it:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2,
     Step3; M3 has `<X>…</X>`),
@@ -211,7 +211,7 @@ def _read_python(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
         raise ValueError(text) from None
 
 
-@lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
+@lru_cache(maxsize=16)  # takes 10 ms, and agents offer the same tools in each request
 def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
     """The header of a call and the function that reads its arguments, by format. `names`: the
     request's functions."""
@@ -264,10 +264,10 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
 
 
 class CallReader:
-    """Reads text, calls, which follow a mark, the beginning, or another call, and thoughts between
-    calls. Of a broken call, what was JSON so far stays a call, and the rest is text, wherever
-    pieces end. `only`: a grammar allows only calls, so incomplete ones are dropped. `single`: calls
-    after the first are dropped. `begun`: the mark at the end of the prompt."""
+    """Reads text, calls, and thoughts between calls. A call follows a mark, the beginning, or
+    another call. The valid JSON of a broken call stays a call and the rest is text, wherever pieces
+    end. `only`: a grammar allows only calls, so incomplete ones are dropped. `single`: calls after
+    the first are dropped. `begun`: the mark at the end of the prompt."""
 
     def __init__(
         self, tools: Schemas, *, only: bool = False, single: bool = False, begun: str = ""
@@ -301,7 +301,7 @@ class CallReader:
         calling = self._step == self._in_call
         if calling:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
-            # Values, and names in JSON, are read where an answer is cut.
+            # Values, and names in JSON, are read even if the answer is cut off.
             cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT, _read_json: ","}
             for end in ("</tool_call>", cuts.get(self._reader, "")):  # models forget to close calls
                 with suppress(ValueError):

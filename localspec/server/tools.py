@@ -80,7 +80,7 @@ class ToolChoice:
 def resolve_choice(
     tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool | None
 ) -> ToolChoice:
-    """Apply OpenAI's `tool_choice` to the tools; an ApiError if it is invalid."""
+    """Apply OpenAI's `tool_choice` to the tools. Raises ApiError if it is invalid."""
     if len(tools) > _MOST_TOOLS:
         raise ApiError(400, f"There are {len(tools)} tools. Offer {_MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
@@ -107,7 +107,7 @@ def resolve_choice(
         why = "tool_choice must be none, auto, required or a function."
         raise ApiError(400, why, param="tool_choice")
     if mode != "auto" and not offered:
-        why = "tool_choice asks for a call, and there are no tools."
+        why = "tool_choice asks for a call, but there are no tools."
         raise ApiError(400, why, param="tool_choice")
     return ToolChoice(offered, must=mode != "auto", several=several)
 
@@ -235,8 +235,8 @@ class InputReader:
 
 
 class BareInputReader:
-    """Reads an input that a grammar allows behind its mark, up to the end of the answer. Another
-    answer goes to `inner`."""
+    """Reads an input that a grammar allows after its mark, up to the end of the answer. Other
+    answers go to `inner`."""
 
     def __init__(self, inner: Reader, tools: Sequence[Tool]) -> None:
         self._inner, self._held = inner, ""

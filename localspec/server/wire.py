@@ -87,7 +87,7 @@ _TWICE = (
     *("stopping_strings", "custom_stopping_strings", "stop_sequence", "grammar_string", "rep_pen"),
     *("max_new_tokens", "max_length"),
 )
-"""Those that frontends of several servers send beside the alternative."""
+"""Those that multi-server frontends send along with the alternative."""
 _OFF: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability"), ()),
     **dict.fromkeys(("dynatemp_range", "smoothing_factor", "top_a", "use_beam_search"), ()),
@@ -144,7 +144,7 @@ class Sampling(Record):
             options["top_p"] = max(self.top_p, _TINY)
         if self.top_k is not None:
             options["top_k"] = max(self.top_k, 0)
-        if self.seed is not None and 0 <= self.seed != 0xFFFFFFFF:  # llama.cpp's -1 draws one
+        if self.seed is not None and 0 <= self.seed != 0xFFFFFFFF:  # llama.cpp's -1 picks one
             options["seed"] = self.seed % (1 << 64)
         options |= self._disabled_samplers()
         options["logit_bias"] = {**defaults.logit_bias, **self.bias(engine)}
@@ -159,7 +159,7 @@ class Sampling(Record):
         listed = [_LETTERS.get(one, one) for one in self.samplers]
         known = [one for one in listed if one in _SAMPLERS]
         if known != sorted(known, key=[*_SAMPLERS].index):
-            why = f"samplers are in another order than {', '.join(_SAMPLERS)}. Leave them out."
+            why = f"samplers are in a different order than {', '.join(_SAMPLERS)}. Leave them out."
             raise ApiError(400, why, param="samplers")
         return {name: off for one, (name, off) in _SAMPLERS.items() if one not in listed}
 

@@ -52,8 +52,8 @@ def test_pipes_devices_and_folders_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     for odd in (path, "/dev/zero", "/dev/stdin"):
-        assert "it is a pipe or a device, and no file" in refusal(odd)
-    assert "cannot be read: it is a folder, and no file. Name a text" in refusal(tmp_path)
+        assert "it is a pipe or a device, not a file" in refusal(odd)
+    assert "cannot be read: it is a folder, not a file. Name a text" in refusal(tmp_path)
 
 
 def test_image_file(tmp_path: Path) -> None:

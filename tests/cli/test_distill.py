@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> N
     home.write_text("a file in the way")
     text = str(tmp_path / "prompts.txt")
     for command in (["distill", "--record-only"], ["learn"], ["run", "-d", "self:2"]):
-        cli(*command, text).refused("set LOCALSPEC_HOME to a folder elsewhere", code=1)
+        cli(*command, text).refused("set LOCALSPEC_HOME to another folder", code=1)
 
 
 def test_the_history_is_asked_again(cli: Cli) -> None:

@@ -442,7 +442,7 @@ def test_missing_draft_model_is_reported(target_path: Path) -> None:
         (FOX, {"logprobs": -1}, "logprobs is -1"),
         (FOX, {"stop": [""]}, "stop string is empty"),
         (FOX, {"grammar": "root ::= nothing"}, "nothing"),
-        (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
+        (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "cannot be combined"),
         (FOX, {"json_schema": "{"}, "not JSON"),
         (FOX, {"json_schema": {"enum": {1, 2}}}, "not JSON: Object of type set"),
         (FOX, {"json_schema": '{"const": NaN}'}, "not JSON: NaN is not a JSON value"),

@@ -160,7 +160,7 @@ def test_summary_of_several_questions() -> None:
     )
     assert every == (
         "all: 4.00× as fast · plain 12.00 s, 16.7 tok/s · localspec 3.00 s, 66.7 tok/s · "
-        "calibrated before, once: 1.4 s"
+        "calibrated once before: 1.4 s"
     )
     assert summary([outcome()], 0.0) == figures(outcome())
     beside = outcome(stock=True)

@@ -1,4 +1,4 @@
-"""`/completion`, llama.cpp's own way to continue a text, and `/infill`, between two texts."""
+"""llama.cpp's `/completion`, which continues a text, and `/infill`, between two texts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class CompletionReply(Reply):
                 answer.stream.cancel()
 
     def _end(self, answer: Answer) -> int:
-        """The length of an answer without its first line of too little white space."""
+        """The length of an answer up to its first line with too little white space."""
         least = self._wanted.n_indent or 0
         line = rf"\n[ \t]{{0,{least - 1}}}(?=[^ \t])"
         found = re.search(line, answer.text) if least > 0 else None

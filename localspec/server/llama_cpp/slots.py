@@ -23,7 +23,7 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
     engine = await service.open(wanted.model)
     number, last = service.request.path_params["number"], service.host.queue.slots - 1
     if number > last:
-        raise ApiError(400, f"There is no slot {number}. Ask for one from 0 to {last}.")
+        raise ApiError(400, f"There is no slot {number}. Choose one from 0 to {last}.")
     action = query.get("action")
     if action == "erase":
         erased = await service.run_in_slot(lambda disconnected: engine.clear())
@@ -66,5 +66,5 @@ def _restore(engine: Engine, path: Path) -> int:
     found = engine.open_session(path)
     if not found.tokens:
         raise SessionError(" ".join(found.notices) or "There is nothing in that file.")
-    engine.clear()  # it forgets what was opened, too
+    engine.clear()  # also drops the opened session
     return engine.open_session(path).tokens

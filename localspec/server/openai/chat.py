@@ -42,7 +42,7 @@ from localspec.server.wire import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python itself from 3.11 on
+    from typing_extensions import Self  # in the standard library since 3.11
 
 _COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
 """`n_cmpl` is llama.cpp's name."""
@@ -164,8 +164,8 @@ class CountRequest(Thinking):
 
     def variables(self, thinks: bool) -> dict[str, Any]:
         """Variables for the template: the request's, and whether to think, under the names of all
-        families. Names other than enable_thinking are set only on request, as models that use
-        them have other defaults."""
+        families. Names other than enable_thinking are set only on request, as models that use them
+        have different defaults."""
         reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
         kept = (self.thinking or {}).get("keep") == "all"  # Kimi's; GLM's is the other
         kept = kept or (self.thinking or {}).get("clear_thinking") is False
@@ -202,7 +202,7 @@ class CountRequest(Thinking):
 class ChatRequest(CountRequest, AnswerFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None  # llama.cpp's name of both
+    n_probs: Annotated[int, Field(ge=0, le=1000)] | None = None  # llama.cpp's name for both
     verbose: bool | None = None
     speculation: bool | None = None
     include_reasoning: bool | None = None  # vLLM's

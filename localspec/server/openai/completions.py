@@ -53,7 +53,7 @@ class RawFields(AnswerFields):
     def requests(
         self, service: Service, engine: Engine, prompts: Sequence[str | Tokens], *, silent: bool
     ) -> list[StreamRequest]:
-        """The requests for all answers, those to one prompt side by side."""
+        """The requests for all answers, grouped by prompt."""
         each = range(self.n or 1)
         if not prompts:
             raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
@@ -115,8 +115,8 @@ def _text_of(prompt: str | Tokens, engine: Engine) -> str:
 async def _echo(
     service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
 ) -> _Echo:
-    """Return the prompt's text, and its log-probabilities unless `alternatives` is None. An
-    ApiError if the queue is full, a LocalspecError if there is no room for an answer."""
+    """Return the prompt's text, and its log-probabilities unless `alternatives` is None. Raises
+    ApiError if the queue is full, and LocalspecError if there is no room for an answer."""
     text = _text_of(prompt, engine)
     if alternatives is None:
         return _Echo(text)

@@ -80,10 +80,10 @@ class Message(Record):
     content: Content | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
-    function_call: FunctionCall | None = None  # the former form of them
+    function_call: FunctionCall | None = None  # their former format
     tool_call_id: str | None = None
     reasoning_content: str | None = None
-    reasoning: str | None = None  # vLLM's name of it
+    reasoning: str | None = None  # vLLM's name for it
     # ollama's fields.
     thinking: str | None = None
     images: list[str] | None = None
@@ -127,7 +127,7 @@ class FunctionTool(Record):
     name: Annotated[str, Field(max_length=128)] | None = None
     description: str | None = None
     parameters: Object | None = None
-    input_schema: Object | None = None  # Anthropic's name of them
+    input_schema: Object | None = None  # Anthropic's name for them
     tools: list[FunctionTool] | None = None  # of a namespace in Responses
 
 
@@ -214,17 +214,17 @@ def _image(url: str) -> bytes:
 
 
 def _bytes_of(url: str) -> bytes:
-    """The content of a data: URL; a ValueError if it has none."""
+    """The content of a data: URL. Raises ValueError if it has none."""
     if (found := _DATA.match(url)) is None:
         raise ValueError(url[:40])
-    # Clients wrap its lines, quote it, and leave out what pads it.
+    # Clients wrap its lines, quote it, and omit the padding.
     data = "".join(unquote(url[found.end() :]).split()).translate(_OF_URLS).rstrip("=")
     return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    """Return the client's own tools. Tools that the provider would run are dropped and logged; an
-    ApiError if there are no others."""
+    """Return the client's own tools. Tools that the provider would run are dropped and logged.
+    Raises ApiError if there are no others."""
     found, hosted = [], []
     for number, tool in enumerate(tools or ()):
         one = tool.function or tool.custom or tool

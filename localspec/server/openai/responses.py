@@ -46,8 +46,7 @@ _CALLS = {
     "function_call": ("fc", "arguments", "function_call_arguments"),
     "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
 }
-"""Of each type of calls: the prefix of ids, and the names of what the model wrote and of its
-events."""
+"""By type of call: the prefix of its ids, and the names of the model's text and of its events."""
 
 
 class Item(Record):
@@ -95,7 +94,7 @@ class ResponsesRequest(Thinking, Sampling):
         )
 
     def functions(self) -> Iterator[tuple[str | None, FunctionTool]]:
-        """Yield all tools, each with its namespace, which is before its name."""
+        """Yield all tools, each with its namespace, which precedes its name."""
         items = () if isinstance(self.input, str) else self.input
         kinds = ("function", "custom", "namespace")
         more = [t for one in items for t in one.tools or () if t.type in kinds]
@@ -108,7 +107,7 @@ class ResponsesRequest(Thinking, Sampling):
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background", "prompt"):
             if (self.model_extra or {}).get(name):
-                why = f"{name} is not supported: nothing is kept. Send the whole input."
+                why = f"{name} is not supported: nothing is stored. Send the whole input."
                 raise ApiError(400, why, param=name)
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
         if hosted := {item.type for item in items if item.type in _HOSTED}:
