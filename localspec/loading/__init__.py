@@ -1,1 +1,1 @@
-"""From references to an engine."""
+"""Opens an engine from model references."""

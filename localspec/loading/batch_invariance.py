@@ -1,9 +1,9 @@
-"""Up to which size passes round like single-token passes, tested once per model and machine.
+"""The size up to which passes round like single-token passes, tested once per model and machine.
 
-localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. Stock
-CPU attention with an F16 cache splits differently for a single token from 512 cells on
+localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. From 512
+cells on, stock CPU attention with an F16 cache splits its work differently for a single token
 (`ggml_compute_forward_flash_attn_ext_f16`), which two KV types avoid
-(`localspec.llama.native_context.kv_types`). Some weight types have other kernels from four rows.
+(`localspec.llama.native_context.kv_types`). Some weight types use other kernels from 4 rows on.
 """
 
 from contextlib import closing
@@ -24,8 +24,8 @@ MOST = 17
 """Tokens of the largest pass tested; useful drafts are rarely longer."""
 _CELLS = 512
 _BEHIND = 300
-"""Tokens in the cache meanwhile: llama.cpp then takes 512 cells, where its kernels for long texts
-begin."""
+"""Tokens in the cache during the test: llama.cpp then uses 512 cells, where its kernels for long
+texts begin."""
 
 _BRANCH = 4
 """Tokens of a tree that are kept per pass."""
@@ -56,7 +56,7 @@ def max_equal_pass(model: Model, options: ModelOptions, identity: dict[str, Any]
 
 def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:
     """Whether a row has the same bits whatever else is in its pass, and however the text was
-    read."""
+    prefilled."""
     if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
         return False
     return max_equal_pass(model, options, identity) is None

@@ -30,11 +30,11 @@ from localspec.loading.heads import open_head
 from localspec.paths import expanded
 
 Cache = Context | SharedContext
-"""For one answer, or for several."""
+"""A cache for one answer, or for several."""
 Report = Callable[[float], None] | None
 
 _LEAST = 512
-"""Tokens of a draft model for each of several answers: its window, and a tree."""
+"""Least tokens of a draft model for each of several answers: its window, and a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,7 @@ def open_projector(model: Model, options: ModelOptions) -> Projector | None:
     if options.rpc or model.recurrent:
         why = "is on RPC servers" if options.rpc else "has a recurrent memory"
         raise UsageError(
-            f"{model.path.name} {why}, and localspec shows such a model no images. Leave out "
-            "--mmproj."
+            f"{model.path.name} {why}, so localspec cannot show it images. Leave out --mmproj."
         )
     require_projector(path)
     return Projector(path, model, options)
@@ -134,7 +133,7 @@ def _open_draft_model(
         vocabulary_map = match(mine.vocabulary, model.vocabulary)
         room = min(model.trained_context, vocabulary_map.room(target.capacity))
         options = replace(options, context=max(room, target.capacity))
-    # Answers of several are shorter, and a draft model does with the latest of a text.
+    # Concurrent answers are shorter, and a draft model needs only the latest part of a text.
     most = max(_LEAST, -(-3 * options.context // options.parallel))
     if vocabulary_map is None:
         most = min(most, DraftModel.ROOM)

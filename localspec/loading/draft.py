@@ -29,7 +29,7 @@ class ChosenDraft:
     """The draft to open.
 
     Attributes:
-        path: None for none, also if no draft made from the target's own file pays.
+        path: None for no draft, also if none made from the target's own file pays.
         own_mtp: whether it consists of the MTP layers in the target's file.
         automatic: whether it was not named by the user.
         why, why_none: the reason for this one, or for none.
@@ -69,10 +69,10 @@ def draft_for(
         )
     automatic, why = draft == AUTO, None
     if _takes_own_mtp(target, draft, options):
-        why = "the layer that the model was trained with to predict ahead drafts"
+        why = "using the model's own MTP layers as draft"
         return ChosenDraft(target, own_mtp=True, automatic=automatic, why=why)
     if draft in (None, "none"):
-        return ChosenDraft(why_none="none was asked for")
+        return ChosenDraft(why_none="none was requested")
     if automatic:
         choice = choose_draft(target, options)
         if choice.draft is None:

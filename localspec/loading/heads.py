@@ -69,7 +69,7 @@ def open_head(
         )
     if options.draft_adapters:
         raise UsageError(
-            f"{path.name} is a trained head, which takes no adapter. Leave out --lora-draft."
+            f"{path.name} is a trained head, which accepts no adapter. Leave out --lora-draft."
         )
     file, mine, size = read_gguf(path), target.model, target.model.vocabulary.size
     if kind == MEDUSA:
@@ -85,7 +85,7 @@ def open_head(
     require_shared(mine.path, path)
     own = VocabularyFacts(file).size
     own_output = OUTPUT in file.by_name or (kind == DFLASH and EMBEDDINGS in file.by_name)
-    if kind != MTP and not own_output and own != size:  # it uses the target's output matrix
+    if kind != MTP and not own_output and own != size:  # uses the target's output matrix
         why = f"it has a vocabulary of {own} tokens, and {mine.path.name} one of {size}"
         raise foreign_head(path, why)
     room = options.for_draft(target.capacity)
@@ -167,7 +167,7 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
         if tensor is None:
             raise damaged_head(path, f"the tensor {name} is missing")
         if tensor.shape != shape[::-1] or tensor.type not in _MEDUSA_TYPES:
-            raise damaged_head(path, f"the tensor {name} has another shape or type than it should")
+            raise damaged_head(path, f"the tensor {name} has an unexpected shape or type")
         kind: Any = _MEDUSA_TYPES[tensor.type]
         found = np.fromfile(path, kind, tensor.elements, offset=tensor.offset)
         return np.ascontiguousarray(found.reshape(shape), np.float32)
@@ -179,7 +179,7 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
     own = [f"medusa.{head}.output.weight" for head in range(count)]
     names = [name if name in tensors else "medusa.output.weight" for name in own]
     rows = tokens if ids is None else len(ids)
-    # One matrix may serve all of them.
+    # One matrix may be shared by all heads.
     outputs = {name: matrix(name, rows, width) for name in dict.fromkeys(names)}
     return MedusaWeights(
         path,
@@ -198,4 +198,4 @@ def _require_medusa_fits(file: GGUFFile, width: int, tokens: int, target: Model)
         why = f"it reads states of {width} numbers, and those of {name} have {target.width}"
         raise foreign_head(file.path, why)
     if tokens != mine.size or (known and known != mine.fingerprint()):
-        raise foreign_head(file.path, f"it has another vocabulary than {name}")
+        raise foreign_head(file.path, f"its vocabulary differs from that of {name}")

@@ -1,4 +1,4 @@
-"""`load`: from references of models to an engine."""
+"""`load`: opens an engine from model references."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from typing_extensions import Unpack  # of Python itself from 3.11 on
+from typing_extensions import Unpack  # in the standard library since 3.11
 
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
@@ -49,7 +49,7 @@ OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 """Parameters of `load` besides the fields of the options."""
 
 _ALONE = 2
-"""Chunks per pass of a prompt that is read alone, whose end a new answer has to wait for."""
+"""Chunks per pass while only one prompt is prefilled; a new answer waits for such a pass."""
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 """Errors on which an automatically chosen draft model is left out."""
@@ -74,10 +74,10 @@ def load(
         draft: a reference; None or "none" for no draft model; "auto" for MTP layers in the model's
             file, else the local draft model with the largest expected gain, if any pays
             (`localspec.pairing.auto`); "self" for MTP layers, else a draft made from the model's
-            own file, which takes some minutes once (`localspec.self_draft.maker`).
+            own file, which takes some minutes the first time (`localspec.self_draft.maker`).
         options: how the models run.
         drafting: how to draft; a call may override it.
-        wait: whether a call waits while another one generates, or raises EngineBusy.
+        wait: whether a call waits while another one generates, rather than raising EngineBusy.
         progress: called with the loaded fraction of both files; an exception stops the loading.
         offline: whether error messages leave out advice to download; None reads HF_HUB_OFFLINE.
             `load` never downloads.
@@ -103,7 +103,7 @@ def load(
         if options.context > trained:
             notices.append(
                 f"The context of {options.context:,} tokens is longer than {trained:,}, for which "
-                f"{path.name} was trained. Answers beyond those may be worse."
+                f"{path.name} was trained. Answers may get worse beyond that."
             )
         identity = cost_identity([target_model], options)
         largest = max_equal_pass(target_model, options, identity) if options.exact else None
@@ -156,17 +156,17 @@ def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report:
 
 
 def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None) -> str | None:
-    """Why a pair generates one answer at a time, as the end of a sentence; None if it can more."""
+    """Why a pair generates one answer at a time, as the end of a sentence; None if it need not."""
     if options.parallel == 1:
         return None
     if model.recurrent:
-        return ": its memory is recurrent, and cannot hold several texts that are drafted for"
+        return ": its memory is recurrent, and cannot hold several texts with drafts"
     if options.rpc:
         return ": its layers are on RPC servers"
     if options.mmproj is not None:
         return ", as it sees images"
     if largest is not None:
-        return ", as exact answers must where passes that answers share round otherwise"
+        return ", as exact answers require, since shared passes round differently"
     return None
 
 

@@ -23,7 +23,7 @@ from localspec.scheduling.slots import Slots
 from localspec.text import gigabytes
 
 _IMPLAUSIBLE = 6.0
-"""No kernel here is as many times as fast as stock llama.cpp's, for a plain pass."""
+"""For a plain pass, no kernel here is this many times as fast as stock llama.cpp's."""
 
 
 def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
@@ -63,8 +63,8 @@ def measure_stock(engine: Engine, options: ModelOptions, *, again: bool = True) 
     """Measure how much slower stock llama.cpp decodes plainly, for `PairProfile.stock`; `again`:
     even if that is known.
 
-    Does nothing without the kernels, or without room. On a busy machine the threads of llama.cpp
-    wait for each other many times as long; what is beyond _IMPLAUSIBLE is not kept.
+    Does nothing without the kernels, or without room. On a busy machine llama.cpp's threads may
+    wait very long for each other; results beyond _IMPLAUSIBLE are not kept.
     """
     known = 0.0 < (engine.profile.stock or 0.0) < _IMPLAUSIBLE
     if (again or not known) and _can_measure_stock(engine, options):
@@ -83,7 +83,7 @@ class _NoRoom(NativeError):
 
 
 def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
-    """Options for the same weights without localspec's kernels; _NoRoom if memory is too short."""
+    """Options for the same weights without localspec's kernels; _NoRoom if memory is short."""
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
@@ -98,24 +98,24 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
 
 def open_embedder(engine: Engine, options: ModelOptions) -> Embedder:
     """Open an embedder with the weights of an open engine and a separate cache. Close it before the
-    engine. A NativeError without memory, or if llama.cpp does not provide this architecture's last
-    layer; a ServerUnreachable if an RPC server does not answer."""
+    engine. Raises NativeError without memory, or if llama.cpp does not provide this architecture's
+    last layer, and ServerUnreachable if an RPC server does not answer."""
     context = min(options.context or MAX_LENGTH, engine.model.trained_context, MAX_LENGTH)
     return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))
 
 
 def _require_room(engine: Engine, options: ModelOptions) -> None:
-    """Raise NativeError if main memory is too short for another cache, as the system overcommits
+    """Raise NativeError if main memory is too small for another cache: the system overcommits
     memory and would kill the process."""
     if options.gpu_layers != 0 and library.accelerated():
-        return  # llama.cpp refuses by itself what a device cannot hold
+        return  # llama.cpp itself refuses a cache that a device cannot hold
     # Adapters and projectors are open, and serve both caches.
     need = _need(engine, replace(options, lora=(), mmproj=None, context=engine.context_length))
     wanted, free = need.kv + need.compute, memory.available()[0]
     if wanted > free:
         raise NativeError(
             f"A second cache of {engine.context_length} tokens takes {gigabytes(wanted)}, and "
-            f"{gigabytes(free)} of memory are free. Ask for a shorter context with --ctx, or a "
+            f"{gigabytes(free)} of memory are free. Set a shorter context with --ctx, or a "
             "smaller --kv-type."
         )
 

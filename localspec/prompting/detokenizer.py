@@ -8,7 +8,7 @@ from types import MappingProxyType
 from localspec.errors import UsageError
 
 OPENS, CLOSES = "<think>", "</think>"
-"""Marks around the reasoning before an answer."""
+"""Marks around the reasoning that precedes an answer."""
 THOUGHTS = {
     OPENS: CLOSES,
     "[THINK]": "[/THINK]",  # Magistral, Ministral
@@ -28,7 +28,7 @@ TEXTS = {  # Apriel's
     "[BEGIN FINAL RESPONSE]": CLOSES,
     "\n[END FINAL RESPONSE]": "",
 }
-"""How marks that are text, rather than tokens, are spelled in an answer."""
+"""How marks that are text, not tokens, are spelled in an answer."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 ANALYSIS = "<|channel|>analysis<|message|>"
 """gpt-oss's marks before any message, before its answer, and before its thoughts."""
@@ -57,10 +57,10 @@ _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 class Detokenizer:
     """Joins the bytes of tokens, releasing only text that later tokens cannot change. The stop
     string that is complete first ends the answer. `ending`: control tokens that also end it, and
-    their spelling; `texts`: marks to be spelled in another way. `thinks`: True if the text begins
-    within a thought, False if it may begin with one; stop strings are ignored in thoughts. `after`:
-    a regular expression for the beginning of the answer, before whose match they are ignored as
-    well."""
+    their spelling; `texts`: marks to be spelled differently. `thinks`: True if the text begins
+    within a thought, False if it may begin with one; stop strings are ignored in thoughts.
+    `after`: a regular expression for the beginning of the answer; stop strings are ignored up to
+    the end of its match."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Detokenizer:
         return text[: len(text) - held]
 
     def _end_of_thought(self, text: str, held: int) -> int:
-        """Where a text that follows `held` characters is outside thoughts; -1 if it may be."""
+        """The end of the thoughts in `held` characters and a further text; -1 while undecided."""
         self._thought += text
         if self._thinks is False:
             beginning = self._thought.lstrip()

@@ -3,7 +3,7 @@
 A `<|end|>` of the template must differ from one in a message. So a caller's printable ASCII
 characters become lone surrogates during rendering; lengths and positions stay. `MarkedText`
 behaves like the plain text. Operations that are not handled here keep the marks, which is the safe
-failure.
+way to fail.
 """
 
 import re
@@ -130,8 +130,8 @@ EXACT = frozenset({*vars(MarkedText), "format", "format_map"})
 
 
 def mark_text(text: str, *, answer: bool = False) -> str:
-    """Mark a caller's text, or with `answer` one that the model wrote: in that, special tokens that
-    are not control tokens (`<think>`, `<tool_call>`) are tokens again."""
+    """Mark a caller's text, or with `answer` one that the model generated: there, special tokens
+    that are not control tokens (`<think>`, `<tool_call>`) are read as tokens again."""
     if isinstance(text, MarkedText):
         return text
     if not str.isascii(text) and _SURROGATE.search(text):
@@ -161,7 +161,7 @@ def keep_marks(value: Any) -> Any:
 
 
 def has_mark(text: str, start: int, end: int, *, answers: bool) -> bool:
-    """Whether a caller (or with `answers` the model) wrote any character of a range."""
+    """Whether a caller (with `answers`, also the model) wrote any character of a range."""
     stretch = str.__getitem__(text, slice(start, end))
     found = _MARKED.findall(stretch)
     return bool(found) and (answers or min(map(ord, found)) < _ANSWER)

@@ -18,7 +18,7 @@ class Thought:
 @dataclass(frozen=True, slots=True)
 class CallBegins:
     name: str
-    custom: bool = False  # its arguments are a text rather than JSON
+    custom: bool = False  # its input is text, not JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ class PromptBuilder:
         stats: GenerationStats,
     ) -> Tokens:
         """Tokenize a prompt that leaves room for an answer of `max_tokens`. `overflow`: one of
-        OVERFLOW; dropped messages are reported by a notice of `stats`. A UsageError for no
-        prompt, messages that the template refuses, or an unknown `overflow`; a ContextOverflow if
-        there is no room for an answer."""
+        OVERFLOW; dropped messages are reported by a notice of `stats`. Raises UsageError for an
+        empty prompt, messages that the template refuses, or an unknown `overflow`, and
+        ContextOverflow if there is no room for an answer."""
         if overflow not in OVERFLOW:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
@@ -83,7 +83,7 @@ class PromptBuilder:
                 reserve = min(max_tokens or self.context_length // 4, self.context_length // 2)
                 tokens = self._drop_oldest(prompt, tokens, self.context_length - reserve, stats)
         if not tokens:
-            raise UsageError("The prompt is empty. Give some text to go on from.")
+            raise UsageError("The prompt is empty. Give some text to continue.")
         if len(tokens) >= self.context_length:
             raise ContextOverflow(
                 f"The prompt has {len(tokens)} tokens and the context holds "
@@ -101,7 +101,7 @@ class PromptBuilder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """See `ChatTemplate.render`; a UsageError where there is no template."""
+        """See `ChatTemplate.render`. Raises UsageError if there is no template."""
         template = self._tool_template if tools else self._template
         return template.render(messages, tools=tools, more=more)
 
@@ -133,8 +133,8 @@ class PromptBuilder:
         marks: Sequence[str] = (),
     ) -> Tokens:
         """Tokenize a rendered text, with BOS if the model wants one, and encode the images whose
-        marks are in it; a UsageError if one cannot be read. `marks`: the template's tokens that
-        answers show besides those around thoughts."""
+        marks are in it. Raises UsageError if one cannot be read. `marks`: tokens of the template
+        that answers show, besides those around thoughts."""
         add_bos = self._lacks_bos(text)
         if images:
             found = self._with_images(text, images, add_bos=add_bos)
@@ -182,7 +182,7 @@ class PromptBuilder:
     def _with_images(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
         if self._projector is None:
             raise UsageError(
-                f"{self._model.path.name} reads text only as it was opened. Leave the images out, "
+                f"{self._model.path.name} was opened for text only. Leave the images out, "
                 "or open it with its projector.",
                 hint="That is --mmproj on the command line.",
             )

@@ -27,13 +27,13 @@ from localspec.prompting.pieces import (
 )
 
 _HEAD = "thought\n"
-"""The name of Gemma 4's channel, which is the first line of a thought."""
+"""The name of Gemma 4's channel, the first line of a thought."""
 _RESPONSE, _ANSWER = ("<response>", "</response>"), ("<answer>", "</answer>")
 """Granite 3.3's and Hunyuan's marks around the text outside thoughts."""
 
 
 def reasons(template: str | None) -> bool:
-    """Whether answers to prompts of that template may contain reasoning."""
+    """Whether answers to prompts of this template may contain reasoning."""
     return any(mark in (template or "") for mark in (*THOUGHTS, *THOUGHTS.values(), *BEGINNINGS))
 
 
@@ -107,7 +107,7 @@ class ThoughtReader:
                 return found if begun else self._begin_answer()
             self._held, self._state = beginning.removeprefix(OPENS), "thinking"
         if not self._thought:
-            # Some models repeat what the prompt ended with.
+            # Some models repeat the end of the prompt.
             self._held = re.sub(rf"^(?:\n|{OPENS}|{_HEAD})+", "", self._held)
             if any(mark.startswith(self._held) for mark in (OPENS, _HEAD)):
                 return found
@@ -224,7 +224,7 @@ class ChannelReader:
                 break
             if self._piece is CallArguments and not self._said:
                 found.append(CallArguments("{}"))
-            found += self._inner.finish()  # so that the order stays
+            found += self._inner.finish()  # to keep the order
             self._piece = None
         return found
 

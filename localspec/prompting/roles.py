@@ -1,8 +1,8 @@
 """Adapts messages to the roles and forms that a chat template accepts.
 
-Templates refuse roles, require alternating ones, take one call at a time, or silently drop
-what they do not support. To find out, a conversation of the same shape is rendered with a test
-word for each content. The cheapest changes that lose no word are applied.
+Templates refuse roles, require alternating ones, accept one call at a time, or silently drop
+unsupported fields. To find out, a conversation of the same shape is rendered with a test word for
+each content. The cheapest changes that lose no word are applied.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from localspec.prompting.reasoning import split_thoughts
 Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, str]
 """A template's format of calls: whether arguments are an object rather than JSON, the content of a
-message without one, and which ids it takes: `_ANY`, `_NINE` or `_NAMED`."""
+message without one, and the ids it accepts: `_ANY`, `_NINE` or `_NAMED`."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
@@ -71,7 +71,7 @@ class RoleAdapter:
         text = self._render([_USER, {"role": "assistant", "content": _WORD}])
         if not before or not text.startswith(before) or _WORD not in text[len(before) :]:
             return ""
-        found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # the answer begins with them
+        found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # the answer has them
         return found if found.strip() else ""
 
     def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
@@ -149,7 +149,7 @@ class RoleAdapter:
 
     @cached_property
     def _thinking(self) -> tuple[bool, bool]:
-        """Whether thoughts before calls are in `thinking`, and whether beside a content."""
+        """Whether thoughts before calls are in `thinking`, and whether together with a content."""
         assert self._call_form is not None
         asked, call, result = _sample_call(self._call_form)
 
@@ -164,7 +164,7 @@ class RoleAdapter:
         """Whether thoughts are parts of a content, as for Mistral."""
         answer = {"role": "assistant", "content": "", "reasoning_content": _WORD}
         text = self._render([_USER, _with_thinking_part(answer)])
-        return _WORD in text and "thinking'" not in text  # as where a list is written out
+        return _WORD in text and "thinking'" not in text  # as if a list is printed
 
     def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
         thought, content = message.get("reasoning_content"), message.get("content")
@@ -272,7 +272,7 @@ def _system_in_question(messages: Messages) -> Messages:
 
 def _alternate_roles(messages: Messages) -> Messages:
     found: Messages = []
-    # Some templates refuse an empty answer, as is left where an answer was stopped.
+    # Some templates refuse an empty answer, which a stopped one leaves.
     said = [
         m for m in messages if m["role"] != "assistant" or m.get("content") or "tool_calls" in m
     ]
@@ -353,7 +353,7 @@ def _convert_calls(messages: Messages, form: CallForm) -> Messages:
 
 
 def _id_of(given: Any, name: Any, number: int, ids: str) -> str:
-    """The id of a call: the given one, if the template takes it."""
+    """The id of a call: the given one, if the template accepts it."""
     if ids == _NAMED:
         return f"functions.{name}:{number}"
     said = str(given or f"call_{number}")

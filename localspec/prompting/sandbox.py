@@ -54,11 +54,11 @@ _OF_LISTS = {"upper", "lower", "capitalize", "title", "trim", "replace", "stript
 
 
 class LimitError(SecurityError):
-    """A template runs too long, or produces too much."""
+    """A template runs too long, or its output is too large."""
 
 
 class _Namespace(Namespace):
-    """A namespace with a fixed repr: that of nested ones could grow exponentially."""
+    """A namespace with a fixed repr: the repr of nested ones could grow exponentially."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
@@ -74,7 +74,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters |= {"_tick": _tick, "_check_size": _check_size}
         self.globals.pop("lipsum")
         self.globals["namespace"] = _Namespace
-        self.filters["safe"] = lambda value: value  # nothing is escaped, and it would drop marks
+        self.filters["safe"] = lambda value: value  # no escaping; jinja2's drops marks
         self.tests["in"] = _is_in
 
     @staticmethod
@@ -174,8 +174,8 @@ class _LimitInserter(NodeTransformer):
 
 
 def _with_queues(node: nodes.Assign) -> Any:
-    """Write `append` and `pop(0)` on a namespace's list, as Kimi's templates have them, as
-    assignments: lists do not change here."""
+    """Rewrite `append` and `pop(0)` on a namespace's list, as in Kimi's templates, to assignments:
+    lists are immutable here."""
     match node.node:
         case nodes.Call(
             node=nodes.Getattr(
@@ -202,7 +202,7 @@ def _is_in(value: Any, container: Any) -> bool:
 
 
 def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """Render a template; a LimitError if it runs too long, or produces too much."""
+    """Render a template. Raises LimitError if it runs too long, or its output is too large."""
     parts: list[str] = []
     length = 0
     _clock.until = time.monotonic() + SECONDS
@@ -217,7 +217,7 @@ def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
 _clock = threading.local()
 
 
-@jinja2.pass_context  # or it would be compiled to a constant
+@jinja2.pass_context  # otherwise it would be compiled to a constant
 def _tick(_context: Context, value: Any) -> Any:
     if time.monotonic() > _clock.until:
         raise LimitError(f"it takes longer than {SECONDS:g} seconds")
@@ -227,7 +227,7 @@ def _tick(_context: Context, value: Any) -> Any:
 def limited(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a filter so that its arguments and result are checked and keep their marks."""
 
-    @wraps(apply)  # it copies the attributes by which jinja2 passes the environment
+    @wraps(apply)  # copies the attributes that make jinja2 pass the environment
     def apply_limited(*args: Any, **named: Any) -> Any:
         args = tuple(map(_as_list, args))
         values = [*args, *named.values()]
@@ -256,7 +256,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _check_size(value: Any) -> Any:
-    """Return the value; a LimitError if it is too long a text or list."""
+    """Return the value. Raises LimitError if it is too long a text or list."""
     if isinstance(value, str | bytes) and len(value) > LONGEST:
         raise LimitError("it makes too long a text")
     _count_items(value)
@@ -295,7 +295,7 @@ def _length_of(value: Any, *, counts: bool) -> int:
 
 
 def _count_items(value: Any) -> int:
-    """Count the items of nested lists, long texts as several; a LimitError for too many."""
+    """Count the items of nested lists, long texts as several. Raises LimitError for too many."""
     seen: dict[int, int] = {}
 
     def count(item: Any, depth: int) -> int:

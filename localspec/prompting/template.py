@@ -25,17 +25,17 @@ Message = Mapping[str, Any]
 _LONGEST_SOURCE = 1 << 20
 _ANSWERED = ("content", "reasoning_content", "thinking")
 _HIDDEN, _QUOTED = "\ufdd0", re.compile("(?<=`)<(?=/?think>`)")
-"""What replaces the beginning of marks that an answer quotes as code: templates would take them for
-those of thoughts."""
+"""Replaces the beginning of marks that an answer quotes as code: templates would take them for
+marks of thoughts."""
 _HINT = "On the command line, --raw does without the template."
 
 
 class ChatTemplate:
-    """Turns messages into the text that a model was trained on; a UsageError where `source` is not
-    valid jinja2. `knows_tools`: whether it renders descriptions of tools."""
+    """Turns messages into the text that a model was trained on. Raises UsageError if `source` is
+    not valid jinja2. `knows_tools`: whether it renders descriptions of tools."""
 
     def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
-        # Settings and helpers are those of Hugging Face, which the templates are written for.
+        # Settings and helpers as in Hugging Face's transformers, for which templates are written.
         environment = Sandbox(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -55,7 +55,7 @@ class ChatTemplate:
             names = meta.find_undeclared_variables(environment.parse(source))
         except Exception as error:  # jinja2's errors, and those of Python's compiler
             raise UsageError(
-                f"The chat template of {name} is broken: {_reason(error)}. Take another file of "
+                f"The chat template of {name} is broken: {_reason(error)}. Choose another file of "
                 "the model, or give raw text.",
                 hint=_HINT,
             ) from None
@@ -72,8 +72,8 @@ class ChatTemplate:
         """Render the prompt up to the beginning of the answer, with marks on text that is not the
         template's (see `localspec.prompting.marked_text`). `RoleAdapter` converts messages that the
         template does not support. `tools`: functions in OpenAI's format; `more`: other variables,
-        such as enable_thinking. A UsageError if the template refuses the messages, or violates a
-        limit of the sandbox."""
+        such as enable_thinking. Raises UsageError if the template refuses the messages, or exceeds
+        a limit of the sandbox."""
         try:
             asked = messages = _order_results(messages)
             if all(one["role"] == "system" for one in messages):
@@ -145,7 +145,7 @@ class ChatTemplate:
         }
         try:
             return render(self._template, variables)
-        except TypeError:  # a template only for calls iterates over tools unconditionally
+        except TypeError:  # templates made only for calls iterate over tools unconditionally
             if variables["tools"] is not None:
                 raise
             return render(self._template, variables | {"tools": []})
@@ -165,7 +165,7 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 def _order_results(messages: Sequence[Message]) -> list[Message]:
-    """Sort results of calls in the order of the calls: most templates show no ids."""
+    """Sort results into the order of their calls: most templates show no ids."""
     found, ids = list[Message](), list[Any]()
     for results, run in groupby(messages, lambda one: one["role"] == "tool"):
         some = [*run]

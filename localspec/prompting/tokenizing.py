@@ -31,7 +31,7 @@ def prompt_tokens(
     forged: list[Match] = []
     for start, end, token in _find_special_tokens(vocabulary.special_tokens, shown):
         spelling = shown[start:end]
-        # llama.cpp does not class gpt-oss's markers of turns as control tokens, to show them.
+        # llama.cpp does not count gpt-oss's turn markers as control tokens, so that they are shown.
         turns = token.control or (spelling[:2] in ("<|", "<｜") and spelling[-2:] in ("|>", "｜>"))
         if not turns and spelling not in template:
             continue  # runs of spaces, HTML tags
@@ -90,7 +90,7 @@ def _find_special_tokens(specials: Mapping[str, SpecialToken], text: str) -> lis
 
 
 def _without_overlaps(matches: list[Match]) -> list[Match]:
-    """The longest match at each place, without overlaps; sorted by position."""
+    """The longest match at each position, without overlaps; sorted by position."""
     taken: list[Match] = []
     for match in sorted(matches, key=lambda one: (one[0], -one[1])):
         if not taken or taken[-1][1] <= match[0]:

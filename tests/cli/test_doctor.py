@@ -110,7 +110,7 @@ def test_a_model_that_predicts_ahead_drafts_for_itself(cli: Cli, here: Path) -> 
     path = glm(here / "ahead.gguf")
     told = cli("doctor", "--quick", "-m", str(path), "--json").json
     assert told["draft"]["path"] == str(path)
-    assert "trained with to predict ahead" in told["why_draft"]
+    assert "own MTP layers" in told["why_draft"]
     assert "smaller" not in {check["rule"] for check in told["checks"]}
 
 
