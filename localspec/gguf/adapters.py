@@ -80,7 +80,7 @@ def _misfit(
     if any(matrix.type not in _TYPES for matrix in (a, b)):
         return f"is changed by matrices that are not in {', '.join(_TYPES)}"
     if changed.type == "NVFP4":  # asserted in llm_graph_context::build_ffn
-        return "is in NVFP4, which llama.cpp adapts nowhere"
+        return "is in NVFP4, which llama.cpp cannot adapt"
     shape, first, second = ((*tensor.shape, 1, 1, 1, 1)[:4] for tensor in (changed, a, b))
     rank = second[0]
     wanted = [(shape[0], rank, *shape[2:]), (rank, *shape[1:])]

@@ -66,7 +66,7 @@ def _tokens(file: GGUFFile) -> str | None:
         if values is not None and len(values) < len(tokens):
             what = "types" if name == "token_type" else "scores"
             return f"it has {what} of {len(values)} tokens, and {len(tokens)} tokens"
-    # llama.cpp reads texts up to a NUL, and names empty ones by their number.
+    # llama.cpp reads texts up to a NUL, and names empty ones by their index.
     texts = [text.partition(b"\0")[0] for text in tokens.all_bytes()]
     empty = texts.count(b"")
     if len(set(texts)) - bool(empty) < len(texts) - empty:
@@ -78,7 +78,7 @@ def _numbers(file: GGUFFile) -> str | None:
     layers = file.own_integer("block_count")
     if layers is not None:
         if not 1 <= layers <= MAX_LAYERS:
-            return f"it claims {layers} layers, and llama.cpp takes 1 to {MAX_LAYERS}"
+            return f"it claims {layers} layers, and llama.cpp allows 1 to {MAX_LAYERS}"
         ahead = file.own_integer("nextn_predict_layers") or 0
         if ahead >= layers:
             return f"it claims that {ahead} of its {layers} layers predict ahead"
@@ -175,9 +175,9 @@ def _weights(file: GGUFFile) -> str | None:
 
 
 def unwritten(file: GGUFFile) -> str | None:
-    """A sentence about weights that were never written, as a download leaves them that reserved
-    their place: a norm and a matrix beside it of zeros. Matrices alone may be meant, in layers
-    that were added. Reads 4 KB of each norm."""
+    """A sentence about weights that were never written, as in an incomplete download that
+    preallocated its file: zeros in a norm and in a matrix next to it. Zeros only in matrices can be
+    intended, in added layers. Reads 4 KB of each norm."""
     for number, path in enumerate(file.parts):
         own = (one for one in file.tensors if one.part == number and one.name.endswith(".weight"))
         weights = sorted(own, key=lambda one: one.offset)

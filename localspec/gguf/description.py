@@ -81,7 +81,7 @@ def why_not(file: GGUFFile) -> str | None:
     elif kind == "imatrix" or architecture == "imatrix" or "imatrix.datasets" in file.metadata:
         what = "It holds statistics for quantizing (imatrix), not a model"
     elif kind == "mmproj" or architecture == "clip":
-        what = "It is the eye or ear of a multimodal model (mmproj), not a language model"
+        what = "It is the projector of a multimodal model (mmproj), not a language model"
     elif "general.architecture" not in file.metadata:
         what = "It does not name its architecture"
     elif _is_head(file):
@@ -99,19 +99,19 @@ def why_not(file: GGUFFile) -> str | None:
     elif architecture in DIFFUSION:
         what = f"It is a diffusion model (architecture {architecture})"
     elif architecture in SOUND:
-        what = f"It makes sound, not text (architecture {architecture})"
+        what = f"It generates sound, not text (architecture {architecture})"
     elif file.text("tokenizer.ggml.model") in (None, "none", "no_vocab"):
         what = "It has no vocabulary"
     elif not file.tensors:
-        what = "It holds a vocabulary only, no weights"
+        what = "It has only a vocabulary, no weights"
     else:
         return damage(file)
     return None if what is None else what + "."
 
 
 def require_usable(path: Path, *, head: bool = False) -> None:
-    """Raise ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or on which it
-    would crash; unless it is for a trained `head`, also for one that cannot generate text."""
+    """Raise ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or that would
+    crash it; unless a trained `head` is expected, also for one that cannot generate text."""
     file = read_gguf(path)
     found = damage(file) if head else why_not(file) or unwritten(file)
     if found is None:

@@ -166,7 +166,7 @@ class Dimensions:
         return max(map(_plausible, self.file.numbers(key)), default=0)
 
     def compute(self) -> int:
-        """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""
+        """Bytes of the largest graph: a prefill chunk, or the logits of a tree, and their mask."""
         batch, width = self.options.batch, self.width
         inner = self._feed_forward()
         heads = self._max("attention.head_count")
@@ -183,7 +183,7 @@ class Dimensions:
         return mask + max(layer, rows, scores)
 
     def _feed_forward(self) -> int:
-        """Width of a token's widest inner layer, of all chosen experts together."""
+        """Width of a token's widest feed-forward layer, summed over its experts."""
         inner = self._max("feed_forward_length")
         experts = self._own("expert_used_count") * self._max("expert_feed_forward_length")
         experts += self._max("expert_shared_feed_forward_length")

@@ -19,7 +19,7 @@ _OTHER_HEAD_TENSORS = {
     "selector_hidden.weight": "DFlash2",
     "hc_head_fn.weight": "DSpark for DeepSeek-V4",
 }
-"""Tensors by which other unsupported kinds are recognised."""
+"""Tensors that identify other unsupported kinds."""
 _OF_EAGLE = ("fc.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight")
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 
@@ -46,8 +46,8 @@ def unsupported_head(path: Path, kind: str) -> ModelInvalid:
 
 
 def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
-    """The target layers whose inputs a head reads, in its order. A ModelInvalid if llama.cpp cannot
-    compute the head, a DraftMismatch if it was made for another target."""
+    """The target layers whose inputs a head reads, in its order. Raises ModelInvalid if llama.cpp
+    cannot compute the head, and DraftMismatch if it was made for another target."""
     path, tensors, eagle = file.path, file.by_name, file.architecture == EAGLE3
     for tensor, kind in _OTHER_HEAD_TENSORS.items():
         if tensor in tensors:
@@ -88,7 +88,7 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
 
 
 def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
-    """Sizes from the metadata; a ModelInvalid if one is less than 1."""
+    """Sizes from the metadata. Raises ModelInvalid if one is less than 1."""
     sizes = {name: file.own_integer(name) or 0 for name in names}
     lacking = [name for name, value in sizes.items() if value < 1]
     if lacking:
@@ -112,7 +112,7 @@ def _require_attention(file: GGUFFile, width: int) -> None:
 
 
 def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
-    """The target's token of each row of a head's output; a ModelInvalid for unknown ones."""
+    """The target's token of each row of a head's output. Raises ModelInvalid for unknown ones."""
     ids = np.empty(0, np.int64)
     if d2t.type == "I64":
         ids = np.fromfile(file.parts[d2t.part], "<i8", d2t.elements, offset=d2t.offset)

@@ -26,8 +26,8 @@ def is_mtp_only(file: GGUFFile) -> bool:
 
 
 def require_mtp(file: GGUFFile, target: GGUFFile) -> None:
-    """A ModelInvalid if llama.cpp cannot compute a file's MTP layers, a DraftMismatch if they were
-    trained with another target."""
+    """Raise ModelInvalid if llama.cpp cannot compute a file's MTP layers, and DraftMismatch if
+    they were trained with another target."""
     fault = _fault(file)
     if fault is not None:
         raise ModelInvalid(
@@ -50,7 +50,7 @@ def _count(file: GGUFFile) -> int:
 
 
 def _has_any(file: GGUFFile) -> bool:
-    """Whether there are tensors of MTP layers: models may be converted without them."""
+    """Whether there are tensors of MTP layers: models can be converted without them."""
     return _count(file) > 0 and any(".nextn." in name for name in file.by_name)
 
 

@@ -18,7 +18,7 @@ _QUANT = re.compile(
 _DRIVE = re.compile(r"[A-Za-z]:")
 PROJECTOR = "mmproj"
 _OTHER_FILES = (PROJECTOR, "imatrix")
-"""Words in the names of other .gguf files: image encoders, statistics."""
+"""Words in the names of .gguf files that are not models: image encoders, statistics."""
 
 
 def is_repository(text: str) -> bool:
@@ -94,9 +94,9 @@ def models_among(names: Iterable[str], *, named: str | None = None) -> list[Mode
 def choose(
     models: Sequence[ModelFiles], *, quant: str | None, file: str | None
 ) -> ModelFiles | None:
-    """The model of a reference, or None. `quant`: as typed; None takes the default one, otherwise
-    the nearest to 4 bits. `file`: any of the model's files, which overrides `quant`. Of several of
-    one quantization, the shortest name is the model itself; others are heads or drafts."""
+    """The model that a reference names, or None. `quant`: as typed; None means the default one,
+    otherwise the nearest to 4 bits. `file`: any of the model's files, which overrides `quant`. If
+    several have one quantization, the shortest name is the model; others are heads or drafts."""
     if file is not None:
         wanted = parts_of(file)
         return next((m for m in models if parts_of(m.files[0]) == wanted), None)

@@ -23,9 +23,7 @@ def require_projector(path: Path) -> None:
             "itself is named with -m."
         )
     if file.metadata.get(_VISION) is not True:
-        raise ModelInvalid(
-            f"{path} shows a model no images. Give a projector that has a vision encoder."
-        )
+        raise ModelInvalid(f"{path} is not for images. Give a projector that has a vision encoder.")
     for key, kind in file.kinds.items():
         if key.startswith("clip.") and kind not in _READABLE:
             raise ModelInvalid(

@@ -1,8 +1,8 @@
 """Read metadata and tensor lists of untrusted GGUF files.
 
-The package gguf is for trusted files: it takes seconds, loops over any count that a file claims,
-and maps files. Here everything is checked against the file's size, arrays are not decoded, and a
-budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The package gguf is for trusted files: it takes seconds, trusts any count in a file, and maps
+files. Here everything is checked against the file's size, arrays are not decoded, and a budget
+bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import re
@@ -51,9 +51,9 @@ _U64 = struct.Struct("<Q")
 
 
 def read_gguf(path: Path) -> GGUFFile:
-    """Read metadata and tensor list, of all parts of a split file, within a second and 200 MB; the
-    latest files only once, unless they change. A ModelNotFound if it cannot be read, or a part is
-    missing; a ModelInvalid if it is damaged, truncated, or a later part of a split file."""
+    """Read metadata and tensor list, of all parts of a split file, within a second and 200 MB;
+    recent files are cached unless they change. Raises ModelNotFound if it cannot be read, or a part
+    is missing, and ModelInvalid if it is damaged, truncated, or a later part of a split file."""
     try:
         seen = [path.with_name(name).stat() for name in parts_of(path.name)]
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def read_gguf(path: Path) -> GGUFFile:
     )
 
 
-@lru_cache(maxsize=3)  # a target, its draft model, and another
+@lru_cache(maxsize=3)  # a target, its draft model, and one more
 def _remembered(path: Path, *seen: tuple[int, ...]) -> GGUFFile:
     return _read_anew(path)
 
@@ -103,7 +103,7 @@ def _read_anew(path: Path) -> GGUFFile:
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
-    """The files of a split model; a ModelInvalid if this is not the first, or is misnamed."""
+    """The files of a split model. Raises ModelInvalid if this is not the first, or is misnamed."""
     names = parts_of(path.name)
     if metadata.get("split.no") != 0:
         first = f" ({names[0]})" if len(names) > 1 else ""
@@ -123,7 +123,7 @@ class _DamagedFile(Exception):
 
 
 class _Budget:
-    """The remaining amounts that all parts of a file may take together."""
+    """The amounts that all parts of a file together may still use."""
 
     def __init__(self) -> None:
         self.left = {
@@ -267,7 +267,7 @@ def _read_part(path: Path, part: int, budget: _Budget) -> GGUFFile:
 
 
 def _join_advice(path: Path) -> str:
-    """What to do if the file may be a piece of one that was cut, as by `split`."""
+    """Advice if the file may be a piece of a larger one, as cut by `split`."""
     found = re.fullmatch(r"(.+\.gguf)[._-]\w.*", path.name, re.IGNORECASE)
     return f" If it is a piece of {found[1]}, join all pieces in order with 'cat'." if found else ""
 

@@ -10,7 +10,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
-"""Types of control tokens (models of a family may name these differently), and of padding."""
+"""Types of control tokens (models of one family may name these differently), and of padding."""
 
 _ENDS = frozenset(
     """
@@ -140,8 +140,8 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Compare two vocabularies by id. Control tokens may have other names, and either may be
-    larger; `reads_all`: the draft needs all tokens that the target uses."""
+    """Compare two vocabularies by id. Control tokens may have other names, and either vocabulary
+    may be larger; `reads_all`: whether the draft needs all tokens that the target uses."""
     controls: TokenDifference | None = None
     n_controls = 0
     for token, (ours, theirs) in enumerate(_token_pairs(target.tokens, draft.tokens)):
@@ -182,7 +182,7 @@ def require_shared(target: Path, draft: Path) -> None:
     found = difference(target, draft)
     if found is not None:
         raise DraftMismatch(
-            f"The draft model has another vocabulary: token {found.token} is {found.target} in the "
+            f"The draft model's vocabulary differs: token {found.token} is {found.target} in the "
             f"target and {found.draft} in the draft. Choose a draft of the same model family, "
             "allow it with --cross-vocabulary auto, or pass --draft none."
         )

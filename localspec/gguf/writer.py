@@ -22,7 +22,7 @@ _ALIGNMENT = 32
 @dataclass(frozen=True, slots=True)
 class NewTensor:
     """A tensor to write. `shape`: fastest dimension first; `data`: its bytes, or a function that
-    makes them when they are written, as all tensors may take gigabytes."""
+    returns them on writing, as all tensors may take gigabytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,8 +36,8 @@ class NewTensor:
 
 @contextmanager
 def writing(path: Path, advice: str = paths.ADVICE) -> Iterator[Path]:
-    """As `replacing`, of a model; files of killed processes are removed before. Raises
-    LocalspecError, with `advice` for the next step, where `replacing` raises OSError."""
+    """As `replacing`, for a model; first removes the files of killed processes. Raises
+    LocalspecError, with `advice` as the next step, where `replacing` raises OSError."""
     try:
         remove_abandoned(path.parent, "*.gguf.*.partial")
         with replacing(path) as partial:

@@ -34,13 +34,13 @@ def offline_by_environment() -> bool:
 
 
 def require_client() -> None:
-    """Import huggingface-hub, which then reads its variables; a UsageError if one is invalid. Empty
-    ones count as unset, as in containers that pass all of them on."""
+    """Import huggingface-hub, which then reads its variables. Raises UsageError if one is invalid.
+    Empty ones count as unset, as in containers that pass all of them on."""
     for name in [n for n, value in os.environ.items() if n.startswith("HF_") and not value.strip()]:
         del os.environ[name]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about variables that it does not read any more
+            warnings.simplefilter("ignore")  # about variables that it no longer reads
             import huggingface_hub.hf_api
         for name in ("HF_TOKEN_PATH", "SSL_CERT_FILE"):
             path = getattr(huggingface_hub.constants, name, os.environ.get(name)) or os.devnull
@@ -111,8 +111,8 @@ def files_in(snapshot: Path) -> list[str]:
 
 
 def require_usable(path: Path, *, head: bool = False, whole: bool = False) -> None:
-    """As `description.require_usable`; where the file is one of this cache, the error has the
-    commands that get it again. `whole`: read all of it, and compare its SHA-256 with its name."""
+    """As `description.require_usable`; for a file of this cache, the error has the commands that
+    get it again. `whole`: read all of it, and compare its SHA-256 with its name."""
     try:
         description.require_usable(path, head=head)
         name = path.resolve().name

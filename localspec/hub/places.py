@@ -23,7 +23,7 @@ from localspec.text import printable
 EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "built-in", "package", "distilled", "self"
 """Sources: the embedded pair, Python packages, `localspec distill`, `-d self`."""
 MOST_ENTRIES = 20_000
-"""Most files and folders examined under one root."""
+"""Limit of files and folders examined under one root."""
 DEEP, SHALLOW = 6, 2
 """Depth of the search: below caches and folders the user named, and below the current folder."""
 OLLAMA_SERVICES = tuple(

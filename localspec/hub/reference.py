@@ -114,7 +114,7 @@ def _parse_endpoint_url(text: str) -> Repository:
     if host and host == urlsplit(constants.ENDPOINT).netloc:
         return _parse_url(text.partition("://")[2].partition("/")[2], text)
     raise UsageError(
-        f"'{printable(text)}' is not an address of Hugging Face, the only place that models are "
+        f"'{printable(text)}' is not an address of Hugging Face, the only source that models are "
         "fetched from. Download the file yourself and give its path."
     )
 

@@ -71,7 +71,7 @@ class Listing:
         # The checksum names the cached blob, and is the only proof of what was downloaded.
         if type(size) is not int or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
             raise LocalspecError(
-                f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
+                f"{host()} reports no usable checksum and size for {printable(name)}, so it could "
                 "not be checked. Unset HF_ENDPOINT, or download the file yourself."
             )
         url = hf_hub_url(
@@ -83,7 +83,7 @@ class Listing:
 def listing(repository: Repository) -> Listing:
     """Fetch a repository's file listing. Raises HTTPError for a failed request, and LocalspecError
     if the response is not a listing."""
-    get_session(), build_hf_headers()  # raises the faults of proxies and tokens
+    get_session(), build_hf_headers()  # raises errors about proxies and tokens
     try:
         info = HfApi(endpoint=constants.ENDPOINT).model_info(
             repository.id,
@@ -99,7 +99,7 @@ def listing(repository: Repository) -> Listing:
         commit = ""
     if not COMMIT.fullmatch(commit):
         raise LocalspecError(
-            f"{host()} answers with something that is not a list of files. "
+            f"{host()} returned something that is not a list of files. "
             "Check HF_ENDPOINT and the proxy."
         )
     names = tuple(name for name in siblings if stays_inside(name))
@@ -153,7 +153,7 @@ def _start_offset(response: httpx2.Response, file: RemoteFile, have: int) -> int
 
 def _wrong_size(file: RemoteFile) -> LocalspecError:
     return LocalspecError(
-        f"The server sent {file.name} in another size than it announced. Pull it again later. If "
+        f"The server sent {file.name} with another size than it announced. Pull it again later. If "
         "that does not help, check the proxy."
     )
 
@@ -220,9 +220,9 @@ def explain_errors(repository: Repository, again: str) -> Iterator[None]:
     except (ValueError, ImportError, OSError) as error:
         # An invalid proxy, certificate, token or timeout.
         raise LocalspecError(
-            f"huggingface-hub cannot ask {host()}: {printable(str(error), 300).rstrip('.')}. Check "
-            "the variables that begin with HF_, SSL_CERT_ and NETRC, those that end with _PROXY, "
-            "and HOME."
+            f"huggingface-hub cannot query {host()}: {printable(str(error), 300).rstrip('.')}. "
+            "Check the variables that begin with HF_, SSL_CERT_ and NETRC, those that end with "
+            "_PROXY, and HOME."
         ) from None
 
 
@@ -253,7 +253,7 @@ def _describe(error: HTTPError) -> str:
         last = getattr(error, "response", error).request
         asked = printable(last.url.netloc.decode()) or asked
     if status == 429:
-        return f"{asked} allows no more requests for now (429)"
+        return f"{asked} accepts no more requests for now (429)"
     if status is not None:
         return f"{asked} fails ({status}{_server_message(error)})"
     if isinstance(error, httpx2.TimeoutException):

@@ -27,7 +27,7 @@ _OTHERS = (
 @dataclass(frozen=True, slots=True)
 class Removal:
     """A planned removal. `freed`: bytes; `_gone`: files, or the folder that has all of them;
-    `_below`: folders that go as well if they are empty then, inner ones first."""
+    `_below`: folders to delete as well if they are then empty, inner ones first."""
 
     what: str
     files: tuple[Path, ...]
@@ -155,6 +155,6 @@ def _not_removable(path: Path) -> str:
             if place and paths.expanded(place).resolve() in path.parents:
                 return f"belongs to {owner}, whose files localspec never touches. {advice}"
     return (
-        "is not in a cache of localspec's or Hugging Face's, and nothing else is touched. "
+        "is not in a cache of localspec's or Hugging Face's, and nothing else is deleted. "
         "Remove the file yourself."
     )

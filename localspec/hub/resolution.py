@@ -129,9 +129,7 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
 def _notices(wanted: Repository, chosen: ModelFiles, *, older: bool) -> tuple[str, ...]:
     notices = []
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
-        notices.append(
-            f"{DEFAULT_QUANT} of {wanted.id} is not in the cache; {chosen.name} is taken."
-        )
+        notices.append(f"{DEFAULT_QUANT} of {wanted.id} is not in the cache; using {chosen.name}.")
     if older:
         notices.append(f"{chosen.name} is from an older revision of {wanted.id}.")
     return tuple(notices)

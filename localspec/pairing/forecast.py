@@ -28,9 +28,9 @@ CPU kernels."""
 WITH_KERNELS = {"avx512": 0.06, "avxvnni": 0.08, "avx2": 0.25}
 """The same with localspec's CPU kernels, by instruction set, as measured (dev/kernels.md)."""
 OTHER_KERNELS = 0.12
-"""The same for instruction sets that were not measured."""
+"""The same, for instruction sets that were not measured."""
 ADDED_EXPERTS = 0.5
-"""Experts that another token adds, relative to independent routing."""
+"""Experts that a further token adds, relative to independent routing."""
 UNRELATED_ACCEPTANCE = 0.1
 """Acceptance of a draft of another family and vocabulary, unless measured."""
 
@@ -84,7 +84,7 @@ def with_experts(target: GGUFFile, curve: Sequence[float]) -> tuple[float, ...]:
 
 def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
     """Measure the cost curve in about `seconds`. The cache needs room for 16 tokens, and is left
-    empty. Raises as `Context.extend`."""
+    empty. Raises the errors of `Context.extend`."""
     costs = CostCurve()
     calibrate(passes, costs, seconds)
     plain = costs.seconds(1, 0)

@@ -127,7 +127,7 @@ def _host_need(tensor: TensorInfo, model: Dimensions, *, output: bool) -> Memory
     if tied and not output:
         return MemoryNeed(size)
     if model.uses_kernels(tensor):
-        if model.options.mmap:  # its pages are given back (buffers.cpp), but for lookups
+        if model.options.mmap:  # its pages are released (buffers.cpp), except for lookups
             return MemoryNeed(size)
     elif not model.is_repacked(tensor):
         return MemoryNeed(size)
@@ -234,8 +234,8 @@ def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Dev
     if wanted > free > 0:
         servers = sum(device.remote for device in devices)
         raise NativeError(
-            f"{path.name} takes {gigabytes(wanted)} where its layers go, and {gigabytes(free)} are "
+            f"{path.name} needs {gigabytes(wanted)} where its layers go, and {gigabytes(free)} are "
             f"free there ({servers} of {len(devices)} devices are on RPC servers). Add a server to "
-            "--rpc, or take fewer layers with --gpu-layers, a shorter context with --ctx, or a "
+            "--rpc, or use fewer layers with --gpu-layers, a shorter context with --ctx, or a "
             "smaller quantization."
         )

@@ -103,7 +103,7 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) 
     found = compare(mine, other, reads_all=translate)
     yield _compare_values("tokenizer model", mine.model, other.model)
     # If the ids agree, a different pre-tokenizer only lowers acceptance.
-    split = "; it expects text split in another way, and may be accepted less often"
+    split = "; it expects text to be split differently, and may be accepted less often"
     yield _compare_values("pre-tokenizer", mine.pre, other.pre, split)
     yield _ids(mine, other, found, translate)
     if found.different is not None:
@@ -113,7 +113,7 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) 
         yield Check(
             "special tokens",
             WARN,
-            f"{found.n_controls} control tokens have other names, the first is {first.token}: "
+            f"{found.n_controls} control tokens have different names, the first is {first.token}: "
             f"{first.target} in the target, {first.draft} in the draft",
             "Watch the acceptance in chats; it may fall where turns end.",
         )
@@ -177,13 +177,13 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
     mine, other = target.own_integer("context_length"), draft.own_integer("context_length")
     if mine is None or other is None:
         which = "target" if mine is None else "draft"
-        return Check(rule, UNKNOWN, f"The {which} does not name its training length")
+        return Check(rule, UNKNOWN, f"The {which} does not give its trained context length")
     wanted = min(context, mine) if context else mine
     trained = f"The target was trained on {mine} tokens, the draft on {other}"
     if other >= wanted:
         return Check(rule, OK, trained + (f"; {wanted} are wanted" if context else ""))
     step = f"Stay below with --ctx {other}, or choose a draft with a longer context."
-    return Check(rule, WARN, f"{trained}: after those its drafts get worse", step)
+    return Check(rule, WARN, f"{trained}: beyond that, its drafts get worse", step)
 
 
 def _size(target: GGUFFile, draft: GGUFFile) -> Check:
@@ -191,7 +191,7 @@ def _size(target: GGUFFile, draft: GGUFFile) -> Check:
     mine, other = active_parameters(target), active_parameters(draft)
     shown = f"{parameter_count(other)} weights per token against {parameter_count(mine)}"
     if not mine or not other:
-        return Check(rule, UNKNOWN, "The files do not list their weights")
+        return Check(rule, UNKNOWN, "The files list no weights")
     # The same model in a smaller quantization has as many weights, but is cheaper.
     if other >= mine and draft.weight_bytes > _FEWER_BYTES * target.weight_bytes:
         evidence = f"The draft is not smaller than the target: {shown}"
@@ -226,7 +226,7 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
     same = target.architecture == draft.architecture
     if related(*names, default=same):
         return Check(rule, OK, shown)
-    how = "Of one architecture, but with names that share nothing" if same else "Two families"
+    how = "The same architecture, but unrelated names" if same else "Different families"
     return Check(rule, WARN, f"{how}: {shown}", _RELATED)
 
 
@@ -239,7 +239,7 @@ def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
         f"{gigabytes(mine.total)} and {gigabytes(other.total)} with {use.options.kv_type_k} "
         f"caches for {tokens} tokens; "
         f"{gigabytes(free)} of {gigabytes(whole)} are available"
-        f"{', what fits on a device aside' if use.device_free else ''}"
+        f"{', besides what fits on a device' if use.device_free else ''}"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."
     need = (mine + other).least
@@ -257,8 +257,8 @@ def _template(target: GGUFFile, draft: GGUFFile) -> Check:
         return Check(rule, OK, "The same" if mine else "Neither has one")
     if not mine or not other:
         return Check(rule, WARN, f"Only the {'target' if mine else 'draft'} has one", f"{step}.")
-    evidence = "They differ: the draft learned another form of chat, and reads the target's"
-    return Check(rule, WARN, evidence, f"{step}; a draft of the same family has the same form.")
+    evidence = "They differ: the draft was trained on another chat format than the target's"
+    return Check(rule, WARN, evidence, f"{step}; a draft of the same family has the same format.")
 
 
 _GENERIC = frozenset(

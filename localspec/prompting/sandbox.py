@@ -96,7 +96,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             if abs(right) * max(1, left.bit_length()) > _WIDEST:
-                raise LimitError("it makes too large a number")
+                raise LimitError("it computes too large a number")
         elif operator == "%" and isinstance(left, str):
             _check_format(left, "%", right if isinstance(right, tuple) else (right,))
         elif operator == "*" and any(isinstance(x, str | list | tuple) for x in (left, right)):
@@ -104,7 +104,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             _check_growth(operator, text, [times])
         result = _check_size(keep_marks(super().call_binop(context, operator, left, right)))
         if isinstance(result, int) and result.bit_length() > _WIDEST:
-            raise LimitError("it makes too large a number")
+            raise LimitError("it computes too large a number")
         return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -209,7 +209,7 @@ def render(template: jinja2.Template, variables: dict[str, Any]) -> str:
     for part in template.generate(variables):
         length += len(part)
         if length > LONGEST:
-            raise LimitError(f"it makes a prompt of more than {LONGEST:,} characters")
+            raise LimitError(f"it produces a prompt of more than {LONGEST:,} characters")
         parts.append(part)
     return Sandbox.concat(parts)
 
@@ -258,7 +258,7 @@ def _as_list(value: Any) -> Any:
 def _check_size(value: Any) -> Any:
     """Return the value. Raises LimitError if it is too long a text or list."""
     if isinstance(value, str | bytes) and len(value) > LONGEST:
-        raise LimitError("it makes too long a text")
+        raise LimitError("it produces too long a text")
     _count_items(value)
     return value
 
@@ -270,7 +270,7 @@ def _check_growth(name: str, value: Any, others: Sequence[Any]) -> None:
     if name in _GROWING:
         times = max((_length_of(item, counts=True) for item in others), default=1)
         if _length_of(value, counts=False) * times > LONGEST:
-            raise LimitError("it makes too long a text")
+            raise LimitError("it produces too long a text")
 
 
 def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
@@ -279,7 +279,7 @@ def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
     inside = [item for value in values if isinstance(value, dict) for item in value.values()]
     longest = max((_length_of(item, counts=widths) for item in (*values, *inside)), default=0)
     if _WIDE.search(form) or form.count(opens) * longest > LONGEST:
-        raise LimitError("it makes too long a text")
+        raise LimitError("it produces too long a text")
 
 
 def _length_of(value: Any, *, counts: bool) -> int:
@@ -304,12 +304,12 @@ def _count_items(value: Any) -> int:
         if not isinstance(item, list | tuple | dict):
             return 1
         if depth > _DEEPEST:
-            raise LimitError("it makes too deep a list")
+            raise LimitError("it nests lists too deeply")
         if id(item) not in seen:
             parts = item if not isinstance(item, dict) else [*item.keys(), *item.values()]
             seen[id(item)] = 1 + sum(count(part, depth + 1) for part in parts)
             if seen[id(item)] > _ITEMS:
-                raise LimitError("it makes too long a list")
+                raise LimitError("it produces too long a list")
         return seen[id(item)]
 
     return count(value, 0)

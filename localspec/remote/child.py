@@ -102,7 +102,7 @@ def enable_keepalive() -> None:
         try:
             connection = socket.socket(fileno=os.dup(descriptor))
         except OSError:
-            continue  # not open, or no socket
+            continue  # not open, or not a socket
         with connection, suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 2)
@@ -113,7 +113,7 @@ def enable_keepalive() -> None:
 
 def main(reference: str, width: int, level: int) -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # other output must not mix with replies
+    os.dup2(2, 1)  # other output must not get into the replies
     child = Child(answers, SharedRows(width, reference))
     logger = logging.getLogger("localspec")
     logger.setLevel(level)

@@ -31,14 +31,14 @@ _FLOAT = 4
 
 
 class SharedRows:
-    """Shared memory: flags, and rows of `width` logits. `reference`: that of the other process."""
+    """Shared memory: flags, and rows of `width` logits. `reference`: the parent's, in the child."""
 
     def __init__(self, width: int, reference: str | None = None) -> None:
         self.width = width
         self._file: IO[bytes] | None = None
         size = _HEAD + (MAX_TREE + 1) * width * _FLOAT
         self.keep: tuple[int, ...] = ()
-        """File descriptors that the other process has to inherit."""
+        """File descriptors that the child process has to inherit."""
         if sys.platform == "win32":
             self.reference = reference or f"localspec-{os.getpid()}-{id(self)}"
             self.memory = mmap.mmap(-1, size, tagname=self.reference)
@@ -118,7 +118,7 @@ class ChildProcess:
                                 logger.handle(values[0])
                         elif progress is not None:
                             progress(*values)
-                except BaseException:  # its late replies must not reach a later call
+                except BaseException:  # late replies must not reach the next call
                     self._end()
                     raise
                 finally:
@@ -130,7 +130,7 @@ class ChildProcess:
         return answer[1]
 
     def end_if_hanging(self, seconds: float) -> None:
-        """Kill it if the current call takes `seconds` longer. Does not wait; from any thread."""
+        """Kill it if the current call lasts another `seconds`. Does not wait; from any thread."""
         asked = self._asked
 
         def check() -> None:

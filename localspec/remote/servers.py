@@ -45,13 +45,13 @@ def trouble(server: str) -> tuple[str, str] | None:
             connection.sendall(_HELLO)
             head = connection.recv(_SIZE.size, socket.MSG_WAITALL)
         except TimeoutError:
-            return f"it accepts connections and sends nothing for {LIMIT:.0f} s", _BUSY
+            return f"it accepts connections but sends nothing for {LIMIT:.0f} s", _BUSY
         except OSError:
             head = b""
     if not head:
-        return "it ends the connection without a word", _OTHER
+        return "it closes the connection without a reply", _OTHER
     if len(head) < _SIZE.size or _SIZE.unpack(head)[0] != _REPLY:
-        return "what answers does not speak this RPC protocol", _OTHER
+        return "the program there does not use this RPC protocol", _OTHER
     return None
 
 
@@ -71,22 +71,22 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
     """The error for an ended child, by llama.cpp's last `words`."""
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(
-            f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "
+            f"The RPC server {server} was lost during a pass, and does not answer now: {what}. "
             "Start ggml-rpc-server there again; the next answer then continues the conversation."
         )
     names = ", ".join(servers)
     if "handshake" in words:
         return ServerUnreachable(
-            f"One of the RPC servers {names} speaks another version of llama.cpp's protocol. "
+            f"One of the RPC servers {names} uses another version of llama.cpp's protocol. "
             "Build server and library from the same llama.cpp."
         )
     if not words:
         return ServerUnreachable(
-            "The process that had the target ended without a word. Memory may be short here: take "
+            "The process that ran the target ended without a word. Memory may be short here: use "
             "a shorter context with --ctx, or ask again."
         )
     if any(cause in words for cause in _OF_THE_CONNECTION):
         return ServerUnreachable(
-            f"The connection to the RPC servers {names} was lost, and they answer again. Ask again."
+            f"The connection to the RPC servers {names} was lost, but they answer again. Try again."
         )
     return NativeError(words)

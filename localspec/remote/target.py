@@ -34,7 +34,7 @@ _AGAIN = 0.25
 
 
 class RemoteModel(Model):
-    """A `Model` of which this process has only the vocabulary. `require_room` is called with the
+    """A `Model` of which this process holds only the vocabulary. `require_room` is called with the
     devices that can hold layers, and may raise. Raises ServerUnreachable if a server does not
     answer; otherwise as `Model`."""
 
@@ -110,7 +110,7 @@ class RemoteContext(Context):
         self._child: ChildProcess | None = None
         self._layers: tuple[int, ...] = ()
         self._notices: list[str] = []
-        self.resume()  # another context may have had the number
+        self.resume()  # another context may have had this number
         self._open(model.child())
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class RemoteContext(Context):
         self._request("set_state", list(tokens), state)
 
     def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
-        """Run a pass, again if a server was lost meanwhile and returns in time; returns rows."""
+        """Run a pass, and repeat it if a server was lost but returns in time; returns rows."""
         lost_at, lost = 0.0, None
         while True:
             started = perf_counter()

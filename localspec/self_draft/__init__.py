@@ -1,1 +1,1 @@
-"""A draft made of the target's own file."""
+"""Drafts made from the target's own file."""

@@ -21,7 +21,7 @@ from localspec.policy.calibration import WHOLE
 MINUTE = 60.0
 """Seconds for the search over layers."""
 SHARES = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)
-"""Shares of the inner layers to try without (Zhang et al. 2024, Draft & Verify, section 3.2)."""
+"""Shares of the inner layers to leave out (Zhang et al. 2024, Draft & Verify, section 3.2)."""
 
 CALIBRATION = (
     """The history of bread begins long before writing. People who gathered wild grain ground it \
@@ -37,7 +37,7 @@ was left standing began to rise, and somebody baked it all the same.""",
     return sorted(counts.items(), key=lambda item: item[1], reverse=True)
 """,
 )
-"""Texts by which layers are chosen. The model only reads them: generating would take longer."""
+"""Texts for choosing layers. The model only reads them: generating would take longer."""
 
 VALIDATION = (
     """"Where did you find it?" asked the girl. The old man put the lantern on the table and sat \
@@ -57,7 +57,7 @@ _Read = tuple[list[int], npt.NDArray[np.int64]]
 
 
 class DraftTrial:
-    """Estimates the speed-up by drafts that are made from the model itself, which must outlive it.
+    """Estimates the speed-up from drafts that are made from the model, which must outlive this.
     `check` is called before each trial; its exceptions are passed on. `curve`: T(n) ÷ T(1), n = 1 …
     DEEPEST + 1, as measured here."""
 
@@ -75,7 +75,7 @@ class DraftTrial:
         self._passes.close()
 
     def forecast(self, cost: float, agreement: float) -> Forecast:
-        """Of a draft with so much of a plain pass's cost, and that acceptance."""
+        """Forecast for a draft by its cost, relative to a plain pass, and its acceptance."""
         return best(cost, agreement, self.curve)
 
     def of_file(self, path: Path) -> Forecast:
@@ -87,8 +87,8 @@ class DraftTrial:
         return self.forecast(time_ratio(self._model, path, self._options), agreement)
 
     def fewer_layers(self, cost: float, agreement: float) -> tuple[tuple[int, ...], Forecast]:
-        """Layers to leave out, as many as are best, and what to expect without them; with all, a
-        pass takes `cost` of a plain one, and is right in `agreement` of all places."""
+        """The best layers to leave out, and the forecast without them. With all layers, a draft
+        pass costs `cost` plain passes, and is right at a share of `agreement` of the positions."""
         deadline, order = perf_counter() + MINUTE, self.order()
         found: list[tuple[tuple[int, ...], Forecast]] = []
         for count in dict.fromkeys(max(1, int(len(order) * share)) for share in SHARES):
@@ -102,7 +102,7 @@ class DraftTrial:
         return max(found, key=lambda candidate: candidate[1].speed_up)
 
     def share(self, left_out: Sequence[int]) -> float:
-        """The cost of a pass without these layers ÷ with all: by the bytes that it reads."""
+        """The cost of a pass without these layers ÷ with all, by the bytes that it reads."""
         gone = tuple(f"blk.{layer}." for layer in left_out)
         tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
         return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)

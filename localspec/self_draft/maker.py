@@ -36,7 +36,7 @@ from localspec.text import gigabytes, printable
 
 outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
-"""Fewest bits per weight, by quantization."""
+"""Least bits per weight, by quantization."""
 
 logger = logging.getLogger("localspec.self_draft")
 
@@ -60,7 +60,7 @@ def self_draft(
     exceptions are passed on. Raises LocalspecError."""
     if options.rpc:
         raise UsageError(
-            "With --rpc the weights are read elsewhere, and -d self would measure them here. Leave "
+            "With --rpc the passes run elsewhere, and -d self would measure them here. Leave "
             "out --rpc once to have the draft made, then name its file with -d."
         )
     require_fitting(options.adapters, target)
@@ -96,7 +96,7 @@ class _DraftSearch:
             if request.quant == FILE_TYPES.get(self.file.integer("general.file_type") or -1):
                 raise UsageError(
                     f"{self.target.name} is in {request.quant} already. Name a smaller "
-                    "quantization, or write -d self for what pays."
+                    "quantization, or write -d self for the best one."
                 )
             return self._store(self._make_and_time(Recipe(request.quant)))
         if request.count is not None:
@@ -118,7 +118,7 @@ class _DraftSearch:
                     tried.append(f"{made[-1].recipe.description} {_describe(made[-1].forecast)}")
                 else:
                     tried.append(
-                        f"in {quant} a pass would cost {least:.2f} of the model's at least"
+                        f"in {quant} a pass would cost at least {least:.2f} of the model's"
                     )
             tried.append(self._fewer_layers(made))
             best = max((draft for draft in made if draft.forecast.pays), key=_speed, default=None)
@@ -129,7 +129,7 @@ class _DraftSearch:
         if best is not None:
             return self._store(best)
         words = (
-            f"No draft made from {self.target.name} itself gains here: "
+            f"No draft made from {self.target.name} itself pays here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
             f"self:{smaller_quantizations(self.file)[0]}."
         )

@@ -40,7 +40,7 @@ class SelfDraftRequest:
             file_type(what)
         except UsageError:
             raise UsageError(
-                f"'{printable(str(reference))}' names no draft. Write self for what pays, self:Q4_0"
+                f"'{printable(str(reference))}' names no draft. Write self for the best, self:Q4_0"
                 " for the model in another quantization, or self:4 for it without four layers."
             ) from None
         return cls(quant=what.upper())
@@ -82,7 +82,7 @@ def why_all_layers(file: GGUFFile) -> str | None:
     """Why no layer of a model can be left out, as a clause; None if some can."""
     architecture, layers = file.architecture, file.own_integer("block_count") or 0
     if architecture in RECURRENT | HYBRID:
-        return f"layers of {architecture} keep a state that the others build on"
+        return f"layers of {architecture} keep a state that others depend on"
     if architecture not in ALIKE:
         return f"layers of {architecture} differ by their number, which would change"
     prefix = f"{architecture}."
@@ -92,7 +92,7 @@ def why_all_layers(file: GGUFFile) -> str | None:
     if any(file.own_integer(key) for key in _PER_LAYER):
         return "its layers differ from one another"
     if layers < _MIN_LAYERS:
-        return f"it has no more than {layers} of them"
+        return f"it has only {layers} of them"
     return None
 
 

@@ -40,7 +40,7 @@ class CacheStates:
                     parts[name] = cache.state()
         except (NativeError, MemoryError) as error:
             raise SessionError(
-                f"The session cannot be kept: {str(error) or 'there is not enough memory'}"
+                f"The session cannot be saved: {str(error) or 'there is not enough memory'}"
             ) from None
         lengths = {name: len(cache.tokens) for name, cache in self._caches.items()}
         facts = {
@@ -84,7 +84,7 @@ class CacheStates:
         if theirs.get("library") != ours.get("library"):
             return "it was written with another version of llama.cpp"
         if theirs.get("kv") != ours.get("kv"):
-            return "the KV cache has other types (--kv-type, --flash-attention)"
+            return "the KV cache has different types (--kv-type, --flash-attention)"
         their, our = theirs.get(of) or {}, ours.get(of) or {}
         if their != our:
             name = their.get("name")
@@ -93,10 +93,10 @@ class CacheStates:
             if name != our.get("name"):
                 return f"it was saved with {name}"
             if their.get("lora") != our.get("lora"):
-                return f"{name} had other adapters (--lora)"
-            return f"{name} is another file than it was"
+                return f"{name} had different adapters (--lora)"
+            return f"{name} is a different file now"
         if of == DRAFT and theirs.get("way") != ours.get("way"):
-            return "the draft model's vocabulary is treated otherwise (--cross-vocabulary)"
+            return "the draft model's vocabulary is treated differently (--cross-vocabulary)"
         return None
 
     def _put(self, file: SessionFile, of: str, cache: Context) -> None:
@@ -120,7 +120,7 @@ def identity(known: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "library": known["library"],
         "kv": [*known["kv"], known["flash_attention"]],
-        # Other kernels give close numbers, but not the same bits.
+        # Other kernels give similar numbers, but not the same bits.
         "kernels": [one == "stock" for one in known["kernels"]],
         TARGET: target,
         DRAFT: draft,

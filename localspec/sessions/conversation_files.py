@@ -22,7 +22,7 @@ from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
 LEAST = 256
-"""Least tokens of a file: fewer are decoded as fast as a file is read."""
+"""Least tokens of a file: fewer are prefilled as fast as a file is read."""
 
 logger = logging.getLogger("localspec.sessions")
 
@@ -30,8 +30,8 @@ logger = logging.getLogger("localspec.sessions")
 class ConversationFiles:
     """The files of one pair, in a folder that all engines share: at most `size` bytes.
 
-    `identity`: on which the states depend. `recurrent`: whether the memory cannot be truncated, so
-    that a prompt has to begin with all of a file.
+    `identity`: all that the states depend on. `recurrent`: whether the memory cannot be truncated,
+        so that a prompt has to begin with all tokens of a file.
     """
 
     def __init__(self, identity: Mapping[str, Any], size: int, *, recurrent: bool) -> None:
@@ -41,7 +41,7 @@ class ConversationFiles:
         self._writer: ThreadPoolExecutor | None = None
 
     def write_apart(self) -> None:
-        """Write in another thread from now on, so that concurrent answers do not wait."""
+        """From now on, write in another thread, so that concurrent answers do not wait."""
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class ConversationFiles:
         """Write a file, and remove earlier ones of the same conversation."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
-            logger.info("%d MB of one conversation are more than is kept", size >> 20)
+            logger.info("%d MB of one conversation exceed the limit of stored ones", size >> 20)
             return
         tokens = parts[f"{TARGET}.tokens"]
         # A continued conversation replaces its shorter file.
@@ -111,8 +111,8 @@ class ConversationFiles:
         if not notes:
             return []
         discard(path)
-        logger.warning("a conversation that was kept is read again: %s", "; ".join(notes))
-        return [f"A conversation that was kept is read again: {'; '.join(notes)}."]
+        logger.warning("a stored conversation is prefilled again: %s", "; ".join(notes))
+        return [f"A stored conversation is prefilled again: {'; '.join(notes)}."]
 
     def _entries(self) -> Iterator[tuple[Path, Part]]:
         """Yield files and their tokens; unusable ones are removed."""
@@ -147,8 +147,8 @@ def _try_writing(work: Callable[[], object]) -> list[str]:
     try:
         work()
     except (SessionError, OSError) as error:
-        logger.warning("a conversation is not kept: %s", error)
-        return [f"What was read of the last conversation is not kept: {error}"]
+        logger.warning("a conversation is not stored: %s", error)
+        return [f"The last conversation's cache is not stored: {error}"]
     return []
 
 

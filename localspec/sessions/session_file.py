@@ -6,7 +6,7 @@
     facts       UTF-8 JSON, with each part's name, type, size in bytes and checksum
     parts       one after the other, each at a multiple of 64
 
-llama.cpp trusts the states that it reads, so checksums are compared first. The facts stay readable
+llama.cpp trusts the states that it loads, so checksums are verified first. The facts stay readable
 if a part is damaged.
 """
 
@@ -28,7 +28,7 @@ from localspec.files import remove_abandoned, replacing
 
 MAGIC = b"lspecSES"
 FORMAT = 1
-"""Increased with every change of the layout; older parts are not used."""
+"""Increased with every change of the layout; parts of older versions are not used."""
 _HEAD = struct.Struct("<8sQI")
 _ALIGNED = 64
 _MOST_FACTS = 1 << 30
@@ -113,7 +113,7 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
     try:
         text = json.dumps({**facts, "parts": described}).encode()
     except (TypeError, ValueError, RecursionError) as error:  # the caller's conversation
-        raise SessionError(f"The conversation is not of JSON values: {error}. Change it.") from None
+        raise SessionError(f"The conversation is not JSON values: {error}. Change it.") from None
     checksum = zlib.crc32(text, zlib.crc32(struct.pack("<Q", len(text))))
     try:
         path = Path(os.path.realpath(path))  # as files of killed processes are beside it
@@ -127,7 +127,7 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
             file.truncate(start + size)
     except OSError as error:
         raise SessionError(
-            f"The session cannot be kept in {path}: {error.strerror or error}. Free some space if "
+            f"The session cannot be saved in {path}: {error.strerror or error}. Free some space if "
             f"the disk is full ({-(-size // 1_000_000)} MB are needed), or give another file."
         ) from None
 

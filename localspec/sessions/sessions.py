@@ -19,7 +19,7 @@ from localspec.sessions.session_file import DamagedSession, SessionFile, write
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """`conversation`: stored with it, or None; `tokens`: number restored without decoding;
+    """`conversation`: stored with it, or None; `tokens`: number restored without prefill;
     `notices`: sentences about unusable parts."""
 
     conversation: Any
@@ -32,7 +32,7 @@ class Sessions:
 
     def __init__(self, target: Context, parts: Parts, models: Mapping[str, Any], size: int) -> None:
         self._recurrent = target.recurrent
-        draft: Any = None if parts.model is None else parts.model.cache  # a head's is not kept
+        draft: Any = None if parts.model is None else parts.model.cache  # a head's is not stored
         self._states = CacheStates(target, draft, identity(models))
         self.files: ConversationFiles | None = None
         if size:
@@ -73,8 +73,8 @@ class Sessions:
 
     def save(self, path: Path, conversation: Any) -> int:
         """Store the caches, and a conversation of JSON values; returns the number of the target's
-        tokens. A damaged session at `path` is renamed. Raises SessionError if that fails, or would
-        replace another kind of file."""
+        tokens. A damaged session at `path` is renamed. Raises SessionError if saving fails, or
+        would replace another kind of file."""
         if self._named is not None and not self._states.target.tokens:
             self._states.restore(self._named)  # no prompt has followed it
         facts, parts = self._states.collect(conversation)

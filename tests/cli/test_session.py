@@ -94,7 +94,7 @@ def test_a_full_disk_is_a_sentence_after_the_answer(cli: Cli, tmp_path: Path) ->
     with files_of_at_most(100_000):
         result = cli("run", *FIXED, "--session", str(tmp_path / "fox.session"), LONG)
     assert len(result.succeeded()) > 10
-    assert "note: The session cannot be kept in" in result.err
+    assert "note: The session cannot be saved in" in result.err
 
 
 PARTS = [{"type": "text", "text": "Hello"}, {"type": "image", "image": b""}, {"text": "you"}]

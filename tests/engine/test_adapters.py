@@ -129,7 +129,7 @@ def test_adapters_have_their_own_profiles(tmp_path: Path, target_path: Path, ada
                 (why,) = engine.open_session(session).notices
         records.append(str(facts_of(target_path, SelfDraftRequest(), options)))
     assert len(set(profiles)) == len(set(records)) == len(choices)
-    assert "had other adapters (--lora)" in why
+    assert "had different adapters (--lora)" in why
     with localspec.load(context=256, lora=adapter) as engine:
         assert engine.open_session(session).notices == ()
 

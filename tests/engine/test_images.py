@@ -242,7 +242,7 @@ def test_invalid_projectors_are_refused(
 
     refused(ModelNotFound, "There is no file", tmp_path / "none.gguf")
     refused(ModelInvalid, "is not a projector", target_path)
-    refused(ModelInvalid, "shows a model no images", projector(tmp_path / "b", 384, vision=False))
+    refused(ModelInvalid, "is not for images", projector(tmp_path / "b", 384, vision=False))
     odd = projector(tmp_path / "c", 384, heads_type=GGUFValueType.UINT64)
     refused(ModelInvalid, "does not read", odd)
     refused(ModelInvalid, "cannot be used with tale-13m", projector(tmp_path / "d", 192))

@@ -51,7 +51,7 @@ def tiny_jamba(path: Path) -> Path:
 
 
 CASES = {
-    "no layers": Change(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp takes 1 to 512"),
+    "no layers": Change(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp allows 1 to 512"),
     "many layers": Change(tiny_mamba, {"block_count": 513}, "513 layers"),
     "nextn": Change(mtp.glm, {"nextn_predict_layers": 4}, "4 of its 3 layers predict ahead"),
     "nothing but nextn": Change(mtp.glm, {"nextn_predict_layers": 3}, "3 of its 3 layers"),

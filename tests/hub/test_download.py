@@ -85,7 +85,7 @@ def test_file_selection(hub: Hub) -> None:
     told: list[str] = []
     assert pull("user/repo", notify=told.append).path.name == "b-Q6_K.gguf"
     assert told == [
-        "user/repo has no Q4_K_M; b-Q6_K.gguf is taken.",
+        "user/repo has no Q4_K_M; using b-Q6_K.gguf.",
         "Its projector, for images, is fetched with 'localspec pull user/repo:mmproj-F16.gguf'.",
     ]
     assert pull("user/repo:mmproj-F16.gguf").reference == "user/repo:mmproj-F16.gguf"
@@ -170,13 +170,13 @@ def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
     [
         ("HF_HUB_DOWNLOAD_TIMEOUT", "soon", 2, "huggingface-hub does not start: invalid literal"),
         ("HF_ENDPOINT", "http://h:80 ", 2, "huggingface-hub does not start: Port could not"),
-        ("ALL_PROXY", "socks5://127.0.0.1:9", 1, "huggingface-hub cannot ask 127.0.0.1:9: Using"),
-        ("ALL_PROXY", "socks4://127.0.0.1:9", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", 1, "huggingface-hub cannot query 127.0.0.1:9: Using"),
+        ("ALL_PROXY", "socks4://127.0.0.1:9", 1, "huggingface-hub cannot query 127.0.0.1:9: "),
         ("HF_TOKEN_PATH", "/dev/zero", 2, "huggingface-hub does not start: HF_TOKEN_PATH is /dev/"),
-        ("SSL_CERT_FILE", "/nonexistent", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
-        ("HF_TOKEN_PATH", "/", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
-        ("HOME", __file__, 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
-        ("HF_TOKEN", "hf\u00e9", 1, "huggingface-hub cannot ask 127.0.0.1:9: 'ascii' codec"),
+        ("SSL_CERT_FILE", "/nonexistent", 1, "huggingface-hub cannot query 127.0.0.1:9: "),
+        ("HF_TOKEN_PATH", "/", 1, "huggingface-hub cannot query 127.0.0.1:9: "),
+        ("HOME", __file__, 1, "huggingface-hub cannot query 127.0.0.1:9: "),
+        ("HF_TOKEN", "hf\u00e9", 1, "huggingface-hub cannot query 127.0.0.1:9: 'ascii' codec"),
     ],
 )
 def test_invalid_client_variables(name: str, value: str, code: int, why: str) -> None:

@@ -59,7 +59,7 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults
-    refusal(pull, "user/repo", "in another size")
+    refusal(pull, "user/repo", "with another size")
     assert complete_files(cache) == []
     assert pull("user/repo").path.read_bytes() == model
 

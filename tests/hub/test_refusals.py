@@ -30,7 +30,7 @@ def test_retry_after_is_respected(hub: Hub, model: bytes, monkeypatch: pytest.Mo
     ]
     pull("user/repo", notify=told.append)
     assert waited == [7, 30, 0]
-    assert told[0].endswith("allows no more requests for now (429); trying again in 7 s.")
+    assert told[0].endswith("accepts no more requests for now (429); trying again in 7 s.")
 
 
 def test_long_waits_are_refused(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_other_quantization_is_reported(cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf", "m-Q6_K.gguf", "mmproj.gguf")
     found = find("user/repo")
     assert found.path == snapshot / "m-Q6_K.gguf"
-    assert found.notices == ("Q4_K_M of user/repo is not in the cache; m-Q6_K.gguf is taken.",)
+    assert found.notices == ("Q4_K_M of user/repo is not in the cache; using m-Q6_K.gguf.",)
 
 
 def test_older_revision_is_reported(cached: Cached) -> None:

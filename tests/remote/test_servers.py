@@ -60,8 +60,8 @@ def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (b"", "it ends the connection without a word"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers does not speak this RPC protocol"),
+        (b"", "it closes the connection without a reply"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the program there does not use this RPC protocol"),
     ],
 )
 def test_other_servers_are_refused(reply: bytes, reason: str) -> None:
@@ -87,9 +87,9 @@ def test_lost_server_is_named() -> None:
         other = lost([address], "RPC handshake failed for 127.0.0.1:1")
         killed = lost([address], "")
         damaged = lost([address], "GGML_ASSERT(n > 0) failed (ggml.c)")
-    assert f"The RPC server {away} was lost while it worked" in str(gone)
+    assert f"The RPC server {away} was lost during a pass" in str(gone)
     assert "connection refused" in str(gone)
-    assert f"The connection to the RPC servers {address} was lost, and they answer" in str(back)
+    assert f"The connection to the RPC servers {address} was lost, but they answer" in str(back)
     assert "another version" in str(other)
     assert "without a word" in str(killed)
     for error in (gone, back, other, killed):

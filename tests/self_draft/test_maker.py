@@ -41,7 +41,7 @@ def test_references_are_parsed() -> None:
 
 @pytest.mark.parametrize("reference", ["self:", "self:0", "self:Q9_9", "self:-4"])
 def test_invalid_reference_is_refused(reference: str) -> None:
-    with pytest.raises(UsageError, match=r"Write self for what pays, self:Q4_0"):
+    with pytest.raises(UsageError, match=r"Write self for the best, self:Q4_0"):
         SelfDraftRequest.parse(reference)
 
 
@@ -54,8 +54,8 @@ def test_descriptions() -> None:
 
 def test_models_whose_layers_cannot_be_left_out(tmp_path: Path, target_path: Path) -> None:
     for path, why in (
-        (ggufs.tiny_mamba(tmp_path / "a"), "layers of mamba keep a state that the others build on"),
-        (ggufs.tiny_llama(tmp_path / "b", layers=3), "it has no more than 3 of them"),
+        (ggufs.tiny_mamba(tmp_path / "a"), "layers of mamba keep a state that others depend on"),
+        (ggufs.tiny_llama(tmp_path / "b", layers=3), "it has only 3 of them"),
         (target_path, None),
     ):
         assert why_all_layers(read_gguf(path)) == why
@@ -165,7 +165,7 @@ def test_nothing_is_stored_if_no_draft_pays(
     costs(STEEP)
     draft = make_draft(target_path)
     assert draft.path is None
-    assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself gains")
+    assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself pays")
     assert "-d self:Q4_0" in draft.words
     assert ggufs_in(home) == []
     monkeypatch.setattr(forecast, "calibrate", lambda *_: pytest.fail("measured again"))

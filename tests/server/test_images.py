@@ -197,7 +197,7 @@ _IMAGE = encoded(png(1))
         (CHAT, openai("file:///etc/passwd"), "The server fetches nothing"),
         (CHAT, openai("data:;base64,%%%"), "not valid base64"),
         (CHAT, openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
-        (MESSAGES, _anthropic(_ANYWHERE), "send the image, in a source of type base64"),
+        (MESSAGES, _anthropic(_ANYWHERE), "send the image in a source of type base64"),
         (MESSAGES, _anthropic(_ANYWHERE), "The server fetches nothing"),
         (MESSAGES, _anthropic(None), "The server fetches nothing"),
         (MESSAGES, _anthropic(_BROKEN), "not valid base64"),

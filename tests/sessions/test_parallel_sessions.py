@@ -99,7 +99,7 @@ def test_full_disk_does_not_affect_answers(caplog: pytest.LogCaptureFixture) -> 
     with open_pair(context=600) as engine, files_of_at_most(100_000):
         texts = [answer(engine, prompt).text for prompt in stories(5)]
         assert all(texts)
-    assert "a conversation is not kept" in caplog.text
+    assert "a conversation is not stored" in caplog.text
 
 
 def test_answers_without_reuse_and_clear_leave_no_files() -> None:

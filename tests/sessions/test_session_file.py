@@ -92,7 +92,7 @@ def test_every_changed_byte_is_detected(path: Path) -> None:
 
 
 def test_full_disk_keeps_the_old_file(path: Path) -> None:
-    with files_of_at_most(3000), pytest.raises(SessionError, match=r"cannot be kept .* Free some"):
+    with files_of_at_most(3000), pytest.raises(SessionError, match=r"cannot be saved .* Free some"):
         write(path, {"version": 4}, PARTS)
     assert readable(path) == ["facts", *PARTS]
     assert [one.name for one in path.parent.iterdir()] == [path.name]

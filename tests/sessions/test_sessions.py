@@ -121,8 +121,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"kv_type_k": "q8_0"}, "the KV cache has other types"),
-        ({"flash_attention": "off"}, "the KV cache has other types"),
+        ({"kv_type_k": "q8_0"}, "the KV cache has different types"),
+        ({"flash_attention": "off"}, "the KV cache has different types"),
         ({"context": 256}, r"it has \d+ tokens, and the context 256 \(--ctx\)"),
     ],
 )
@@ -146,7 +146,7 @@ def test_session_of_a_changed_model_file_is_read_again(tmp_path: Path, target_pa
     model.touch()
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
         (notice,) = engine.open_session(path).notices
-        assert "model.gguf is another file than it was" in notice
+        assert "model.gguf is a different file now" in notice
 
 
 def test_session_of_another_draft_model(saved: Saved) -> None:
@@ -264,7 +264,7 @@ def test_too_large_conversation_is_not_stored(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "localspec"), open_pair(prompt_cache=200_000) as engine:
         for prompt in stories(2):
             assert complete(engine, prompt).stats.notices == []
-    assert "are more than is kept" in caplog.text
+    assert "exceed the limit of stored" in caplog.text
     assert not conversation_files.folder().exists()
 
 
@@ -280,7 +280,7 @@ def test_damaged_conversation_is_removed() -> None:
         again = complete(engine, first)
         assert again.text == text
         (notice,) = again.stats.notices
-        assert notice.startswith("A conversation that was kept is read again: a part of ")
+        assert notice.startswith("A stored conversation is prefilled again: a part of ")
         assert not path.exists()
 
 
@@ -292,7 +292,7 @@ def test_full_disk_is_reported() -> None:
             answer = complete(engine, other)
         assert len(answer.text) > 3
         (notice,) = answer.stats.notices
-        assert notice.startswith("What was read of the last conversation is not kept: ")
+        assert notice.startswith("The last conversation's cache is not stored: ")
 
 
 def test_unusable_conversations_stay_on_disk(draft_path: Path) -> None:

@@ -173,7 +173,7 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
             shown.app.engine.end(5.0)
             trouble = shown.app.engine.close()
     assert trouble is not None
-    assert trouble.startswith("The session cannot be kept in")
+    assert trouble.startswith("The session cannot be saved in")
 
 
 async def test_messages_that_the_history_lacks_are_kept(tmp_path: Path) -> None:
