@@ -51,7 +51,7 @@ def test_piped_text_reaches_the_model(cli: Cli) -> None:
         ((" \n",), None, "The prompt is empty"),
         (("-",), b"", "The prompt is empty"),
         ((), b"good, then \xff bad", "Standard input is not UTF-8: byte 11"),
-        ((), b"\xff\xfeh\x00i\x00", "as with iconv -f UTF-16"),
+        ((), b"\xff\xfeh\x00i\x00", "for example with iconv -f UTF-16"),
         ((), b"text\x00binary", "it has a NUL at byte 4"),
         (("caf\udce9",), None, "The prompt is not UTF-8: byte 3"),
     ],

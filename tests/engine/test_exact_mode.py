@@ -77,7 +77,7 @@ def test_with_kernels_nothing_is_limited(kernels: None) -> None:
 def test_without_kernels_answers_are_not_parallel() -> None:
     with localspec.load(options=replace(STOCK, parallel=2)) as engine:
         assert engine.parallel == 1
-        assert any("one at a time, as exact answers must" in notice for notice in engine.notices)
+        assert any("one at a time, as exact answers require" in notice for notice in engine.notices)
 
 
 def test_batch_invariance_depends_on_attention(kernels: None, tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
     ],
     "medusa": [
         ({"embedding_length": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
-        ({"vocab_size": 9000}, DraftMismatch, "another vocabulary"),
-        ({"target_vocabulary": "0" * 24}, DraftMismatch, "another vocabulary"),
+        ({"vocab_size": 9000}, DraftMismatch, "vocabulary differs"),
+        ({"target_vocabulary": "0" * 24}, DraftMismatch, "vocabulary differs"),
         ({"head_count": 4}, ModelInvalid, "medusa.output.weight is missing"),
         ({"head_count": 99}, ModelInvalid, "99 heads"),
         ({"block_count": None}, ModelInvalid, "lacks medusa.block_count"),
@@ -183,7 +183,7 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
     "mtp": [
         ({"layers": 3}, DraftMismatch, "with 3 layers and states of 64"),
         ({"dim": 32}, DraftMismatch, "states of 32 numbers, .* and 64"),
-        ({"swap_tokens": (300, 301)}, DraftMismatch, "vocabulary: token 300"),
+        ({"swap_tokens": (300, 301)}, DraftMismatch, "vocabulary differs: token 300"),
         ({"count": 2}, ModelInvalid, "computes a single one"),
         ({"without": NEXTN.format("eh_proj")}, ModelInvalid, "eh_proj.*missing"),
         ({"without": NEXTN.format("hnorm")}, ModelInvalid, "hnorm.* is missing"),
@@ -258,7 +258,7 @@ def test_head_of_another_model_is_refused(
     head, target = tmp_path / "head.gguf", tiny_pair.target
     check_refused(target, make(head), DraftMismatch, r"384 numbers, and those of .* have 64")
     other = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(300, 301))
-    check_refused(target, make(head, other), DraftMismatch, "another vocabulary: token 300")
+    check_refused(target, make(head, other), DraftMismatch, "vocabulary differs: token 300")
     longer = ggufs.tiny_llama(tmp_path / "longer.gguf", vocab_size=8200)
     message = r"vocabulary of 8200 tokens, .* one of 8192"
     check_refused(target, make(head, longer), DraftMismatch, message)
