@@ -31,6 +31,8 @@ needs_servers = pytest.mark.skipif(
 pytestmark = [pytest.mark.nightly, needs_servers]
 
 STORY = [user("Tell me a story about a fox.")]
+NEAR_TIE = 0.1
+"""Logits by which the servers, which have llama.cpp's kernels, may round differently."""
 
 
 class TwoServers:
@@ -75,7 +77,7 @@ def test_answers_equal_local_ones(pair: Engine, plain_answers: Reference) -> Non
             assert got == expected
         else:
             diverged.append(found)
-    assert [found for found in diverged if abs(found[1]) > known.noise] == []
+    assert [found for found in diverged if abs(found[1]) > NEAR_TIE] == []
     assert len(diverged) <= 4
     assert accepted > 50
 
