@@ -114,7 +114,7 @@ def test_addresses_are_parsed() -> None:
             for addresses in ("one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2")
         ),
         ({"rpc": ("one:1",), "gpu_layers": 0}, "no layer would go to the RPC servers"),
-        ({"rpc": tuple(f"one:{port}" for port in range(1, 18))}, "16 at most"),
+        ({"rpc": tuple(f"one:{port}" for port in range(1, 18))}, "at most 16"),
     ],
 )
 def test_invalid_addresses_are_refused(options: dict[str, Any], why: str) -> None:
