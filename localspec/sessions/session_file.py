@@ -113,7 +113,7 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
     try:
         text = json.dumps({**facts, "parts": described}).encode()
     except (TypeError, ValueError, RecursionError) as error:  # the caller's conversation
-        raise SessionError(f"The conversation is not JSON values: {error}. Change it.") from None
+        raise SessionError(f"The conversation is not valid JSON: {error}. Change it.") from None
     checksum = zlib.crc32(text, zlib.crc32(struct.pack("<Q", len(text))))
     try:
         path = Path(os.path.realpath(path))  # as files of killed processes are beside it

@@ -188,7 +188,7 @@ def test_what_is_no_number_is_refused(name: str, value: object) -> None:
         (lambda engine: engine.generate(memoryview(b"x")), "prompt is <memory"),
         (lambda engine: engine.learn({"a": [None]}), "text is None"),
         (lambda engine: engine.open_session(None), "path is None"),
-        (lambda engine: engine.save_session("s", {1}), "not of JSON values"),
+        (lambda engine: engine.save_session("s", {1}), "not valid JSON"),
         (pickle.dumps, "sent to another process"),
         (copy.deepcopy, "cannot be copied"),
         (lambda engine: copy.copy(engine.stream("x")), "Stream cannot be copied"),
