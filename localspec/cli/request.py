@@ -106,7 +106,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
     if sum(params[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
-        raise UsageError("--grammar, --json-schema and --regex exclude each other. Give one.")
+        raise UsageError("--grammar, --json-schema and --regex cannot be combined. Give one.")
     return AnswerRequest(
         opening=opening,
         system=read_text(params, "system"),

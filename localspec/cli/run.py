@@ -77,7 +77,7 @@ def run(console: Console, params: o.Params) -> int:
     a second Ctrl+C exits at once.
     """
     if params["json"] and params["jsonl"]:
-        raise UsageError("--json and --jsonl exclude each other. Leave out one of them.")
+        raise UsageError("--json and --jsonl cannot be combined. Leave out one of them.")
     if console.quiet and (params["stats"] or console.verbosity):
         raise UsageError("--quiet excludes --stats and --verbose. Leave out one of them.")
 

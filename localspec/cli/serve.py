@@ -150,7 +150,7 @@ def serve(console: Console, params: o.Params) -> int:
 
 
 def _check(params: dict[str, Any], models: int) -> None:
-    """Refuse options that exclude each other."""
+    """Refuse options that cannot be combined."""
     if params["session"] is not None and (params["parallel"] or 1) > 1:
         raise UsageError(
             "--session saves one conversation at a time and does not work with --parallel. Leave "

@@ -57,7 +57,7 @@ def show(console: Console, params: o.Params) -> int:
     # Raises for invalid values.
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
     if params["template"] and console.json:
-        raise UsageError("--template and --json exclude each other. Leave out one of them.")
+        raise UsageError("--template and --json cannot be combined. Leave out one of them.")
     reference = params["reference"]
     meant = resolution.find(reference)
     console.notices(meant.notices)

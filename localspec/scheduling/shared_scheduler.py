@@ -17,7 +17,7 @@ from localspec.scheduling.task import Preempted, Task, Wait
 
 PAUSED = 1.0  # seconds that a task waits for its reader before its cells may be preempted
 REQUESTS = Wait.BID, Wait.DRAFT, Wait.TARGET  # served by a pass, or by a joint decision
-CHUNK = 64  # default prompt tokens in a pass with decode steps
+CHUNK = 64  # default prompt tokens per pass while decode steps wait
 
 
 class SharedScheduler(Scheduler):
