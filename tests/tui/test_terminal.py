@@ -152,8 +152,8 @@ def test_pasted_text_that_steers_the_terminal_or_is_no_utf_8(tmp_path: Path) -> 
         # As a terminal in Latin-1 sends them, and a pasted image.
         for data in (b"caf\xe9 ", b"\x1b[200~\x89PNG\r\n\x1a\n\xff\x00end\x1b[201~"):
             terminal.type(data)
-        terminal.until("end")
-        assert "caf\ufffd" in terminal.words
+        terminal.until("caf\ufffd")
+        terminal.until(lambda: terminal.words.count("end") > 1)  # beside the key Send
         assert "You" not in terminal.words  # nothing was sent
 
 
