@@ -127,7 +127,7 @@ class Scheduler:
         )
 
     def cancel(self, task: Task) -> None:
-        """Cancel a task while it waits, or in a pass of its own. Safe in a finalizer."""
+        """Cancel a task while it waits, or in a separate pass. Safe in a finalizer."""
         task.cancelled = True
         if task.orphaned:
             return
