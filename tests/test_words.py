@@ -15,10 +15,20 @@ from localspec.cli.verbs import VERBS, build_command
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "BENCHMARKS.md", *sorted(ROOT.glob("docs/*.md"))]
 LENGTHS = {
-    "README": 900, "BENCHMARKS": 500, "run": 700, "chat": 400, "models": 700, "serve": 900,
-    "python": 700, "verify": 600, "distill": 600, "never_slower": 500, "architecture": 1500,
-    "install": 250, "limits": 250,
-}  # fmt: skip
+    "README": 900,
+    "BENCHMARKS": 500,
+    "run": 700,
+    "chat": 400,
+    "models": 700,
+    "serve": 900,
+    "python": 700,
+    "verify": 600,
+    "distill": 600,
+    "never_slower": 500,
+    "architecture": 1500,
+    "install": 250,
+    "limits": 250,
+}
 """Most words of each page, blocks of code left out."""
 LONGEST = 18.0
 """Most words of a sentence, on average over a page."""

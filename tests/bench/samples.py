@@ -59,9 +59,18 @@ def a_report() -> Report:
         commands={"plain": "localspec run --drafter none", NASTY: f"do {NASTY}"},
         dropped={"broken": "It <b>broke</b>."},
     )
-    where = {"cpu": "A CPU", "gpu": None, "system": "Linux", "commit": "c" * 40}
-    versions = {"python": "3.11", "localspec": "0.1.0", "llama_cpp_python": "0.3.36"}
-    machine = Machine(**where, **versions, cores=2, threads=2, memory=2**34)  # type: ignore[arg-type]
+    machine = Machine(
+        cpu="A CPU",
+        cores=2,
+        threads=2,
+        memory=2**34,
+        gpu=None,
+        system="Linux",
+        python="3.11",
+        localspec="0.1.0",
+        commit="c" * 40,
+        llama_cpp_python="0.3.36",
+    )
     return Report(
         machine=machine,
         command="localspec bench",

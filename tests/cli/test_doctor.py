@@ -156,9 +156,15 @@ KINDS = (
 
 def _calibration(kinds: tuple[TextKind, ...] = KINDS, *, steady: bool = True) -> PairMeasurements:
     return PairMeasurements(
-        curve={1: 0.01}, draft_seconds=0.002, cost=0.2, kinds=kinds, threads="1, as requested",
-        seconds=3.0, partial=False, steady=steady,
-    )  # fmt: skip
+        curve={1: 0.01},
+        draft_seconds=0.002,
+        cost=0.2,
+        kinds=kinds,
+        threads="1, as requested",
+        seconds=3.0,
+        partial=False,
+        steady=steady,
+    )
 
 
 def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:

@@ -15,9 +15,21 @@ from tests.support.patches import fail_with
 
 pytestmark = pytest.mark.nightly
 
-_KIND = {"kind": "draft", "begun_from": "", "shape": {"width": 8}, "threads": 1, "device": "cpu"}
-_COUNTS = {"records": 10, "steps": 6, "epochs": 2, "tokens": 64, "seed": 0, "longest": 32}
-PLAN = TrainingPlan(**_KIND, **_COUNTS, rate=1e-3, hard=0.1)  # type: ignore[arg-type]
+PLAN = TrainingPlan(
+    kind="draft",
+    begun_from="",
+    shape={"width": 8},
+    records=10,
+    steps=6,
+    epochs=2,
+    tokens=64,
+    rate=1e-3,
+    hard=0.1,
+    seed=0,
+    threads=1,
+    device="cpu",
+    longest=32,
+)
 TENSORS = {"weights/a": np.arange(4.0), "first/a": np.ones(4), "second/a": np.zeros(4)}
 STATE = State(3, 1.5, {name: tensor.astype(np.float32) for name, tensor in TENSORS.items()})
 POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)

@@ -45,9 +45,14 @@ def store_and_reload(history: History, conversation: Conversation) -> Conversati
 
 def test_conversation_round_trip(history: History) -> None:
     conversation = Conversation(
-        title="Título \U0001f98a", titled_by=BY_MODEL, system="Be brief.\0\n", max_tokens=100,
-        sampling={"temperature": 0.5, "top_k": 3, "seed": 7}, model="models/a.gguf", draft="none",
-    )  # fmt: skip
+        title="Título \U0001f98a",
+        titled_by=BY_MODEL,
+        system="Be brief.\0\n",
+        max_tokens=100,
+        sampling={"temperature": 0.5, "top_k": 3, "seed": 7},
+        model="models/a.gguf",
+        draft="none",
+    )
     conversation.add(USER, "one", attachments=[Attachment("a.txt", "text\0\r\n")])
     answer = conversation.add(ASSISTANT, "two\n\n```py\nx\n```", model="tale", draft="small")
     answer.finish_reason = "stop"

@@ -69,10 +69,12 @@ IMAGES: dict[str, Callable[[bytes], dict[str, Any]]] = {
 def message(to: str, *content: bytes | str) -> dict[str, Any]:
     """A message in the format of a protocol, or of the engine; bytes are images."""
     text = "input_text" if to == RESPONSES else "text"
-    return user([
-        {"type": text, "text": part} if isinstance(part, str) else IMAGES[to](part)
-        for part in content
-    ])  # fmt: skip
+    return user(
+        [
+            {"type": text, "text": part} if isinstance(part, str) else IMAGES[to](part)
+            for part in content
+        ]
+    )
 
 
 def generate(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
