@@ -54,6 +54,7 @@ class Block(Record):
     input: Object | None = None
     tool_use_id: str | None = None
     content: Blocks | None = None
+    is_error: bool | None = None
 
     @property
     def hosted(self) -> bool:
@@ -119,7 +120,7 @@ class MessagesRequest(Conversation, Sampling):
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
     found = [
-        Message(role="tool", content=_content(block.content or ()), tool_call_id=block.tool_use_id)
+        Message(role="tool", content=_result(block), tool_call_id=block.tool_use_id)
         for block in blocks
         if block.type == "tool_result"
     ]
@@ -139,6 +140,11 @@ def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
         )
         found.append(one)
     return found
+
+
+def _result(block: Block) -> Content:
+    failed = [Block(type="text", text="Error:")] if block.is_error else []  # as no template has it
+    return _content([*failed, *(block.content or ())])
 
 
 def _content(blocks: Sequence[Block]) -> Content:

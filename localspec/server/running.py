@@ -10,11 +10,12 @@ import socket
 from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localspec import SamplingParams
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.app import build
 from localspec.server.failures import logger
 from localspec.server.model_hosts import Models, OfferedModel, OpenModel
@@ -35,12 +36,18 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             self._limit("head", options.header_timeout)
 
         def data_received(self, data: bytes) -> None:
-            waits = self.cycle is None or self.cycle.response_complete
-            if waits and not self.conn.trailing_data[0]:
-                data = data.lstrip(b"\r\n")  # some clients end a body with an empty line
             super().data_received(data)
             waits = self.cycle is None or self.cycle.response_complete
             self._limit("head", options.header_timeout if waits else None)
+
+        def handle_events(self) -> None:
+            data, _ = self.conn.trailing_data
+            if self.conn.their_state is h11.IDLE and data[:1] in (b"\r", b"\n"):
+                # h11 refuses the empty line with which some clients end a body.
+                self.conn = h11.Connection(h11.SERVER, options.headers)
+                if data := data.lstrip(b"\r\n"):  # b"" would be the end
+                    self.conn.receive_data(data)
+            super().handle_events()
 
         def connection_lost(self, exc: Exception | None) -> None:
             for name in [*self._limits]:
@@ -206,7 +213,8 @@ async def _serve(state: ServerState, listeners: list[socket.socket]) -> bool:
                 stream.cancel()
         await state.models.close()
         failure = await starting
-    if failure is not None and not server.cut:
+    # Loading that a signal cancelled has not failed.
+    if failure is not None and not (server.cut or isinstance(failure, Cancelled)):
         raise failure
     return not server.cut
 

@@ -409,10 +409,11 @@ def test_optional_tools_allow_plain_text(families: Running) -> None:
 def test_earlier_thoughts_are_in_the_prompt(families: Running) -> None:
     called = use("weather", {"city": "Rome"})
 
-    def blocks(*found: Any) -> int:
-        turns = [*ASK, assistant([*found]), user([tool_result()])]
+    def blocks(*found: Any, **result: Any) -> int:
+        turns = [*ASK, assistant([*found]), user([tool_result(**result)])]
         return message_tokens(families, "qwen3", turns)
 
+    assert blocks(called, is_error=True) > blocks(called, is_error=False)
     assert blocks({"type": "thinking", "thinking": "I should look first."}, called) > blocks(called)
 
     items = partial(item_tokens, families, "qwen3")
@@ -770,6 +771,10 @@ def test_usage_is_null_until_the_last_event(families: Running) -> None:
         *events, last = families.post(path, {"model": "chatml", **prompt, **more}).events
         assert [one["usage"] for one in events] == [None] * len(events)
         assert last["usage"]["completion_tokens"] == 3
+        options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        events = families.post(path, {"model": "chatml", **prompt, **more, **options}).events
+        counts = [one["usage"]["completion_tokens"] for one in events]
+        assert counts == sorted(counts)
 
 
 def test_deprecated_functions_and_untyped_tools(families: Running) -> None:

@@ -245,7 +245,9 @@ class OpenaiReply(Reply):
     def __init__(self, answers: Answers, wanted: AnswerFields, kind: str, id: str) -> None:
         super().__init__(answers, streamed=wanted.stream)
         self._n = wanted.n or 1
-        self._usage_wanted = bool((wanted.stream_options or {}).get("include_usage"))
+        options = wanted.stream_options or {}
+        self._usage_wanted = bool(options.get("include_usage"))
+        self._usage_always = bool(options.get("continuous_usage_stats"))  # vLLM's
         self._head: Event = {
             "id": f"{id}-{secrets.token_hex(12)}",
             "object": kind,
@@ -259,8 +261,9 @@ class OpenaiReply(Reply):
             yield self._with_figures([])
 
     def _event(self, choice: dict[str, Any], **more: Any) -> Event:
-        nothing = {"usage": None} if self._usage_wanted else {}
-        return {**self._head, "choices": [choice], **nothing, **more}
+        usage = self._usage() if self._usage_always else None
+        figures = {"usage": usage} if self._usage_wanted else {}
+        return {**self._head, "choices": [choice], **figures, **more}
 
     def _with_figures(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
