@@ -21,6 +21,7 @@ _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
 _ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
 _MERGED = frozenset(["type", "properties", "required"])
+_ITEMS = frozenset(["items", "prefixItems", "additionalItems"])
 _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedItems", "unevaluatedProperties"])
 _APPLIED = _CHOICES | {"allOf", "if", "then", "else", "dependentSchemas", "contains"}
@@ -238,7 +239,9 @@ def _merge_all_of(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, An
     elif (
         len(options) == 1
         and not options[0].keys() & beside.keys() - _ANNOTATIONS
-        and not ("properties" in beside or beside.get("additionalProperties"))
+        and not (options[0].keys() & _ITEMS and beside.keys() & _ITEMS)
+        and not (beside.keys() & {"properties", "patternProperties"})
+        and not beside.get("additionalProperties")
     ):
         return {**options[0], **beside}
     whole = (_merge_all_of(resolve_reference(option, root), root) for option in options)

@@ -119,6 +119,12 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"prefixItems": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
         ({"items": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
         ({"allOf": [{"properties": {"a": {}}}], "additionalProperties": FLAG}, ["{}"], ['{"a":1}']),
+        ({"allOf": [{"prefixItems": [{}]}], "items": FLAG}, ["[true]", "[]"], ["[1]", "[true,1]"]),
+        (
+            {"allOf": [{"additionalProperties": FLAG}], "patternProperties": {"x": {"const": 1}}},
+            ['{"a":true}'],
+            ['{"x":1}', '{"a":1}'],
+        ),
         ({**FLAGS, "maxProperties": 3}, ['{"a":true}'], ['{"d":true}']),
         ({**FLAGS, **needs("a"), "minProperties": 2}, flags("ac", "abc"), flags("a", "b", "ad")),
         ({**FLAGS, "oneOf": [needs("a"), needs("b")]}, flags("a", "bc"), flags("ab", "c", "")),
