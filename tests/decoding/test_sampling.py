@@ -268,3 +268,9 @@ def test_invalid_bias_is_refused(bias: dict[int, float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Sampler(SamplingParams(logit_bias=bias), 8)
     Sampler(SamplingParams(logit_bias={3: -math.inf, 7: 1.0}), 8)
+
+
+def test_defaults_are_those_of_llama_cpp() -> None:
+    wanted = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, penalty_last_n=64)
+    off = replace(wanted, repeat_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0)
+    assert SamplingParams() == off
