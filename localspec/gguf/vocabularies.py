@@ -9,26 +9,9 @@ from localspec.gguf.file import Array, GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.text import printable
 
-CONTROL, UNUSED = 3, 5
-"""Types of control tokens (models of one family may name these differently), and of padding."""
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+"""Types of marks, which models of one family may name differently, and of padding."""
 
-_ENDS = frozenset(
-    """
-    <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>
-    <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos>
-    <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[
-    """.split()
-)
-_INFILL = frozenset(
-    """
-    <|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|>
-    <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>
-    <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>
-    <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO>
-    <reponame> <|file_sep|>
-    """.split()
-)
-_SHOWN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 _TURN_ENDS = """
     <|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT]
     <｜end▁of▁sentence｜> <end_of_utterance>
@@ -68,35 +51,18 @@ class VocabularyFacts:
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:
-        """Whether llama.cpp treats a token as a control token."""
-        text = self.bytes_of(token).decode("utf-8", "replace")
-        if text in _SHOWN:
-            return False
-        if text in _ENDS or text in _INFILL:
-            return not self._is_ordinary(text)
-        types = self._types
-        return types is not None and token < len(types) and types[token] == CONTROL
+        """Whether a token is a mark, which stands for no text."""
+        return self._type(token) in (CONTROL, USER_DEFINED)
 
     def unused(self, token: int) -> bool:
         """Whether a token is padding, or a placeholder that no text contains."""
-        types = self._types
-        if types is not None and token < len(types) and types[token] == UNUSED:
+        if self._type(token) == UNUSED:
             return True
         return b"unused" in self.bytes_of(token) and self.control(token)
 
-    def _is_ordinary(self, text: str) -> bool:
-        """Whether a token is an ordinary one in this model: `</s>` in Gemma 4 and PLaMo, `<|end|>`
-        in gpt-oss and Solar."""
-        if text == "</s>":
-            return self._has("<|tool_response>") or self._has("<|plamo:eos|>")
-        if text == "<|end|>":
-            harmony = self._has("<|return|>") and self._has("<|call|>")
-            solar = self._has("<|flush|>") and (self._has("<|call|>") or self._has("<|calls|>"))
-            return harmony or solar
-        return False
-
-    def _has(self, text: str) -> bool:
-        return self.find(text) is not None
+    def _type(self, token: int) -> object:
+        types = self._types
+        return types[token] if types is not None and token < len(types) else None
 
     def find(self, text: str) -> int | None:
         """The id of a token, None if missing."""
@@ -127,37 +93,21 @@ class VocabularyFacts:
         return token if token is not None and token < self.size else None
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyComparison:
-    """The first id with different text, the first control token with two names, and the number of
-    these."""
-
-    different: TokenDifference | None
-    controls: TokenDifference | None
-    n_controls: int
-
-
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
-) -> VocabularyComparison:
-    """Compare two vocabularies by id. Control tokens may have other names, and either vocabulary
-    may be larger; `reads_all`: whether the draft needs all tokens that the target uses."""
-    controls: TokenDifference | None = None
-    n_controls = 0
+) -> TokenDifference | None:
+    """The first id with different text; None if there is none. Marks may have other names, and
+    either vocabulary may be larger; `reads_all`: whether the draft needs all tokens that the target
+    uses."""
     for token, (ours, theirs) in enumerate(_token_pairs(target.tokens, draft.tokens)):
         if ours == theirs or target.bytes_of(token) == draft.bytes_of(token):
             continue
-        found = TokenDifference(token, target.text(token), draft.text(token))
         if not (target.control(token) and draft.control(token)):
-            return VocabularyComparison(found, controls, n_controls)
-        controls = controls or found
-        n_controls += 1
-    if reads_all:
-        for token in range(draft.size, target.size):
-            if not target.unused(token):
-                found = TokenDifference(token, target.text(token), "none")
-                return VocabularyComparison(found, controls, n_controls)
-    return VocabularyComparison(None, controls, n_controls)
+            return TokenDifference(token, target.text(token), draft.text(token))
+    for token in range(draft.size, target.size) if reads_all else ():
+        if not target.unused(token):
+            return TokenDifference(token, target.text(token), "none")
+    return None
 
 
 def _token_pairs(mine: Array | None, other: Array | None) -> Iterable[tuple[bytes, bytes]]:
@@ -174,7 +124,7 @@ def _token_pairs(mine: Array | None, other: Array | None) -> Iterable[tuple[byte
 def difference(target: Path, draft: Path) -> TokenDifference | None:
     """The first token of a target with another meaning in a draft model."""
     mine, other = (VocabularyFacts(read_gguf(path)) for path in (target, draft))
-    return compare(mine, other, reads_all=True).different
+    return compare(mine, other, reads_all=True)
 
 
 def require_shared(target: Path, draft: Path) -> None:

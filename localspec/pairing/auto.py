@@ -86,7 +86,7 @@ def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
         draft = read_gguf(model.path)
     except LocalspecError:
         return True
-    return compare(VocabularyFacts(target), VocabularyFacts(draft)).different is not None
+    return compare(VocabularyFacts(target), VocabularyFacts(draft)) is not None
 
 
 def _candidate(

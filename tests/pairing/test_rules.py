@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import psutil
 import pytest
 
@@ -19,12 +18,12 @@ from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
 from localspec.pairing.memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
-from tests.gguf.raw import gguf, keyed, text, write_model
+from tests.gguf.raw import keyed, text, write_model
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 
 RULES = (
-    *("tokenizer model", "pre-tokenizer", "token ids", "special tokens", "BOS, EOS, EOT"),
+    *("tokenizer model", "pre-tokenizer", "token ids", "BOS, EOS, EOT"),
     *("context", "smaller", "family", "chat template", "memory"),
 )
 
@@ -56,6 +55,10 @@ def check_of(report: PairVerdict, rule: str) -> Check:
     return found
 
 
+SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
+OTHER_TURN = (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])
+
+
 def test_good_pair_passes_every_rule(pair: Pair) -> None:
     report = pair()
     assert tuple(check.rule for check in report.checks) == RULES
@@ -63,10 +66,7 @@ def test_good_pair_passes_every_rule(pair: Pair) -> None:
     assert all(check.next_step is None for check in report.checks)
     assert (report.usable, report.why_not) == (True, None)
     assert failed_rules(pair(context=1024, judged_with=1024)) == []
-
-
-SWAPPED = (*TOKENS[:5], TOKENS[7], TOKENS[6], TOKENS[5], *TOKENS[8:])
-OTHER_TURN = (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])
+    assert failed_rules(pair(tokens=OTHER_TURN)) == [], "control tokens may have other names"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,6 @@ OTHER_TURN = (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])
             "works through text: token 7 is 'e' in the target and 'f' in the draft; "
             "93% of the target's tokens",
         ),
-        ({"tokens": OTHER_TURN}, "special tokens", "warn", "is 2: '<|user|>' in the target, '<|im"),
         ({"special": {"bos": 2, "eos": 1}}, "BOS, EOS, EOT", "warn", "BOS is 0 ('<s>')"),
         ({"special": {"bos": 0, "eos": 13}}, "BOS, EOS, EOT", "warn", "EOS is 1 ('</s>')"),
         ({"special": {"bos": 0, "eos": 1, "eot": 2}}, "BOS, EOS, EOT", "warn", "EOT is none in "),
@@ -103,8 +102,7 @@ def test_each_rule_can_fail(
     pair: Pair, draft: dict[str, Any], rule: str, verdict: str, evidence: str
 ) -> None:
     report = pair(**draft)
-    others = {"special tokens"} if rule == "token ids" else set()
-    assert set(failed_rules(report)) - others == {rule}
+    assert failed_rules(report) == [rule]
     check = check_of(report, rule)
     assert check.verdict == verdict
     assert evidence in check.evidence
@@ -244,7 +242,7 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
                 and not all(_is_control(one, token) for one in (mine, other))
             ]
             unlike += range(other.size, mine.size)  # none of them is padding by its type
-            found = compare(facts[a], facts[b], reads_all=True).different
+            found = compare(facts[a], facts[b], reads_all=True)
             assert (found and found.token) == next(iter(unlike), None)
             if found is None:
                 require_shared(files[a], files[b])
@@ -254,30 +252,3 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
         for one, fact in zip(opened, facts, strict=True):
             assert (fact.beginning(), fact.end()) == (one.bos, one.eos)
             assert fact.adds_beginning() == one.adds_bos
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["<|eot_id|>", "<|fim_prefix|>", "<|channel|>", "<PAD>", "<eos>", "</s>", "plain"],
-        ["<|return|>", "<|call|>", "<|end|>"],
-        ["<|return|>", "<|end|>"],
-        ["<|flush|>", "<|calls|>", "<|end|>"],
-        ["</s>", "<|tool_response>"],
-        ["<｜end▁of▁sentence｜>", "[EOT]", "_<EOT>", "▁<PRE>"],
-    ],
-)
-def test_control_tokens_match_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
-    """Also tokens that llama.cpp marks or unmarks by their texts."""
-    path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
-    merges = keyed({"tokenizer.ggml.merges": ["a b"]})
-    keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
-    path.write_bytes(gguf([keys, *merges], more_keys=len(read_gguf(path).metadata) - 1))
-    facts = VocabularyFacts(read_gguf(path))
-    with Model(path, ModelOptions(), vocabulary_only=True) as opened:
-        vocabulary = opened.vocabulary.handle
-        get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
-        native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
-        turn_end = llama_cpp.llama_vocab_eot(vocabulary)
-    assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
-    assert (facts.turn_end() is None) == (turn_end < 0)
