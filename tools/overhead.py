@@ -8,7 +8,8 @@
    of such answers relative to free ones, SmolLM2 without and with drafts.
 4. Time of the policy per step with learning, if every step is planned; embedded pair.
 
-Run it on an idle machine: the figures are microseconds.
+Run it on an idle machine: the figures are microseconds. `localspec bench --peers` compares plain
+decoding with llama-cpp-python's `Llama`.
 """
 
 import argparse

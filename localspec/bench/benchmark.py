@@ -50,6 +50,7 @@ def benchmark(
     *,
     command: str,
     notify: Notify,
+    notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return the results so far. Raises
     LocalspecError: a pair that cannot be opened."""
@@ -65,6 +66,7 @@ def benchmark(
             "ctx": settings.options.context,
         },
         pairs=[],
+        notices=list(notices),
     )
     try:
         for pair in pairs:

@@ -5,10 +5,12 @@ llama.cpp's server is in `localspec.bench.llama_server`.
 
 import shlex
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from time import perf_counter
 
 from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
@@ -21,10 +23,12 @@ from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
     """Peers to measure; None skips one. `configurations`: names of llama-server modes, None for all
-    that the pair allows; `ik_python`: the Python of an environment with ik_llama-cpp-python."""
+    that the pair allows; `python`: llama-cpp-python's `Llama`, plain and with prompt lookup;
+    `ik_python`: the Python of an environment with ik_llama-cpp-python."""
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
+    python: bool = True
     ik_python: Path | None = None
 
 
@@ -46,6 +50,9 @@ def open_peers(
         gpu_layers=options.gpu_layers,
     )
     openings: dict[str, Callable[[], Arm]] = {}
+    for lookup in LOOKUPS if peers.python else ():
+        name = f"llama-cpp-python, lookup {lookup}"
+        openings[name] = partial(PythonLlama, setup, lookup)
     if peers.ik_python is not None:
         openings["ik_llama-cpp-python"] = partial(IkLlama, peers.ik_python, setup)
     if peers.llama_server is not None:
@@ -71,6 +78,71 @@ def _close(arm: Arm) -> None:
     # A failure here must not lose the report.
     with suppress(Exception):
         arm.close()
+
+
+LOOKUPS = (None, 10, 2)
+"""Draft lengths: none, the package's default, and its README's advice for CPUs."""
+
+_DEFAULT_LOOKUP = 10
+
+
+class PythonLlama(Arm):
+    """llama-cpp-python's `Llama.generate`. `lookup`: maximum draft tokens of prompt lookup; None
+    decodes plainly. Raises ModelNotFound or NativeError if it cannot be opened."""
+
+    def __init__(self, setup: PeerSetup, lookup: int | None = None) -> None:
+        from localspec.llama.reference import Reference
+
+        how = "plain" if lookup is None else f"prompt lookup {lookup}"
+        self.name = f"llama-cpp-python {how}" + (" (default)" if lookup == _DEFAULT_LOOKUP else "")
+        self.every_turn = lookup is None
+        threads, context = setup.threads, setup.context
+        options = f"n_ctx={context}, n_threads={threads}, n_threads_batch={threads}"
+        options += f", n_gpu_layers={setup.gpu_layers}"
+        if lookup is not None:
+            options += ", logits_all=True"
+            options += f", draft_model=LlamaPromptLookupDecoding(num_pred_tokens={lookup})"
+        self.command = f"llama_cpp.Llama({str(setup.target)!r}, {options})"
+        self._tokenize = setup.tokenize
+        self._lookup = lookup
+        self._reference = Reference(
+            setup.target,
+            context=context,
+            threads=threads,
+            gpu_layers=setup.gpu_layers,
+            lookup=lookup,
+        )
+
+    def generate(self, question: Question) -> Sample:
+        reference = self._reference
+        vocabulary = reference.vocabulary
+        ids: list[int] = []
+        started = ended = 0.0
+        prompt = self._tokenize(question.prompt.text)
+        answer = reference.tokens(prompt, temperature=question.temperature, seed=question.seed)
+        with closing(answer):
+            for token in islice(answer, question.max_tokens):
+                ended = perf_counter()
+                started = started or ended
+                ids.append(token)
+                if vocabulary.ends(token):
+                    break
+        tokens = max(0, len(ids) - 1)
+        text = b"".join(map(vocabulary.piece, ids)).decode("utf-8", "replace")
+        # Each pass yields one token beyond the draft, unless the answer ended within the draft.
+        passes = tokens if self._lookup is None else reference.lookups
+        return Sample(
+            tokens=tokens,
+            seconds=ended - started,
+            passes=passes,
+            drafted=reference.drafted,
+            accepted=tokens - passes,
+            text=text,
+            token_ids=tuple(ids),
+        )
+
+    def close(self) -> None:
+        self._reference.close()
 
 
 class IkLlama(Arm):

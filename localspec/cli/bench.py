@@ -25,7 +25,7 @@ Examples:
   localspec bench -m model.gguf -d draft.gguf --output report
   localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
-  localspec bench --scale A --llama-server llama-server
+  localspec bench --scale A --peers --llama-server llama-server
   localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
 ARMS = ("plain", "auto", "first", "cold", "drafters", "depths", "trees")
@@ -64,6 +64,8 @@ How to measure:
     --seed N≥0
         Set the seed. Default {COUNTS["seed"]}.
 Other programs:
+    --peers
+        Also run llama-cpp-python's Llama, plain and with prompt lookup.
     --llama-server PATH
         Also run llama.cpp's llama-server, with each of its drafting modes.
     --server-configs LIST
@@ -97,10 +99,14 @@ def bench(console: Console, params: o.Params) -> int:
 
         if output is not None:
             output_folder.prepare(output)
-        pairs, settings = _pairs_and_settings(params, _peers(params))
+        notices: list[str] = []
+        pairs, settings = _pairs_and_settings(params, _peers(params, notices))
+        console.notices(notices)
         from localspec.bench.benchmark import benchmark
 
-        report = benchmark(pairs, settings, command=console.command, notify=work.report)
+        report = benchmark(
+            pairs, settings, command=console.command, notify=work.report, notices=notices
+        )
         failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
         if not any(pair.samples for pair in report.pairs):
             if report.partial:
@@ -135,7 +141,7 @@ def _pairs_and_settings(
     if (params["lora"] or params["lora_draft"]) and (params["scale"] or peers):
         raise UsageError(
             "--lora and --lora-draft work only with -m and -d, and without peers. "
-            "Leave them out, or --scale, --llama-server and --ik-python."
+            "Leave them out, or --scale, --peers, --llama-server and --ik-python."
         )
     models = read_models(params)
     pairs = [
@@ -170,19 +176,26 @@ def _pairs_and_settings(
     )
 
 
-def _peers(params: o.Params) -> Peers | None:
+def _peers(params: o.Params, notices: list[str]) -> Peers | None:
     server, ik_python = _program(params, "llama_server"), _program(params, "ik_python")
     if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and ik_python is None:
+    if server is None and ik_python is None and not params["peers"]:
         return None
     from localspec.bench.llama_server import server_configurations
     from localspec.bench.peers import Peers
 
+    if server is None and params["peers"]:
+        notices.append("llama-server is left out; name it with --llama-server PATH.")
     configurations = _names(params["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one
-    return Peers(llama_server=server, configurations=configurations, ik_python=ik_python)
+    return Peers(
+        llama_server=server,
+        configurations=configurations,
+        python=bool(params["peers"]),
+        ik_python=ik_python,
+    )
 
 
 def _program(params: o.Params, option: str) -> Path | None:

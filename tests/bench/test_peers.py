@@ -1,8 +1,9 @@
-"""Peers: ik_llama-cpp-python's process, by made-up bindings."""
+"""Peers: ik_llama-cpp-python's process, by made-up bindings, and llama-cpp-python."""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pytest
 from localspec import ModelOptions
 from localspec.bench.benchmark import BenchPair, BenchSettings, measure
 from localspec.bench.ik_child import choose
-from localspec.bench.peers import IkLlama, Peers
+from localspec.bench.peers import LOOKUPS, IkLlama, Peers, PythonLlama
 from localspec.bench.report import PairResults
 from localspec.bench.samples import BenchPrompt, Question, Sample
 from localspec.bench.suites import load_suites
 from localspec.errors import NativeError, UsageError
+from localspec.llama.context import Context
+from localspec.llama.model import Model
 from tests.bench.samples import executable, peer_setup
+from tests.support.greedy import divergence, greedy
 
 pytestmark = pytest.mark.nightly
 
@@ -172,6 +176,47 @@ def test_missing_program_or_module(arms: Arms, tmp_path: Path) -> None:
     assert psutil.Process().children() == others
 
 
+NEAR_TIE = 0.1
+"""Logits; passes over batches move the gap between two tokens by 0.06 here."""
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_llama_cpp_python_matches(draft_path: Path, lookup: int | None) -> None:
+    # One thread: two would spin for each other wherever the tests share a core.
+    options = ModelOptions(context=256, threads=1)
+    with Model(draft_path, options) as opened, closing(Context(opened, options)) as context:
+        tokenize = partial(opened.vocabulary.tokenize, special=True, add_bos=True)
+        prompts = [
+            BenchPrompt("a", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),
+            BenchPrompt("b", "copy", "One, two, three, four. One, two, three, four. One, two,"),
+        ]
+        setup = peer_setup(draft_path, tokenize=tokenize, threads=1)
+        with closing(PythonLlama(setup, lookup)) as arm:
+            for prompt in prompts:
+                ids = tokenize(prompt.text)
+                expected = greedy(context, ids, 40)
+                sample = arm.generate(Question(prompt, 0.0, 1, 40))
+                # `Llama` attends without flash attention, which rounds otherwise: near-ties flip.
+                parted = divergence(context, ids, expected, sample.token_ids)
+                assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
+                written = b"".join(map(opened.vocabulary.piece, sample.token_ids))
+                assert sample.text == written.decode("utf-8", "replace")
+                assert sample.tokens == len(sample.token_ids) - 1
+                assert sample.seconds > 0
+                assert sample.passes is not None
+                assert sample.accepted == sample.tokens - sample.passes
+                assert bool(sample.drafted) == (lookup is not None)
+            again = [arm.generate(Question(prompts[0], 0.8, seed, 20)) for seed in (3, 3, 4)]
+    assert again[0].token_ids == again[1].token_ids != again[2].token_ids
+
+
+def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
+    prompt = [0, *range(300, 400)] * 6
+    setup = peer_setup(draft_path, tokenize=lambda _: prompt, threads=1, context=1024)
+    with closing(PythonLlama(setup, 2)) as arm:
+        assert arm.generate(Question(PROMPT, 0.0, 1, 12)).tokens > 0
+
+
 # A pair measured with peers: who takes part, and what is said of who does not.
 
 
@@ -188,4 +233,4 @@ def test_failing_peers_are_dropped_with_a_reason() -> None:
     (report,) = results
     assert "ended while it started" in report.dropped["llama-server plain"]
     assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
-    assert {sample.arm for sample in report.samples} == {"plain"}
+    assert "llama-cpp-python plain" in {sample.arm for sample in report.samples}

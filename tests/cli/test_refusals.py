@@ -133,7 +133,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("race -n 0 hi", "max-tokens is 0."),
         ("race --temp -1 hi", "temperature is -1"),
         ("bench --turns 0", "turns is 0"),
-        ("bench --llama-server a.txt --lora a.gguf", "Leave them out"),
+        ("bench --peers --lora a.gguf", "Leave them out"),
         ("learn --list x", "Give one of"),
         ("distill --tokens -1", "--tokens is -1. Give 1 or more."),
         ("distill --rounds 1 --vocabulary 4000", "Leave out --from and --rounds."),
