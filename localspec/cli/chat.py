@@ -88,7 +88,7 @@ def _shown(console: Console, params: o.Params) -> int:
     if params["session"] is not None and params["resume"]:
         raise UsageError("A session is a conversation. Leave out --session, or --continue.")
     asked = opening.named or opening.draft != "auto" or bool(adapted)
-    with running_in_terminal() as notices:
+    with running_in_terminal():
         app = ChatApp(
             PairReference(opening.model, opening.draft) if asked else None,
             engine=partial(
@@ -101,7 +101,6 @@ def _shown(console: Console, params: o.Params) -> int:
             sampling=dict(opening.given_sampling),
             max_tokens=None if opening.max_tokens == -1 else opening.max_tokens,
             system=read_text(params, "system"),
-            notices=notices,
             session=session,
             resume=bool(params["resume"]),
         )

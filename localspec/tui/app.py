@@ -50,9 +50,8 @@ _priority = partial(Binding, priority=True)
 class ChatApp(Host):
     """The app of `localspec chat`. `pair`: None for the last one, or the embedded one; `engine`:
     opens the models, with its own options; `sampling`, `max_tokens`, `system`: for new
-    conversations, instead of the preferences; `notices`: sentences to show at the start;
-    `session`: the conversation of a session file; `resume`: show the last conversation;
-    `trouble`: a sentence about an error while closing."""
+    conversations, instead of the preferences; `session`: the conversation of a session file;
+    `resume`: show the last conversation; `trouble`: a sentence about an error while closing."""
 
     CSS_PATH = "styles.tcss"
     TITLE = "localspec"
@@ -89,13 +88,11 @@ class ChatApp(Host):
         sampling: dict[str, float | int] | None = None,
         max_tokens: int | None = None,
         system: str | None = None,
-        notices: Iterable[str] = (),
         session: Conversation | None = None,
         resume: bool = False,
     ) -> None:
         super().__init__()
-        self.preferences, trouble = preferences.load()
-        self._notices = [*notices, *([trouble] if trouble else ())]
+        self.preferences, self._invalid = preferences.load()
         self._pair = pair
         self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
@@ -147,8 +144,8 @@ class ChatApp(Host):
         if not gc.isenabled():  # see `localspec.cli.chat`
             gc.freeze()
             gc.enable()
-        for notice in self._notices:
-            self.show_notice(notice)
+        if self._invalid:
+            self.show_notice(self._invalid)
         self.engine.start()
         self.attempt(partial(self.open_history, self._kept, resume=self._resume))
         # While the model loads; at once it would delay the first paint.

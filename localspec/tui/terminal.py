@@ -1,8 +1,9 @@
-"""Setup of the terminal and the log for the app, and detection of crashes."""
+"""Setup of the terminal and the log for the app."""
 
 import io
 import logging
 import os
+import shlex
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.history.process import is_alive, this_process
 from localspec.tui.key_parser import KeyParser
 from localspec.watchdog import Watchdog
 
@@ -27,9 +27,13 @@ _RESTORE = (
 # Short, because the terminal's line wrapping may be off.
 _SENTENCE = "localspec ended suddenly. All messages are in the history: start it again."
 # `stty` uses its standard input, which is the pipe here.
-_SCRIPT = f"""
+_SCRIPT = """
 trap '' INT HUP TERM QUIT TSTP
-read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}'; }}
+read -r word || {{
+stty sane <&1
+printf '{restore}\\r\\n%s\\r\\nThe log is %s\\r\\n' '{sentence}' {log}
+sed -n /GGML_ASSERT/p {log} | tail -n 1 | cut -c 1-200
+}}
 """
 
 
@@ -39,10 +43,12 @@ def _screen() -> int:
 
 
 @contextmanager
-def guarded_terminal() -> Iterator[None]:
-    """Restore the terminal if this process does not exit cleanly."""
+def _guarded_terminal(log: Path) -> Iterator[None]:
+    """If this process does not exit cleanly, restore the terminal, and print llama.cpp's last
+    assertion from the log."""
+    script = _SCRIPT.format(restore=_RESTORE, sentence=_SENTENCE, log=shlex.quote(str(log)))
     try:
-        watch = Watchdog(_SCRIPT, _screen(), apart=True)
+        watch = Watchdog(script, _screen(), apart=True)
     except OSError:  # no shell, so no Unix terminal either
         yield
         return
@@ -62,19 +68,13 @@ def log_file() -> Path:
 
 
 @contextmanager
-def running_in_terminal() -> Iterator[list[str]]:
-    """Set up the process for the app, and restore it; yields notices.
+def running_in_terminal() -> Iterator[None]:
+    """Set up the process for the app, and restore it.
 
     Native code prints to standard error, which is the app's terminal, so it is redirected to a
-    file. A mark beside that file lets the next start detect a crash.
+    file.
     """
-    folder = paths.cache_folder()
     log = log_file()
-    mark = folder / f"chat-{os.getpid()}.running"
-    notices = [text for text in (_crash_notice(folder, log),) if text]
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        mark.write_text(this_process(), encoding="utf-8")
     for size in ("COLUMNS", "LINES"):  # if exported, they would override later sizes
         os.environ.pop(size, None)
     with suppress(ImportError):  # Windows
@@ -85,32 +85,10 @@ def running_in_terminal() -> Iterator[list[str]]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
-        with guarded_terminal(), _redirect_native_output(log):
-            yield notices
+        with _guarded_terminal(log), _redirect_native_output(log):
+            yield
     finally:
         sys.setswitchinterval(interval)
-        with suppress(OSError):
-            mark.unlink(missing_ok=True)
-
-
-def _crash_notice(folder: Path, log: Path) -> str | None:
-    ended = []
-    with suppress(OSError):
-        for mark in folder.glob("chat-*.running"):
-            if not is_alive(mark.read_text(encoding="utf-8", errors="replace")):
-                ended.append(mark)
-                mark.unlink(missing_ok=True)
-    if not ended:
-        return None
-    assertion = ""
-    with suppress(OSError):
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        assertion = next((line.strip() for line in reversed(lines) if "GGML_ASSERT" in line), "")
-    cause = f" The last message of llama.cpp: {assertion[:200]}" if assertion else ""
-    return (
-        "localspec ended suddenly last time; all messages until then are in the history."
-        f"{cause} (log: {log})"
-    )
 
 
 class _TerminalStream(io.TextIOWrapper):

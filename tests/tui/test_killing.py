@@ -22,7 +22,7 @@ def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
     assert len(interrupted) >= ROUNDS // 2
 
     with opened() as terminal:
-        terminal.until("ended suddenly last time")
+        terminal.until("Write a message")
         for number, neighbour in (interrupted[:2], interrupted[:-3:-1]):
             title, other = title_of(number), title_of(neighbour)
             question, answer = stored(tmp_path, title).path()
