@@ -93,7 +93,7 @@ def list_(console: Console, params: o.Params) -> int:
 @o.takes(_QUERY, _LIMIT, _JSON)
 def search(console: Console, params: o.Params) -> int:
     """Search titles and messages."""
-    from localspec.history.search import expression
+    from localspec.history.statements import expression
 
     query = params["query"]
     if expression(query) is None:

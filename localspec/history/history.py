@@ -11,8 +11,12 @@ from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import HistoryFile
 from localspec.history.rows import storable
-from localspec.history.search import SearchHit, expression, search
-from localspec.history.statements import ConversationSummary, Statements
+from localspec.history.statements import (
+    ConversationSummary,
+    SearchHit,
+    Statements,
+    expression,
+)
 from localspec.history.trouble import Trouble
 
 __all__ = ["ConversationSummary", "History", "SearchHit", "Trouble"]
@@ -44,10 +48,7 @@ class History(HistoryFile):
         wanted = expression(query)
         if wanted is None or limit < 1:
             return []
-        return (
-            self._read_or_none(lambda statements: search(statements.connection, wanted, limit))
-            or []
-        )
+        return self._read_or_none(lambda statements: statements.search(wanted, limit)) or []
 
     def load(self, id: str) -> Conversation:
         """Load a whole conversation; unfinished answers of dead processes become INTERRUPTED.

@@ -1,14 +1,17 @@
-"""The history's SQL statements."""
+"""The history's SQL statements, its full-text index, and the processes that write answers."""
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from localspec.chat.conversation import BY_TEXT, INTERRUPTED, STREAMING, Conversation, Message
-from localspec.history import process, search
 from localspec.history.rows import (
     HEADER,
     MESSAGE,
@@ -17,8 +20,29 @@ from localspec.history.rows import (
     message_from,
     message_row,
     plain_record,
+    storable,
 )
 from localspec.history.schema import transaction
+
+MARK, END = "\x02", "\x03"
+"""Delimiters of hits in a snippet: characters that displayed text never has."""
+
+MAX_QUERY = 1000
+"""Maximum characters of a query; the rest is ignored."""
+
+# Han, Hiragana and Katakana are written without spaces.
+_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_IDEOGRAPHS = re.compile(_IDEOGRAPH)
+_SPACED = re.compile(f" ?({MARK}?)({_IDEOGRAPH})({END}?) ?")
+_PART = re.compile(r'"([^"]*)("|$)|([^\s"]+)')
+_CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
+_PER_CONVERSATION = 5
+"""Maximum hits per conversation: more would crowd out the others."""
+_MAX_CANDIDATES = 5000
+"""Maximum number of matching messages considered, newest first."""
+_SNIPPET_WORDS = 24
+_TOLERANCE = 1.0
+"""Seconds by which two readings of one start time may differ: clocks are adjusted."""
 
 _HEADER = ", ".join(HEADER)
 _MESSAGE = ", ".join(MESSAGE)
@@ -57,6 +81,28 @@ class ConversationSummary:
     model: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A search hit. `message`, `role`: id and role of the message; None for a hit in the title;
+    `snippet`: one line around it; `updated`: of the conversation."""
+
+    conversation: str
+    title: str
+    message: str | None
+    role: str | None
+    snippet: str
+    updated: float
+
+    @property
+    def parts(self) -> list[tuple[str, bool]]:
+        """The snippet split into (text, whether it is a hit)."""
+        found: list[tuple[str, bool]] = []
+        for i, piece in enumerate(self.snippet.split(MARK)):
+            marked, _, rest = piece.partition(END) if i else ("", "", piece)
+            found += [(text, hit) for text, hit in ((marked, True), (rest, False)) if text]
+        return found
+
+
 class Statements:
     """Statements on one connection, for one thread at a time. Methods raise sqlite3.Error."""
 
@@ -74,7 +120,7 @@ class Statements:
             run(_PUT_HEADER, header_row(conversation))
             seq, title = run(f"SELECT seq, title {of}", (conversation.id,)).fetchone()
             if before != (title,):
-                search.index(self.connection, "titles", seq, title)
+                self._index("titles", seq, title)
             if before is None:
                 messages = list(conversation.messages.values())
             for message in messages:
@@ -96,7 +142,7 @@ class Statements:
         # FTS5 only marks rows as deleted until its index is merged (a second for 80,000 messages).
         # If the file is locked, the next deletion merges it.
         with suppress(sqlite3.Error):
-            for table in search.INDEX:
+            for table in ("titles", "words"):
                 run(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
             run("PRAGMA incremental_vacuum").fetchall()
         return removed
@@ -140,23 +186,140 @@ class Statements:
         )
         return [text for (text,) in rows][::-1]
 
+    def search(self, expression: str, limit: int) -> list[SearchHit]:
+        """Matching titles, then messages, newest first; see `expression`."""
+        found = self._search_titles(expression, limit)
+        return found + self._search_messages(expression, limit - len(found))
+
+    def _search_titles(self, expression: str, limit: int) -> list[SearchHit]:
+        rows = self.connection.execute(
+            # In index order: sorting would require reading all matches.
+            "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
+            "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
+            # A title made from the first message is found in that message.
+            "WHERE titles MATCH ? AND c.titled_by <> ? ORDER BY titles.rowid DESC LIMIT ?",
+            (MARK, END, _SNIPPET_WORDS, expression, BY_TEXT, limit),
+        )
+        return [_hit(row) for row in rows]
+
+    def _search_messages(self, expression: str, limit: int) -> list[SearchHit]:
+        chosen: list[int] = []
+        taken: dict[str, int] = {}
+        for seq, conversation in self.connection.execute(
+            "SELECT m.seq, m.conversation "
+            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+            "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
+            (expression, _MAX_CANDIDATES),
+        ):
+            if len(chosen) >= limit:
+                break
+            taken[conversation] = taken.get(conversation, 0) + 1
+            if taken[conversation] <= _PER_CONVERSATION:
+                chosen.append(seq)
+        if not chosen:
+            return []
+        # Snippets are the most expensive part, so they are made for chosen rows only. The unary
+        # plus keeps SQLite from looking up each row in the whole index.
+        marks = ", ".join("?" * len(chosen))
+        rows = self.connection.execute(
+            "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
+            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+            "JOIN conversations AS c ON c.id = m.conversation "
+            f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
+            "ORDER BY words.rowid DESC LIMIT ?",
+            (MARK, END, _SNIPPET_WORDS, expression, chosen[-1], *chosen, len(chosen)),
+        )
+        return [_hit(row) for row in rows]
+
     def _messages(self, condition: str, *values: str) -> Iterator[tuple[str, Message]]:
         """Ids of conversations and their messages; answers whose writer is gone are INTERRUPTED."""
         # The state must be a literal: with a parameter, SQLite would not use its index.
         found = f"SELECT writer, {_MESSAGE} FROM messages WHERE {condition} ORDER BY seq"
         for writer, *row in self.connection.execute(found, values):
             message = message_from(row)
-            if message.state == STREAMING and not process.is_alive(writer):
+            if message.state == STREAMING and not is_alive(writer):
                 message.state = INTERRUPTED
             yield row[MESSAGE.index("conversation")], message
 
     def _put_message(self, message: Message, conversation: str) -> None:
         run = self.connection.execute
         streams = message.state == STREAMING
-        writer = process.this_process() if streams else None
+        writer = this_process() if streams else None
         run(_PUT_MESSAGE, (*message_row(message, conversation), writer))
         (seq,) = run("SELECT seq FROM messages WHERE id = ?", (message.id,)).fetchone()
         if streams:
             run("DELETE FROM words WHERE rowid = ?", (seq,))
         else:
-            search.index(self.connection, "words", seq, search.searchable_text(message))
+            names = [attachment.name for attachment in message.attachments]
+            self._index("words", seq, storable("\n".join([message.content, *names])))
+
+    def _index(self, table: str, seq: int, text: str) -> None:
+        self.connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
+        words = segment(text.replace(MARK, " ").replace(END, " "))
+        self.connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, words))
+
+
+def expression(query: str) -> str | None:
+    """An FTS5 expression that requires all words and "phrases"; None if there are none. The last
+    word may be incomplete, as users search while typing."""
+    # Everything is quoted, so that nothing is parsed as FTS5 syntax.
+    text = storable(query.translate(_CONTROL)[:MAX_QUERY])
+    parts = [
+        (segment(match[1] if match[3] is None else match[3]), match[2] == '"')
+        for match in _PART.finditer(text)
+    ]
+    parts = [(words, closed) for words, closed in parts if any(c.isalnum() for c in words)]
+    if not parts:
+        return None
+    found = [f'"{words}"' for words, _ in parts]
+    if not parts[-1][1]:
+        found[-1] += " *"
+    return " AND ".join(found)
+
+
+def segment(text: str) -> str:
+    """Put blanks around every ideograph, so that each is a word of the index."""
+    return text if text.isascii() else _IDEOGRAPHS.sub(r" \g<0> ", text)
+
+
+def _clean_snippet(snippet: str) -> str:
+    """Remove the blanks of `segment`, line breaks and control characters; keep MARK and END."""
+    snippet = _SPACED.sub(r"\1\2\3", snippet)
+    keep = {ord(MARK): MARK, ord(END): END}
+    return " ".join(snippet.translate({**_CONTROL, **keep}).split())
+
+
+def _hit(row: Sequence[Any]) -> SearchHit:
+    *found, snippet, updated = row
+    hit: SearchHit = plain_record(SearchHit, (*found, _clean_snippet(snippet), updated))
+    return hit
+
+
+def this_process() -> str:
+    """This process's PID and start time."""
+    return _identify(os.getpid())
+
+
+def is_alive(writer: str | None) -> bool:
+    import psutil
+
+    if writer == this_process():
+        return True
+    try:
+        number, start = (writer or "").split("@")
+        process = psutil.Process(int(number))
+        # A killed process keeps its PID until its parent waits for it.
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return abs(process.create_time() - float(start)) <= _TOLERANCE
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, ValueError, OverflowError):
+        return False
+
+
+@lru_cache(maxsize=1)  # a forked child has another PID
+def _identify(number: int) -> str:
+    import psutil
+
+    return f"{number}@{psutil.Process(number).create_time():.2f}"

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from localspec.history.history import History
-from localspec.history.process import is_alive
+from localspec.history.statements import is_alive
 from tests.cli.process import line, running
 from tests.history.histories import rows
 

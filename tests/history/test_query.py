@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from localspec.chat.conversation import USER, Attachment, Conversation
 from localspec.history.history import History
-from localspec.history.search import END, MARK
+from localspec.history.statements import END, MARK
 from tests.history.histories import put
 
 TEXTS = (
