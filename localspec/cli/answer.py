@@ -59,6 +59,7 @@ def answer_request(
             stream.stats.notices.append(
                 f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
             )
+        unsaved = ""
         if path is not None:
             text = f"{OPENS}\n{stream.text}" if thinks else stream.text
             whole = (
@@ -69,13 +70,15 @@ def answer_request(
             try:
                 engine.save_session(path, whole)
             except SessionError as error:
-                stream.stats.notices.append(str(error))
+                stream.stats.notices.append(unsaved := str(error))
         meter.baseline = baseline(engine)
         if measure and stream.finish_reason != "cancelled":
             console.progress("measuring plain llama.cpp, once")
             meter.baseline = measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
+        if unsaved and console.quiet:  # which hides notices, but not losses
+            console.say(f"localspec: {unsaved}")
         return AnswerResult(
             completion,
             meter.figures(),
