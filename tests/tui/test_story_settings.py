@@ -172,11 +172,11 @@ async def test_a_long_pasted_text_is_attached() -> None:
         await shown.until(lambda: len(shown.app.prompt.text) == 19_999)
         shown.app.prompt.clear()
         # Terminals send a return for each end of a line.
-        shown.app.post_message(events.Paste("x" * 19_997 + "\ry\r\nz"))
+        shown.app.post_message(events.Paste("x" * 19_996 + "\ry\r\nz\r"))
         await shown.until(lambda: "+ pasted text (20,001 characters)" in shown.text)
         await shown.press("enter")
         await shown.until_answered()
-        assert shown.script.asked[0].last.count("x" * 19_997 + "\ny\nz") == 1
+        assert shown.script.asked[0].last.count("x" * 19_996 + "\ny\nz\n") == 1
         assert "pasted text (20,001 characters), 3 lines" in shown.text
 
 

@@ -171,7 +171,7 @@ class MessageLines:
     def _body(self, width: int, mode: DisplayMode) -> Iterable[Strip]:
         message, palette = self.message, mode.palette
         for attachment in message.attachments:
-            what = counted(attachment.text.count("\n") + 1, "line")
+            what = counted(attachment.text.removesuffix("\n").count("\n") + 1, "line")
             if attachment.image is not None:
                 what = "an image"
             text = f"+ {harmless(attachment.name)}, {what}"
