@@ -120,7 +120,7 @@ def require_usable(path: Path, *, head: bool = False) -> None:
     if found.startswith("It is damaged"):
         step = "Download it again, or choose another model."
     elif _is_head(file):
-        step = "Give it with --draft, and the model that it was trained with as --model."
+        step = "Name a model instead; 'localspec run' takes a head with --draft."
     raise ModelInvalid(f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} {step}")
 
 

@@ -178,7 +178,7 @@ def test_zero_rotations_are_refused(tmp_path: Path) -> None:
         (partial(tiny_llama, tokenizer=False), "it has no vocabulary. Choose a GGUF of a chat"),
         (tiny_bert, r"it is an embedding model \(architecture bert\). Choose a GGUF of a chat"),
         *(
-            (make, "it is a trained head .* Give it with --draft")
+            (make, "it is a trained head .* Name a model instead; .* takes a head with --draft")
             for make in (heads.eagle, heads.medusa, block, partial(mtp.glm, trunk=False))
         ),
     ],
