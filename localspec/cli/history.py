@@ -135,7 +135,7 @@ def export(console: Console, params: o.Params) -> int:
     from localspec.history.export import FORMATS, write_export
 
     format, output = params["format"], params["output"]
-    output = None if str(output) == "-" else output
+    output = None if str(output) in ("-", "/dev/stdout", "/dev/fd/1") else output
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
     if console.json and output is None:

@@ -112,7 +112,7 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
     for name in ("of-the-walrus.md", "of-the-walrus-2.md"):
         assert cli("history", "export", "2", "-o", str(folder)).out == f"{folder / name}\n"
     assert (folder / "of-the-walrus.md").read_text() == to_markdown(conversations[1])
-    for printed in ((), ("-o", "-")):
+    for printed in ((), ("-o", "-"), ("-o", "/dev/stdout")):  # even where that is a new file
         assert cli("history", "export", "2", *printed).out == to_markdown(conversations[1])
     assert cli("history", "export", "2", "--format", "json").out == to_json(conversations[1])
     written = cli("history", "export", "2", "-o", str(folder / "a.json"), "--json").json
