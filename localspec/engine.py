@@ -120,8 +120,8 @@ class Engine(Unique, AnswerGenerator):
         self.close()
 
     def close(self) -> None:
-        """Stop all generations and free models and caches. Raises EngineBusy if an answer's
-        callback calls it."""
+        """Stop all generations, which end as cancelled, and free models and caches. Raises
+        EngineBusy if an answer's callback calls it."""
         self._scheduler.close()
         if not self._closed:
             self._closed = True

@@ -10,8 +10,10 @@ import pytest
 
 from localspec import paths
 from localspec.chat.conversation import ASSISTANT, Conversation
+from localspec.distill import folders
 from localspec.history.export import to_json, to_markdown
 from localspec.history.history import History
+from localspec.retrieval import manifest as manifests
 from tests.cli.conftest import Cli
 from tests.history.histories import PATIENCE, conversation_of, damage, locked, rows, store
 from tests.tui.terminals import LOCALSPEC, Terminal
@@ -150,6 +152,15 @@ def test_rm_removes_all_or_nothing(cli: Cli, conversations: list[Conversation]) 
     assert cli("history", "rm", "--yes", "1", "nobody").code == 2
     cli("history", "rm", "1", stdin=b"y\n").refused("--yes")
     assert len(remaining_ids()) == 3
+
+
+def test_rm_reports_all_that_remains(cli: Cli, conversations: list[Conversation]) -> None:
+    files = folders.root() / "a" / folders.TRACE, manifests.root() / "b" / manifests.FILE
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("damaged")
+    told = str(files[0].parent), f"Remove the folder {files[1].parent}"
+    cli("history", "rm", "--yes", "1").refused("removed, but not all", *told, code=1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, STREAMING
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
 from tests.history.histories import as_on_disk, conversation_of, rows
@@ -108,6 +108,19 @@ def test_conversation_deleted_elsewhere_is_restored(
     assert writer.flush(SOON)
     answer.state = "complete"
     assert writer.put(conversation, answer).result(SOON)
+    assert as_on_disk(history, conversation) == conversation
+
+
+def test_unwritable_message_does_not_stop_the_writer(
+    history: History, writer: HistoryWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conversation = conversation_of("one")
+    broken = conversation.add(USER, "two")
+    broken.created = 1 << 70  # which SQLite has no number for
+    assert not writer.put(conversation, broken).result(SOON)
+    assert "The history could not be written" in capsys.readouterr().out
+    broken.created = 1.0
+    assert writer.put(conversation, broken).result(SOON)
     assert as_on_disk(history, conversation) == conversation
 
 
