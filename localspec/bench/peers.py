@@ -88,7 +88,7 @@ _DEFAULT_LOOKUP = 10
 
 class PythonLlama(Arm):
     """llama-cpp-python's `Llama.generate`. `lookup`: maximum draft tokens of prompt lookup; None
-    decodes plainly. Raises ModelNotFound or NativeError if it cannot be opened."""
+    decodes plainly. Raises as that class."""
 
     def __init__(self, setup: PeerSetup, lookup: int | None = None) -> None:
         from localspec.llama.reference import Reference

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import cast
 
 from localspec.errors import UsageError
@@ -117,52 +118,32 @@ class ModelOptions:
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
                 "them, or leave out --rpc."
             )
-        if self.context > MAX_CONTEXT:
-            raise UsageError(
-                f"A context of {self.context} tokens is too long. Give {MAX_CONTEXT} or fewer."
-            )
-        if self.context < 0 or 0 < self.context < 8:
-            raise UsageError(
-                f"A context of {self.context} tokens is too short. Give 8 or more, "
-                "or 0 for the model's own length."
-            )
-        if self.threads != AUTO and not (
-            isinstance(self.threads, int) and 0 < self.threads <= MAX_THREADS
+        for name, other, least, most, hint in (
+            ("context", 0, 8, MAX_CONTEXT, ", or 0 for the model's own length"),
+            ("threads", AUTO, 1, MAX_THREADS, f", or {AUTO}"),
+            ("draft_threads", None, 1, MAX_THREADS, ""),
+            ("gpu_layers", None, -1, inf, " (-1: all)"),
+            ("draft_gpu_layers", None, -1, inf, " (-1: all)"),
+            ("batch", None, 128, inf, " tokens of a prompt chunk"),
+            ("prompt_cache", None, 0, inf, " (0: nothing)"),
+            ("parallel", None, 1, MAX_PARALLEL, " (1: one answer at a time)"),
+            ("parallel_chunk", None, MIN_CHUNK, self.batch, ", the tokens of a whole prompt chunk"),
         ):
-            raise UsageError(f"threads is {self.threads!r}. Give 1 to {MAX_THREADS}, or {AUTO}.")
-        if self.draft_threads is not None and not 0 < self.draft_threads <= MAX_THREADS:
-            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MAX_THREADS}.")
-        offloaded = {"gpu-layers": self.gpu_layers, "draft-gpu-layers": self.draft_gpu_layers}
-        for what, layers in offloaded.items():
-            if layers is not None and layers < -1:
-                raise UsageError(f"{what} is {layers}. Give 0 or more, or -1 for all.")
-        if self.batch < 128:
-            raise UsageError(
-                f"A prompt chunk of {self.batch} tokens is too short. Give 128 or more."
-            )
-        if self.prompt_cache < 0:
-            raise UsageError(f"prompt-cache is {self.prompt_cache}. Give 0 (nothing) or more.")
-        if not 1 <= self.parallel <= MAX_PARALLEL:
-            raise UsageError(
-                f"parallel is {self.parallel}. Give 1 (one answer at a time) to {MAX_PARALLEL}."
-            )
-        if not MIN_CHUNK <= self.parallel_chunk <= self.batch:
-            raise UsageError(
-                f"parallel-chunk is {self.parallel_chunk}. Give {MIN_CHUNK} to {self.batch}, "
-                "the tokens of a whole prompt chunk."
-            )
-        for what, value, known in (
-            ("flash-attention", self.flash_attention, FLASH_ATTENTION),
-            ("kernels", self.kernels, KERNELS),
-            ("cross-vocabulary", self.cross_vocabulary, CROSS_VOCABULARY),
+            value = getattr(self, name)
+            if value != other and not (isinstance(value, int) and least <= value <= most):
+                end = "or more" if most == inf else f"to {most}"
+                shown = f"{name.replace('_', '-')} is {value!r}"
+                raise UsageError(f"{shown}. Give {least} {end}{hint}.")
+        for name, known in (
+            ("flash_attention", FLASH_ATTENTION),
+            ("kernels", KERNELS),
+            ("cross_vocabulary", CROSS_VOCABULARY),
+            ("kv_type_k", KV_TYPES),
+            ("kv_type_v", KV_TYPES),
         ):
-            if value not in known:
-                raise UsageError(f"{what} is '{value}'. Choose one of {', '.join(known)}.")
-        for name in (self.kv_type_k, self.kv_type_v):
-            if name not in KV_TYPES:
-                raise UsageError(
-                    f"There is no KV cache type '{name}'. Choose one of {', '.join(KV_TYPES)}."
-                )
+            if (value := getattr(self, name)) not in known:
+                shown = f"{name.replace('_', '-')} is '{value}'"
+                raise UsageError(f"{shown}. Choose one of {', '.join(known)}.")
         if self.exact:
             if self.flash_attention == "off":
                 raise UsageError(

@@ -158,8 +158,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --kernels mine hi", "kernels is 'mine'"),
         ("run --grammar . hi", "--grammar cannot be read"),
         ("race ''", "The prompt is empty."),
-        ("show demo --ctx 3", "A context of 3 tokens"),
-        ("show demo --kv-type q1", "no KV cache type 'q1'"),
+        ("show demo --ctx 3", "context is 3. Give 8 to"),
+        ("show demo --kv-type q1", "kv-type-k is 'q1'. Choose one of"),
     ],
 )
 def test_invalid_commands(cli: Cli, command: str, cause: str) -> None:
