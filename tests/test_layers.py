@@ -47,7 +47,7 @@ LAYERS = (
 )
 """From the bottom up; rooms that stand side by side do not rest on one another."""
 INSIDE_TUI = (
-    ("rendering", "session", "key_parser"),
+    ("rendering", "session"),
     ("widgets", "preferences"),
     ("screens",),
     ("control",),
@@ -224,7 +224,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_091, 104),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (5_044, 102),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_357, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

@@ -32,7 +32,7 @@ from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.session_conversation import kept
-from localspec.tui.widgets.prompt_input import PromptInput
+from localspec.tui.widgets.composer import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
 
 if TYPE_CHECKING:

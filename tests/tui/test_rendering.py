@@ -18,8 +18,13 @@ from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
-from localspec.tui.rendering.message_column import MessageColumn
-from localspec.tui.rendering.message_lines import LONGEST, DisplayMode, MessageLines, token_lines
+from localspec.tui.rendering.message_lines import (
+    LONGEST,
+    DisplayMode,
+    MessageColumn,
+    MessageLines,
+    token_lines,
+)
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from localspec.tui.widgets.sidebar import ago

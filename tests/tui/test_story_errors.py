@@ -11,7 +11,7 @@ from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, ModelNotFound, NativeError
 from localspec.history.history import History
 from localspec.paths import history_file
-from localspec.tui.screens.settings_screen import SettingsScreen
+from localspec.tui.screens.dialogs import SettingsScreen
 from localspec.tui.session.background_engine import PairReference
 from tests.history.histories import PATIENCE, locked, store
 from tests.tui.pilots import Chat, chat

@@ -6,9 +6,8 @@ from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from textual.widgets import Footer, OptionList
 
-from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen
-from localspec.tui.screens.settings_screen import SettingsScreen
-from localspec.tui.widgets.prompt_input import Completions
+from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen, SettingsScreen
+from localspec.tui.widgets.composer import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
 from tests.tui.scripted import Script
 

@@ -15,7 +15,7 @@ from localspec.hub.download import PullProgress
 from localspec.hub.places import EMBEDDED
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
-from localspec.tui.screens.download_screen import DownloadScreen
+from localspec.tui.screens.dialogs import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.background_engine import PairReference
 from tests.support.patches import fail_with

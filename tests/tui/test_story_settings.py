@@ -8,7 +8,7 @@ from textual import events
 from textual.widgets import Checkbox, Input, Label, Static, TextArea
 
 from localspec.tui import preferences
-from localspec.tui.screens.settings_screen import SettingsScreen
+from localspec.tui.screens.dialogs import SettingsScreen
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Script
 

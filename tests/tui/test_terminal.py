@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 from textual import constants
 
-from localspec.tui.key_parser import KeyParser
+from localspec.tui.terminal import KeyParser
 from tests.cli.process import patched
 from tests.tui.terminals import (
     CTRL_Q,

@@ -320,7 +320,7 @@ class Actions:
             await self._open(pair)
 
     async def _open(self, pair: PairReference) -> None:
-        from localspec.tui.screens.download_screen import DownloadScreen
+        from localspec.tui.screens.dialogs import DownloadScreen
 
         self._session.require_idle()
         references = [name for name in (pair.model, pair.draft) if name is not None]
@@ -329,24 +329,18 @@ class Actions:
             await self._host.open(pair)
 
     async def _settings(self, to: str) -> None:
-        from localspec.tui.screens.settings_screen import SettingsScreen
+        from localspec.tui.screens.dialogs import SettingsScreen
 
-        conversation = self._session.conversation
-        values = dict(conversation.sampling)
-        if conversation.max_tokens is not None:
-            values[MAX_TOKENS] = conversation.max_tokens
         chosen = await self._host.push_screen_wait(
-            SettingsScreen(conversation.system, values, to=to)
+            SettingsScreen(self._session.conversation, to=to)
         )
         if chosen is None:
             return
-        sampling = dict(chosen.sampling)
-        most = sampling.pop(MAX_TOKENS, None)
-        self._session.configure(system=chosen.system, sampling=sampling, max_tokens=most)
-        if chosen.always:
-            preferences = self._host.preferences
-            preferences.system, preferences.sampling = chosen.system, sampling
-            preferences.max_tokens = None if most is None else int(most)
+        settings, always = chosen
+        self._session.configure(**settings)
+        if always:
+            for name, value in settings.items():
+                setattr(self._host.preferences, name, value)
             self._host.save_preferences()
 
 

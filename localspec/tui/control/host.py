@@ -19,9 +19,8 @@ from localspec.tui.preferences import Preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
 from localspec.tui.session.clipboard import copy_text
-from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.composer import Composer, Known
 from localspec.tui.widgets.figures_panel import FiguresPanel
-from localspec.tui.widgets.prompt_input import Known
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
 

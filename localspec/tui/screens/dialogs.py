@@ -1,26 +1,66 @@
-"""A question with a few answers, or something to read, such as the keys, over the screen."""
+"""Dialogs over the screen: a question, something to read, settings, and a download."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.table import Table
 from rich.text import Text
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Grid, Vertical, VerticalScroll
 from textual.events import Mount
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import (
+    Button,
+    Checkbox,
+    Footer,
+    Input,
+    Label,
+    OptionList,
+    ProgressBar,
+    Static,
+    TextArea,
+)
 from textual.widgets.option_list import Option
 
-from localspec.text import harmless
+from localspec import SamplingParams
+from localspec.chat.conversation import Conversation
+from localspec.errors import Cancelled, UsageError, describe
+from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.commands import COMMANDS
+from localspec.tui.session.commands import COMMANDS, MAX_TOKENS, SETTINGS, setting
+
+if TYPE_CHECKING:
+    from localspec.hub.download import PullProgress
 
 T = TypeVar("T")
+
+_ABOUT = {
+    "temperature": "0 is greedy",
+    "top_k": "0 keeps all",
+    "top_p": "1 keeps all",
+    "min_p": "0 keeps all",
+    "repeat_penalty": "1 is off",
+    "frequency_penalty": "0 is off",
+    "presence_penalty": "0 is off",
+    "penalty_last_n": "-1 counts all",
+    "seed": "empty is random",
+    MAX_TOKENS: "tokens of an answer",
+}
+
+_WIDTHS = [(0, "-narrow"), (64, "-wide")]
+
+_EVERY = 0.2
+"""Seconds between two redraws of a download."""
 
 
 class Dialog(ModalScreen[T]):
@@ -77,6 +117,134 @@ class ReadingScreen(Dialog[None]):
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
+
+
+class SettingsScreen(Dialog[tuple[dict[str, Any], bool] | None]):
+    """A dialog for a conversation's settings; its result is None for Escape, else the values of
+    `system`, `sampling` and `max_tokens`, and whether they are for new conversations, too. `to`: id
+    of the field to focus."""
+
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+        Binding("ctrl+s", "save", "Save", priority=True),
+    ]
+
+    def __init__(self, conversation: Conversation, *, to: str = "system") -> None:
+        super().__init__()
+        self._conversation, self._to = conversation, to
+
+    def compose(self) -> ComposeResult:
+        defaults, now = {f.name: f.default for f in fields(SamplingParams)}, self._conversation
+        values: dict[str, Any] = {**now.sampling, MAX_TOKENS: now.max_tokens}
+        with VerticalScroll(classes="dialog wide"):
+            yield Label("System prompt")
+            yield TextArea(now.system or "", id="system", compact=True, tab_behavior="focus")
+            with Grid(id="sampling"):
+                for name in SETTINGS:
+                    default = defaults.get(name)
+                    value = values.get(name)
+                    yield Label(f"{name.replace('_', ' ')}\n[dim]{_ABOUT.get(name, '')}[/]")
+                    yield Input(
+                        "" if value is None else str(value),
+                        placeholder="none" if default is None else f"{default}",
+                        id=name,
+                        compact=True,
+                    )
+            yield Checkbox("for new conversations, too", id="always", compact=True)
+            yield Static("", id="problem", markup=False)
+            yield Button("Save (Ctrl+S)", id="save", variant="primary", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one(f"#{self._to}").focus()
+
+    @on(Input.Submitted)
+    @on(Button.Pressed)
+    def action_save(self) -> None:
+        """Check all fields, and close the dialog if they are valid."""
+        found: dict[str, Any] = {}
+        for field in self.query(Input):
+            assert field.id is not None
+            try:
+                name, value = setting(f"{field.id} {field.value.strip()}")
+            except UsageError as error:
+                self.query_one("#problem", Static).update(str(error))
+                field.focus()
+                return
+            if value is not None:
+                found[name] = value
+        system = self.query_one("#system", TextArea).text.strip()
+        chosen = {"system": system or None, MAX_TOKENS: found.pop(MAX_TOKENS, None)}
+        self.dismiss(({**chosen, "sampling": found}, self.query_one(Checkbox).value))
+
+
+class DownloadScreen(Dialog[bool]):
+    """Downloads references in order; its result is whether all were downloaded."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
+
+    def __init__(self, references: Sequence[str]) -> None:
+        super().__init__()
+        self._references = references
+        self._cancelled = self._over = False
+        self._shown = 0.0
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(f"Downloading {harmless(' and '.join(self._references))}", markup=False)
+            yield ProgressBar(id="progress")
+            yield Static("Looking for the files …", id="about", markup=False)
+
+    @work(group="download")
+    async def on_mount(self) -> None:
+        from localspec.hub import download
+
+        try:
+            for reference in self._references:
+                # The user has chosen a model to download, so the network may be used.
+                pull = partial(download.pull, reference, offline=False, progress=self._progress)
+                await asyncio.to_thread(pull)
+        except Cancelled:
+            self.dismiss(False)
+        except Exception as error:  # an unhandled error would end the app
+            self._over = True
+            self._about(f"{describe(error)[0]} Esc closes this.")
+        else:
+            self.dismiss(True)
+
+    def on_unmount(self) -> None:
+        """Stop the thread, which the app would wait for at exit."""
+        self._cancelled = True
+
+    def _progress(self, progress: PullProgress) -> None:
+        """Show progress. Called in the download thread."""
+        if self._cancelled:
+            raise Cancelled("The download was stopped.")
+        now = monotonic()
+        if now - self._shown >= _EVERY or progress.done == progress.total:
+            self._shown = now
+            self.app.call_from_thread(self._show, progress)
+
+    def _show(self, progress: PullProgress) -> None:
+        if not self.is_attached:
+            return
+        self.query_one(ProgressBar).update(total=progress.total, progress=progress.done)
+        doing = "checking" if progress.doing == "check" else "downloading"
+        which = f" ({progress.number} of {progress.of})" if progress.of > 1 else ""
+        self._about(
+            f"{doing} {progress.file}{which}: {gigabytes(progress.done)} of "
+            f"{gigabytes(progress.total)}"
+        )
+
+    def _about(self, text: str) -> None:
+        self.query_one("#about", Static).update(harmless(text))
+
+    def action_cancel(self) -> None:
+        """Stop after the next chunk; the downloaded part is kept."""
+        if self._over:
+            self.dismiss(False)
+        self._cancelled = True
+        self._about("Stopping; the downloaded part is kept …")
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:

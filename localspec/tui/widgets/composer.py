@@ -1,13 +1,281 @@
-"""The message being written: text, files, completions, and the message it edits."""
+"""The message being written: text with a history and completions, files, and the message that it
+edits."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import OptionList, Static
+from textual.document._document import Location
+from textual.message import Message
+from textual.reactive import var
+from textual.strip import Strip
+from textual.widgets import OptionList, Static, TextArea
+from textual.widgets.option_list import Option
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
-from localspec.tui.widgets.prompt_input import Completions, Known, PromptInput
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session import commands
+from localspec.tui.session.commands import CommandCompletion
+
+Known = Callable[[], Mapping[str, Sequence[str]]]
+"""Returns values as for `commands.complete`."""
+_LONG_PASTE = 20_000
+"""Characters from which a pasted text becomes an attachment: the input wraps a long line again for
+each key and each row."""
+
+
+_JOINED = "\u200d\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+"""Characters that belong to the emoji before them: the joiner, which also joins the next character,
+and modifiers."""
+
+
+class Completions(OptionList, can_focus=False):
+    """A list of completions with one highlighted; the input keeps the focus."""
+
+    def __init__(self, known: Known, *, id: str | None = None) -> None:
+        super().__init__(id=id, compact=True)
+        self._known = known
+        self._all: Sequence[CommandCompletion] = ()
+        self.display = False
+
+    def offer_for(self, line: str) -> bool:
+        offered = commands.complete(line, self._known()) if line[:1] == "/" else []
+        return self.offer([] if [option.text for option in offered] == [line] else offered)
+
+    def offer(self, completions: Sequence[CommandCompletion]) -> bool:
+        """Show completions; returns whether there are any."""
+        self._all = completions
+        self.display = bool(completions)
+        self.clear_options()
+        if not completions:
+            return False
+        palette = Palette.of(self.app)
+        width = max(len(c.label) for c in completions) + 2
+        for completion in completions:
+            text = Text(completion.label.ljust(width), palette.style("accent"), no_wrap=True)
+            text.append(completion.about, palette.faint)
+            self.add_option(Option(text))
+        self.highlighted = 0
+        return True
+
+    @property
+    def chosen(self) -> CommandCompletion:
+        """The highlighted completion, which Enter accepts."""
+        return self._all[self.highlighted or 0]
+
+
+class PromptInput(TextArea):
+    """The input: Enter sends, Ctrl+J inserts a line break, arrows recall sent texts at the first
+    and last line."""
+
+    BINDING_GROUP_TITLE = "Input"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # `check_action` enables one of them; the footer shows it.
+        Binding("enter", "take", "Complete"),
+        Binding("enter", "resume", "Continue"),
+        Binding("enter", "send", "Send"),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
+        Binding("up", "up", "Previous message", show=False),
+        Binding("down", "down", "Next message", show=False),
+        Binding("tab", "complete", "Complete, or next panel", show=False),
+        Binding("alt+left,alt+b", "cursor_word_left", show=False),
+        Binding("alt+right,alt+f", "cursor_word_right", show=False),
+        Binding("alt+d", "delete_word_right", show=False),
+        Binding("ctrl+d", "leave", "Quit, if the input is empty", show=False),
+    ]
+
+    @dataclass
+    class Sent(Message):
+        """A text to send, or a command."""
+
+        text: str
+
+    class Resume(Message):
+        """Enter in an empty input: open the last conversation."""
+
+    completing: var[bool] = var(False, bindings=True)
+    resumable: var[bool] = var(False, bindings=True)
+    """Whether Enter in the empty input opens the last conversation."""
+    attached: var[bool] = var(False, bindings=True)
+    """Whether files are attached, which can be sent without a text."""
+
+    def __init__(self, completions: Completions, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            compact=True,
+            highlight_cursor_line=False,
+            placeholder="Write a message; / for commands, ? for keys",
+        )
+        self._sent: list[str] = []
+        self._position = 0  # index of the shown text; after the last one, the draft
+        self._changed: dict[int, str] = {}
+        self._completions = completions
+        self._completed = ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "take":
+            return self.completing
+        if action == "resume":
+            return self.resumable and not self.text and not self.attached
+        if action in ("cursor_page_up", "cursor_page_down"):  # these scroll the conversation
+            return False
+        return super().check_action(action, parameters)
+
+    def remember(self, texts: Sequence[str]) -> None:
+        """Set the texts sent before, oldest first."""
+        self._sent = [text for text in texts if text.strip()]
+        self._position, self._changed = len(self._sent), {}
+
+    def set_text(self, text: str) -> None:
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def action_send(self) -> None:
+        if self._completed != self.text:
+            self._complete()  # keys arrived before the list was updated
+        if self.completing and not self._accept_completion():
+            return
+        text = self.text
+        if text.strip() or self.attached:
+            self.post_message(self.Sent(text))
+        elif self.resumable and not text:
+            self.post_message(self.Resume())
+
+    # The same action under the names that the footer shows.
+    action_take = action_resume = action_send
+
+    def remember_sent(self, text: str) -> None:
+        """Remember a sent text, and keep only what was typed after it."""
+        if text.strip() and self._sent[-1:] != [text]:
+            self._sent.append(text)
+        self._position, self._changed = len(self._sent), {}
+        if self.text.startswith(text):
+            self.set_text(self.text.removeprefix(text))
+
+    def action_undo(self) -> None:
+        before = self.text
+        super().action_undo()
+        # With nothing to undo, Ctrl+Z suspends the program, as is usual in a terminal.
+        if not before and not self.text:
+            self.app.action_suspend_process()
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    def action_complete(self) -> None:
+        if self.completing:
+            self.action_send()
+        else:
+            self.screen.focus_next()
+
+    def get_cursor_left_location(self) -> Location:
+        return self._beside(super().get_cursor_left_location(), -1)
+
+    def get_cursor_right_location(self) -> Location:
+        return self._beside(super().get_cursor_right_location(), 1)
+
+    def _beside(self, location: Location, step: int) -> Location:
+        """Move a location out of an emoji of several characters."""
+        row, column = location
+        line = self.document.get_line(row)
+        while 0 < column < len(line) and (
+            line[column] in _JOINED or line[column - 1] == _JOINED[0]
+        ):
+            column += step
+        return row, column
+
+    def action_leave(self) -> None:
+        if self.text:
+            self.action_delete_right()
+        else:
+            self.app.exit()
+
+    def action_up(self) -> None:
+        if self.completing:
+            self._completions.action_cursor_up()
+        elif self.navigator.is_first_wrapped_line(self.cursor_location):
+            self._recall(-1)
+        else:
+            self.action_cursor_up()
+
+    def action_down(self) -> None:
+        if self.completing:
+            self._completions.action_cursor_down()
+        elif self.navigator.is_last_wrapped_line(self.cursor_location):
+            self._recall(1)
+        else:
+            self.action_cursor_down()
+
+    def _recall(self, step: int) -> None:
+        """Show the previous or next sent text; edits of texts are kept until one is sent."""
+        texts, at = [*self._sent, ""], self._position + step
+        if 0 <= at < len(texts):
+            self._changed[self._position], self._position = self.text, at
+            self.set_text(self._changed.get(at, texts[at]))
+        else:
+            (self.action_cursor_up if step < 0 else self.action_cursor_down)()
+
+    @on(TextArea.Changed)
+    def _complete(self) -> None:
+        line, before = self.text, self._completed
+        self._completed = line
+        self.completing = self._completions.offer_for(line)
+        if bool(line) != bool(before):
+            self.refresh_bindings()
+
+    def close_completions(self) -> None:
+        self.completing = self._completions.offer([])
+
+    def _accept_completion(self) -> bool:
+        """Accept the highlighted completion; returns whether it is a complete command to send."""
+        chosen = self._completions.chosen
+        whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
+        self.set_text(chosen.text)
+        self._complete()
+        if whole:
+            self.close_completions()
+        return whole and bool(chosen.about)  # a command without arguments
+
+    def render_line(self, y: int) -> Strip:
+        # While a terminal shrinks, the input may have no width between two layouts, and Textual
+        # fails to wrap a placeholder to that.
+        return super().render_line(y) if self.content_size.width > 0 else Strip([])
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if len(event.text) < _LONG_PASTE:
+            event.stop()  # longer ones bubble to `Composer`
+        else:
+            event.prevent_default()
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Not as priority bindings: those would overtake letters that were typed earlier and are
+        # still queued.
+        action = _ACTIONS.get(event.key)
+        asks_for_keys = event.character == "?" and not self.text
+        if action is None and not asks_for_keys:
+            await super()._on_key(event)
+            return
+        event.prevent_default()
+        event.stop()
+        if action is not None:
+            getattr(self, f"action_{action}")()
+        else:
+            await self.run_action("app.keys")
+
+
+_ACTIONS = {
+    key: binding.action
+    for binding in PromptInput.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
+}
 
 
 class Composer(Vertical):

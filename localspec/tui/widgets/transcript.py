@@ -16,8 +16,7 @@ from textual.strip import Strip
 
 from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
-from localspec.tui.rendering.message_column import MessageColumn, Place
-from localspec.tui.rendering.message_lines import DisplayMode
+from localspec.tui.rendering.message_lines import DisplayMode, MessageColumn, Place
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import restyle
 
