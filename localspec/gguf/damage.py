@@ -5,7 +5,8 @@ Each check replaces a missing one before an assertion: `load_hparams`, `load_arc
 (ops.cpp). Faults that llama.cpp reports itself are not checked.
 """
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import BinaryIO
 
 from localspec.gguf.architectures import ALIKE, KNOWN
@@ -53,7 +54,8 @@ def damage(file: GGUFFile) -> str | None:
     """A sentence about the first fault, None if there is none."""
     found = _tokens(file)
     if found is None and file.architecture in KNOWN - {"clip"}:
-        found = _numbers(file) or _experts(file) or _weights(file)
+        key = next(chain(_invalid_numbers(file), _invalid_experts(file)), None)
+        found = _weights(file) if key is None else f"its {file.architecture}.{key} is invalid"
     return None if found is None else f"It is damaged: {found}."
 
 
@@ -74,82 +76,51 @@ def _tokens(file: GGUFFile) -> str | None:
     return None
 
 
-def _numbers(file: GGUFFile) -> str | None:
-    layers = file.own_integer("block_count")
+def _invalid_numbers(file: GGUFFile) -> Iterator[str]:
+    """Keys of the architecture's section whose values are outside of what llama.cpp takes."""
+    kind, own, width = file.architecture, file.own_integer, file.own_integer("embedding_length")
+    layers = own("block_count")
     if layers is not None:
         if not 1 <= layers <= MAX_LAYERS:
-            return f"it claims {layers} layers, and llama.cpp allows 1 to {MAX_LAYERS}"
-        ahead = file.own_integer("nextn_predict_layers") or 0
-        if ahead >= layers:
-            return f"it claims that {ahead} of its {layers} layers predict ahead"
+            yield "block_count"
+        if (own("nextn_predict_layers") or 0) >= layers:
+            yield "nextn_predict_layers"
     for key in _EPSILONS:
         epsilon = file.own(key)
         if isinstance(epsilon, float) and not epsilon >= 0.0:  # or NaN
-            return f"its {key} is {epsilon:g}"
-    for key, where in _UNEVEN.items():
-        if file.architecture in where and file.own_integer(key) == 0:
-            return f"its {key} is 0"
+            yield key
+    yield from (key for key, where in _UNEVEN.items() if kind in where and own(key) == 0)
     scaling = file.own("rope.scaling.type")
     if isinstance(scaling, str) and scaling.partition("\0")[0] not in _ROPE_SCALING:
-        return f"its rope.scaling.type is {printable(repr(scaling), 40)}"
-    return _rotations(file) or _recurrent(file)
-
-
-def _rotations(file: GGUFFile) -> str | None:
-    """Check the rotated part of a head: not larger than the head, even, and not 0, which would loop
-    forever."""
+        yield "rope.scaling.type"
+    heads = next(iter(file.numbers("attention.head_count")), 0)
+    size = own("attention.key_length")
+    if size is None and heads and width is not None:
+        size = width // heads
     for which in ("", "_swa"):
-        rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
-        if not _heads(file) or rotated is None or size is None:
-            continue
-        endless = not rotated and file.architecture in _ROTATING
-        if rotated > size or rotated % 2 or endless:
-            return f"it rotates {rotated} numbers of heads that have {size}"
-    return _sections(file)
-
-
-def _sections(file: GGUFFile) -> str | None:
-    """Check how many numbers of a head each part of a position rotates (M-RoPE)."""
+        # The rotated part is not larger than the head, even, and not 0, which would loop forever.
+        rotated, head = own(f"rope.dimension_count{which}"), own(f"attention.key_length{which}")
+        head = size if head is None else head
+        if heads and rotated is not None and head is not None:
+            endless = not rotated and kind in _ROTATING
+            if rotated > head or rotated % 2 or endless:
+                yield f"rope.dimension_count{which}"
     sections = file.own("rope.dimension_sections")
-    if not isinstance(sections, Array):
-        return None
-    sizes = [size for size in islice(sections, 4) if isinstance(size, int)]
-    always = file.architecture in _SECTIONED
-    if always and sizes and max(sizes[:3]) <= 0:
-        return "it rotates by none of its positions (rope.dimension_sections)"
-    size = _head(file)
-    if (always or min(sizes[:2], default=0) > 0) and size is not None and sum(sizes) > size:
-        return f"it rotates {sum(sizes)} numbers of heads that have {size}, by all its positions"
-    return None
+    if isinstance(sections, Array):
+        sizes = [n for n in islice(sections, 4) if isinstance(n, int)]
+        always = kind in _SECTIONED
+        none = always and sizes and max(sizes[:3]) <= 0
+        rotates = always or min(sizes[:2], default=0) > 0
+        if none or (rotates and size is not None and sum(sizes) > size):
+            yield "rope.dimension_sections"
+    inner = own("ssm.inner_size")
+    state, rank = own("ssm.state_size") or 0, own("ssm.time_step_rank") or 0
+    wanted = 2 * (width or 0) if kind in _DOUBLE else state * rank if kind in _DELTA else inner
+    if inner not in (None, wanted):
+        yield "ssm.inner_size"
 
 
-def _head(file: GGUFFile, which: str = "") -> int | None:
-    """Width of a head's key."""
-    size = file.own_integer(f"attention.key_length{which}")
-    if size is None:
-        size = file.own_integer("attention.key_length")
-    heads, width = _heads(file), file.own_integer("embedding_length")
-    return width // heads if size is None and heads and width is not None else size
-
-
-def _heads(file: GGUFFile) -> int:
-    return next(iter(file.numbers("attention.head_count")), 0)
-
-
-def _recurrent(file: GGUFFile) -> str | None:
-    inner, width = file.own_integer("ssm.inner_size"), file.own_integer("embedding_length")
-    if inner is None:
-        return None
-    if file.architecture in _DOUBLE and inner != 2 * (width or 0):
-        return f"its recurrent layers are {inner} wide, and not twice {width}"
-    if file.architecture in _DELTA:
-        state, heads = (file.own_integer(f"ssm.{key}") for key in ("state_size", "time_step_rank"))
-        if inner != (state or 0) * (heads or 0):
-            return f"its recurrent layers are {inner} wide, and not {heads} times {state}"
-    return None
-
-
-def _experts(file: GGUFFile) -> str | None:
+def _invalid_experts(file: GGUFFile) -> Iterator[str]:
     count = file.own_integer("expert_count") or 0
     layers = file.own_integer("block_count") or 0
     used = max(file.numbers("expert_used_count", layers), default=0)
@@ -159,12 +130,9 @@ def _experts(file: GGUFFile) -> str | None:
         count = used = 0
     needed = bool(count) or file.architecture in _EXPERT_MODELS
     if count > MAX_EXPERTS or used > count or (needed and not used):
-        return f"it uses {used} of {count} experts"
-    if groups > 1 and (count % groups or not 0 < chosen < groups):
-        return f"it uses {chosen} of {groups} groups of {count} experts"
-    if groups >= max(1, count):
-        return f"it has {groups} groups of {count} experts"
-    return None
+        yield "expert_used_count"
+    if groups >= max(1, count) or (groups > 1 and (count % groups or not 0 < chosen < groups)):
+        yield "expert_group_count"
 
 
 def _weights(file: GGUFFile) -> str | None:

@@ -54,12 +54,8 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
             raise unsupported_head(path, kind)
     named = file.array(f"{file.architecture}.target_layers")
     layers = [] if named is None or named.strings else [int(layer) for layer in named]
-    if min(layers, default=-1) < 0:
-        layers = []
-    if eagle and len(layers) != 3:
-        raise damaged_head(path, f"it names {len(layers)} layers of its target instead of three")
-    if not layers:
-        raise damaged_head(path, "it names no layers of its target")
+    if min(layers, default=-1) < 0 or (eagle and len(layers) != 3):
+        raise damaged_head(path, f"its {file.architecture}.target_layers is invalid")
     sizes = require_sizes(file, "block_count", "embedding_length", "feed_forward_length")
     width = reads = sizes["embedding_length"]
     if eagle:
@@ -68,22 +64,18 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
             raise damaged_head(path, f"it has {sizes['block_count']} layers instead of one")
     _require_attention(file, width)
     missing = [name for name in _OF_EAGLE if eagle and name not in tensors]
-    if missing:
-        raise damaged_head(path, f"the tensor {missing[0]} is missing")
     if "d2t" in tensors:
         d2t_ids(file, tensors["d2t"], len(file.array("tokenizer.ggml.tokens") or ()))
-        if OUTPUT not in tensors:
-            raise damaged_head(path, "it has d2t, but no output matrix")
-    name, why = target.path.name, None
-    if reads != target.width:
-        why = f"hidden states of {reads} numbers, and those of {name} have {target.width}"
-    elif max(layers) >= target.layers:
-        why = f"the input of layer {max(layers)}, and {name} has layers 0 to {target.layers - 1}"
-    elif width != target.width and not {EMBEDDINGS, OUTPUT} <= tensors.keys():
-        why = f"embeddings and output of {width} numbers, which it lacks, and those of {name} have"
-        why += f" {target.width}"
-    if why is not None:
-        raise foreign_head(path, f"it reads {why}")
+        missing += [OUTPUT] if OUTPUT not in tensors else []
+    if missing:
+        raise damaged_head(path, f"the tensor {missing[0]} is missing")
+    own = {EMBEDDINGS, OUTPUT} <= tensors.keys()
+    if reads != target.width or max(layers) >= target.layers or not (own or width == target.width):
+        raise foreign_head(
+            path,
+            f"it reads {reads} numbers of layers up to {max(layers)}, and {target.path.name} has "
+            f"{target.width} in layers 0 to {target.layers - 1}",
+        )
     return tuple(layers)
 
 
@@ -99,15 +91,13 @@ def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
 def _require_attention(file: GGUFFile, width: int) -> None:
     heads = file.own_integer("attention.head_count") or 0
     groups = file.own_integer("attention.head_count_kv") or heads
-    if heads < 1 or groups < 1 or heads % groups:
-        raise damaged_head(
-            file.path, f"it has {heads} attention heads and {groups} for keys and values"
-        )
     lengths = {
-        file.own_integer(f"attention.{name}_length") or width // heads for name in ("key", "value")
+        file.own_integer(f"attention.{name}_length") or width // max(1, heads)
+        for name in ("key", "value")
     }
     rotated = file.own_integer("rope.dimension_count") or max(lengths)
-    if len(lengths) != 1 or rotated > min(lengths) or rotated % 2:
+    fit = heads > 0 < groups and heads % groups == 0 and len(lengths) == 1
+    if not fit or rotated > min(lengths) or rotated % 2:
         raise damaged_head(file.path, "the sizes of its attention do not fit each other")
 
 

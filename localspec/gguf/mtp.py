@@ -63,28 +63,25 @@ def _trunk(file: GGUFFile) -> tuple[str, int, int]:
 def _fault(file: GGUFFile) -> str | None:
     """Why a file's MTP layers cannot draft; None if they can."""
     count, (architecture, before, width) = _count(file), _trunk(file)
-    shapes = {name: tensor.shape for name, tensor in file.by_name.items()}
-    prefix = f"blk.{before}."
+    tensors, prefix = file.by_name, f"blk.{before}."
     needed: dict[str, tuple[int, ...]] = {
         "nextn.eh_proj.weight": (2 * width, width),
         "nextn.enorm.weight": (width,),
         "nextn.hnorm.weight": (width,),
     }
-    experts = () if architecture != "glm4moe" else (_EXPERTS,)
-    missing = [prefix + tensor for tensor in (*needed, *experts) if prefix + tensor not in shapes]
-    mismatched = [
-        prefix + tensor for tensor, shape in needed.items() if shapes.get(prefix + tensor) != shape
+    lacking = [
+        name
+        for name, shape in needed.items()
+        if (tensor := tensors.get(prefix + name)) is None or tensor.shape != shape
     ]
-    why = None
+    if architecture == "glm4moe" and prefix + _EXPERTS not in tensors:
+        lacking.append(_EXPERTS)
     if architecture not in NEXTN_GRAPHS:
-        why = f"llama.cpp does not support those of architecture {architecture}"
-    elif count > 1 and architecture in ONE_NEXTN:
-        why = f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
-    elif before < 1 or width < 1:
-        why = f"it names {count} of {before + count} layers, and a width of {width}"
-    elif missing:
-        why = f"the tensor {missing[0]} is missing"
-    elif mismatched:
-        shape = shapes[mismatched[0]]
-        why = f"the tensor {mismatched[0]} is of shape {shape}, which does not fit {width}"
-    return why
+        return f"llama.cpp does not support those of architecture {architecture}"
+    if count > 1 and architecture in ONE_NEXTN:
+        return f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
+    if before < 1 or width < 1:
+        return f"it names {count} of {before + count} layers, and a width of {width}"
+    if lacking:
+        return f"the tensor {prefix}{lacking[0]} is missing, or of another shape"
+    return None

@@ -144,14 +144,14 @@ NEXTN = "blk.2.nextn.{}.weight"
 # Changed arguments of the head, the error, and part of its message.
 FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
     "eagle": [
-        ({"width": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
-        ({"layers": (1, 3, 6)}, DraftMismatch, "input of layer 6, .* layers 0 to 5"),
-        ({"layers": (1, 3)}, ModelInvalid, "names 2 layers"),
+        ({"width": 512}, DraftMismatch, "512 numbers .* has 384"),
+        ({"layers": (1, 3, 6)}, DraftMismatch, "layers up to 6, .* layers 0 to 5"),
+        ({"layers": (1, 3)}, ModelInvalid, "target_layers is invalid"),
         ({"block_count": 2}, ModelInvalid, "2 layers instead of one"),
         ({"target_hidden_size": 0}, ModelInvalid, "lacks eagle3.target_hidden_size"),
         (D2T, ModelInvalid, "d2t names tokens"),
-        ({"attention.head_count_kv": 4}, ModelInvalid, "6 attention heads and 4"),
-        ({"rope.dimension_count": 66}, ModelInvalid, "rotates 66 numbers of heads"),
+        ({"attention.head_count_kv": 4}, ModelInvalid, "sizes of its attention"),
+        ({"rope.dimension_count": 66}, ModelInvalid, "rope.dimension_count is invalid"),
         ({"feed_forward_length": 128}, ModelInvalid, "cannot be opened"),
     ],
     "medusa": [
@@ -164,17 +164,17 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
         ({"vocab_size": 6}, ModelInvalid, "d2t names tokens"),
     ],
     "block": [
-        ({"layers": ()}, ModelInvalid, "names no layers"),
-        ({"layers": (1, 2)}, DraftMismatch, "input of layer 2, .* layers 0 to 1"),
+        ({"layers": ()}, ModelInvalid, "target_layers is invalid"),
+        ({"layers": (1, 2)}, DraftMismatch, "layers up to 2, .* layers 0 to 1"),
         ({"size": 1}, ModelInvalid, "blocks are of 1 token"),
         (MARKOV | {"size": None}, ModelInvalid, "lacks dflash.block_s"),
         ({"mask": None}, ModelInvalid, "no token that masks"),
         ({"mask": 9000}, ModelInvalid, "no token that masks"),
         (D2T, ModelInvalid, "d2t names tokens"),
-        ({"d2t": (5, 6), "without": "output.weight"}, ModelInvalid, "no output matrix"),
-        ({"attention.head_count_kv": 4}, ModelInvalid, "2 attention heads and 4"),
-        ({"attention.key_length": 16}, ModelInvalid, "rotates 32 numbers of heads that have"),
-        ({"rope.dimension_count": 66}, ModelInvalid, "rotates 66 numbers of heads"),
+        ({"d2t": (5, 6), "without": "output.weight"}, ModelInvalid, "output.weight is missing"),
+        ({"attention.head_count_kv": 4}, ModelInvalid, "sizes of its attention"),
+        ({"attention.key_length": 16}, ModelInvalid, "rope.dimension_count is invalid"),
+        ({"rope.dimension_count": 66}, ModelInvalid, "rope.dimension_count is invalid"),
         ({"embedding_length": None}, ModelInvalid, "lacks dflash.embedding_length"),
         ({"feed_forward_length": 128}, ModelInvalid, "cannot be opened"),
         ({"without": "fc.weight"}, ModelInvalid, "cannot be opened"),
@@ -189,7 +189,7 @@ FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
         ({"without": NEXTN.format("hnorm")}, ModelInvalid, "hnorm.* is missing"),
         ({"without": "blk.2.ffn_gate_inp.weight"}, ModelInvalid, "inp.* is missing"),
         ({"without": "blk.2.attn_q.weight"}, ModelInvalid, "cannot be opened"),
-        ({"wide": 3}, ModelInvalid, r"eh_proj.*\(192, 64\), which does not fit"),
+        ({"wide": 3}, ModelInvalid, "eh_proj.* of another shape"),
     ],
 }
 
@@ -256,7 +256,7 @@ def test_head_of_another_model_is_refused(
     tmp_path: Path, unfreed: Unfreed, tiny_pair: ModelFiles, make: Callable[..., Path]
 ) -> None:
     head, target = tmp_path / "head.gguf", tiny_pair.target
-    check_refused(target, make(head), DraftMismatch, r"384 numbers, and those of .* have 64")
+    check_refused(target, make(head), DraftMismatch, "384 numbers .* has 64")
     other = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(300, 301))
     check_refused(target, make(head, other), DraftMismatch, "vocabulary differs: token 300")
     longer = ggufs.tiny_llama(tmp_path / "longer.gguf", vocab_size=8200)
