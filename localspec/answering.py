@@ -32,8 +32,8 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
-from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.slots import Slot
+from localspec.scheduling.scheduler import Slot, Slots
+from localspec.scheduling.shared_slots import SharedSlots
 from localspec.scheduling.task import Preempted, Task, Wait
 
 _FULL = (
@@ -125,7 +125,7 @@ class AnswerGenerator:
     """Generates answers as tasks of a scheduler, in slots."""
 
     profile: PairProfile
-    _scheduler: Scheduler
+    slots: Slots | SharedSlots
     _threads: Threads
     _calibration: Calibration
 
@@ -139,7 +139,7 @@ class AnswerGenerator:
             for step in steps:
                 item = step, answer.detokenizer.take()
                 if session.finish is None:
-                    self._scheduler.put(task, item)
+                    self.slots.put(task, item)
                 else:
                     task.put(item)
         finally:
@@ -197,7 +197,7 @@ class AnswerGenerator:
     def _steps(self, answer: Answer, task: Task, drafter: Drafter) -> Generator[Step, None, None]:
         """Yield the steps, across context shifts, with the seconds of shared passes; the number of
         threads may change between steps."""
-        session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
+        session, rule, clock = answer.session, answer.rule, self.slots.time_of(task)
         slot: Slot = task.slot
         waited = task.waited
         while True:

@@ -31,7 +31,8 @@ from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.retrieval import learner
 from localspec.retrieval.datastore import Datastore
-from localspec.scheduling.slots import Slot, Slots
+from localspec.scheduling.scheduler import Slot, Slots
+from localspec.scheduling.shared_slots import SharedSlots
 from localspec.scheduling.task import CLOSED, Task
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream, Unique
@@ -66,7 +67,7 @@ class Engine(Unique, AnswerGenerator):
 
     def __init__(
         self,
-        slots: Slots,
+        slots: Slots | SharedSlots,
         *,
         store: ProfileStore,
         threads: Threads,
@@ -82,7 +83,7 @@ class Engine(Unique, AnswerGenerator):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        self.slots, self._scheduler = slots, slots.scheduler
+        self.slots = slots
         first = slots.all[0]
         target = first.cache
         self.model: Model = target.model
@@ -98,8 +99,7 @@ class Engine(Unique, AnswerGenerator):
         self.why_draft = why_draft
         self.notices = notices
         self.profile = PairProfile()
-        self._store = store
-        self._threads = threads
+        self._store, self._threads = store, threads
         threads.serve(*slots.contexts)
         checked = not self._store.load(self.profile)
         self._calibration = Calibration(self.profile, threads, checked=checked)
@@ -122,16 +122,16 @@ class Engine(Unique, AnswerGenerator):
     def close(self) -> None:
         """Stop all generations, which end as cancelled, and free models and caches. Raises
         EngineBusy if an answer's callback calls it."""
-        self._scheduler.close()
+        self.slots.close()
         if not self._closed:
             self._closed = True
-            if not self._scheduler.orphaned:  # by a fork, or interpreter exit
+            if not self.slots.orphaned:  # by a fork, or interpreter exit
                 self._free()
 
     def __del__(self) -> None:
         if not vars(self).get("_closed", True) and self._owns_models:
             self._closed = True
-            self._scheduler.leave(self._free)
+            self.slots.leave(self._free)
 
     def _free(self) -> None:
         self._sessions.keep()
@@ -140,7 +140,7 @@ class Engine(Unique, AnswerGenerator):
         if self._projector is not None:
             self._projector.close()
         models = [context.model for context in self.slots.contexts if self._owns_models]
-        self.slots.close()
+        self.slots.free()
         for model in models:
             model.close()
 
@@ -184,9 +184,9 @@ class Engine(Unique, AnswerGenerator):
         stats.notices += self._datastore.refresh()
         stats.vocabulary = vocabulary_of(self._parts)
         require(drafting, self._parts)
-        work, scheduler = partial(self._answer, answer), self._scheduler
-        submit = partial(scheduler.submit, session.context, work, wait=self._wait)
-        return Stream(submit, scheduler.cancel, session, assembler, stats, answer.when_full)
+        work = partial(self._answer, answer)
+        submit = partial(self.slots.submit, session.context, work, wait=self._wait)
+        return Stream(submit, self.slots.cancel, session, assembler, stats, answer.when_full)
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
         """Answer chat messages; options and errors are those of `stream`."""
@@ -307,7 +307,7 @@ class Engine(Unique, AnswerGenerator):
 
     def take_turns(self) -> None:
         """Compute each step only on demand, so that engines can be timed against each other."""
-        self._scheduler.ahead = 0
+        self.slots.ahead = 0
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
@@ -349,12 +349,12 @@ class Engine(Unique, AnswerGenerator):
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
         """Run a function as a task; returns its result, or raises its error."""
         owner = threading.get_ident()
-        task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
+        task = self.slots.submit(tokens, lambda task: task.put(work(task)), owner=owner)
         result: Result
         try:
             (result,) = task.items()
         except BaseException:  # an interrupt, perhaps, after which nobody waits for it
-            self._scheduler.cancel(task)
+            self.slots.cancel(task)
             raise
         return result
 

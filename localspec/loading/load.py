@@ -41,8 +41,8 @@ from localspec.loading.components import (
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
 from localspec.loading.heads import open_mtp
 from localspec.policy.store import ProfileStore
+from localspec.scheduling.scheduler import Slots
 from localspec.scheduling.shared_slots import SharedSlots
-from localspec.scheduling.slots import Slots
 from localspec.typed import typed
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
@@ -195,7 +195,7 @@ def _open_drafts(
     return drafts
 
 
-def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots:
+def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots | SharedSlots:
     """Build the slots: caches and sources for one answer, or for several."""
     draft = drafts.cache
     heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel

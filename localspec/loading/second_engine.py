@@ -19,7 +19,7 @@ from localspec.loading.load import load
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.slots import Slots
+from localspec.scheduling.scheduler import Slots
 from localspec.text import gigabytes
 
 _IMPLAUSIBLE = 6.0

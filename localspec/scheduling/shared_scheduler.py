@@ -1,7 +1,7 @@
 """The scheduler of several answers: once all tasks wait, it runs a pass for some of them."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from localspec.decoding.sampling import Rows
@@ -27,7 +27,6 @@ class SharedScheduler(Scheduler):
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
         chunk: most tokens per pass of one prompt while other tasks run, of all while steps wait.
         piece: most tokens of prompts in a pass without steps; None for all that fit.
-        make_room: evicts something unused from the caches; returns whether it could.
     """
 
     def __init__(
@@ -36,13 +35,10 @@ class SharedScheduler(Scheduler):
         *,
         chunk: int = CHUNK,
         piece: int | None = None,
-        make_room: Callable[[], bool] = lambda: False,
-        take: Callable[[Task], None] = lambda task: None,
-        release: Callable[[Task], None] = lambda task: None,
     ) -> None:
         target = caches[Wait.TARGET]
-        super().__init__(target.answers, take=take, release=release, interrupt=self._end_pass)
-        self._caches, self._cells, self._make_room = caches, target.cells, make_room
+        super().__init__(target.answers)
+        self._caches, self._cells = caches, target.cells
         self._longest = target.batch  # pass of the target
         self._chunk, self._piece = chunk, min(self._longest, piece or self._longest)
         self._read_draft = False  # whether the draft model read a prompt in the latest pass
@@ -52,8 +48,12 @@ class SharedScheduler(Scheduler):
         self._direct = False
         self._timer = threading.Timer(0, self.wake)
 
-    def _end_pass(self, task: Task) -> None:
-        """End the current pass if it is for this task only. From any thread."""
+    def make_room(self) -> bool:
+        """Evict something unused from the caches; returns whether it could."""
+        return False
+
+    def interrupt(self, task: Task) -> None:
+        """End the current pass if it is for this task only."""
         serving = self._serving
         if len(serving) == 1 and serving[0] is task and task.waits_for is not None:
             self._caches[task.waits_for].cancel()
@@ -211,7 +211,7 @@ class SharedScheduler(Scheduler):
                 cache.undo(parts)
                 continue
             except CacheFull as error:
-                if not self._make_room():
+                if not self.make_room():
                     self._preempt_youngest(tasks, error)
                 continue
             except NativeError as error:

@@ -19,9 +19,9 @@ from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.scheduling.prefix_cache import PrefixCache
+from localspec.scheduling.scheduler import Slot
 from localspec.scheduling.shared_costs import SharedCosts, SharedCurve
 from localspec.scheduling.shared_scheduler import SharedScheduler
-from localspec.scheduling.slots import Slot, Slots
 from localspec.scheduling.task import Preempted, Task, Wait
 from localspec.sessions.sessions import Sessions
 
@@ -62,7 +62,7 @@ class SharedSlot(Slot):
         make_model: Callable[[Context], DraftModel],
         head: TrainedHead | None,
     ) -> None:
-        self._slots, self._passes = slots, slots.scheduler
+        self._slots = slots
         decode = partial(self._decode, Wait.TARGET)
         cache = Context.over(target, target.answer_sequences(number), decode, self._chunk)
         self.draft_cache: Context | None = None
@@ -80,12 +80,12 @@ class SharedSlot(Slot):
 
     @property
     def costs(self) -> CostCurve | None:
-        passes = self._passes
-        return SharedCurve(passes.costs, self._task, passes.others, passes.bid)
+        slots = self._slots
+        return SharedCurve(slots.costs, self._task, slots.others, slots.bid)
 
     @property
     def alone(self) -> bool:
-        return not self._passes.others(self._task)
+        return not self._slots.others(self._task)
 
     @property
     def shareable_draft(self) -> Context | None:
@@ -104,7 +104,7 @@ class SharedSlot(Slot):
         return self._slots.kept.known(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
-        room = min(self.cache.capacity, self._passes.room(self._task))
+        room = min(self.cache.capacity, self._slots.room(self._task))
         return self._slots.kept.recall(prompt, room, drafted=self.shareable_draft is not None)
 
     def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
@@ -119,7 +119,7 @@ class SharedSlot(Slot):
     @contextmanager
     def measuring(self) -> Iterator[None]:
         # Skipped if paused answers hold the room; a later answer will measure.
-        with self._passes.direct(), suppress(CacheFull, Preempted):
+        with self._slots.direct(), suppress(CacheFull, Preempted):
             yield
 
     def empty(self) -> None:
@@ -134,7 +134,7 @@ class SharedSlot(Slot):
 
     def wait_for_room(self, tokens: int) -> None:
         """Wait until this many tokens fit alongside those of the other tasks."""
-        self._passes.wait_for_room(self._task, tokens)
+        self._slots.wait_for_room(self._task, tokens)
 
     @property
     def _task(self) -> Task:
@@ -142,14 +142,14 @@ class SharedSlot(Slot):
         return self.task
 
     def _decode(self, wait: Wait, part: PassPart) -> tuple[Rows, float]:
-        return self._passes.decode(self._task, wait, part)
+        return self._slots.decode(self._task, wait, part)
 
     def _chunk(self) -> int:
-        return self._passes.chunk(self._task)
+        return self._slots.chunk(self._task)
 
 
-class SharedSlots(Slots):
-    """All slots of a pair, the scheduler of their passes, and the prefix cache.
+class SharedSlots(SharedScheduler):
+    """The slots of a pair for several answers, and the prefix cache.
 
     Args:
         make_model: creates the draft model over a part of the draft's cache.
@@ -158,7 +158,6 @@ class SharedSlots(Slots):
     """
 
     all: Sequence[SharedSlot]
-    scheduler: SharedScheduler
 
     def __init__(
         self,
@@ -174,14 +173,7 @@ class SharedSlots(Slots):
         caches: dict[Wait, SharedContext] = {Wait.TARGET: target}
         if draft is not None:
             caches[Wait.DRAFT] = draft
-        self.scheduler = SharedScheduler(
-            caches,
-            chunk=chunk,
-            piece=piece,
-            make_room=self.kept.drop_oldest,
-            take=self._take,
-            release=self._release,
-        )
+        super().__init__(caches, chunk=chunk, piece=piece)
         self.shared = list(caches.values())
         self.all = [
             SharedSlot(number, self, target, draft, make_model, head)
@@ -193,23 +185,27 @@ class SharedSlots(Slots):
         if sessions.files is not None:
             sessions.files.write_apart()
             self.kept.disk = sessions.files
-        self.scheduler.costs = SharedCosts(profile, self.contexts[0].watch)
+        self.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:
         return self.kept.clear()
 
-    def close(self) -> None:
+    def free(self) -> None:
+        """Free the caches."""
         self.kept.close()
         for cache in [*self._heads, *self.shared]:
             cache.close()
 
-    def _take(self, task: Task) -> None:
+    def make_room(self) -> bool:
+        return self.kept.drop_oldest()
+
+    def take(self, task: Task) -> None:
         """Give a task the free slot whose last text shares the longest prefix with its prompt."""
         free = [slot for slot in self.all if slot.task is None]
         slot = max(free, key=lambda slot: shared_prefix(slot.text, task.tokens))
         slot.task, task.slot, slot.keeps = task, slot, True
 
-    def _release(self, task: Task) -> None:
+    def release(self, task: Task) -> None:
         """Put the text of an ended task into the prefix cache, and free its slot."""
         slot: SharedSlot = task.slot
         slot.text = [*slot.cache.tokens]

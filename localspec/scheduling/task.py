@@ -54,7 +54,7 @@ class Task:
     The arguments are those of `Scheduler.submit`. With `ahead` 0 each item is produced on request.
 
     Attributes:
-        slot: a `localspec.scheduling.slots.Slot`; None until the task begins.
+        slot: a `localspec.scheduling.scheduler.Slot`; None until the task begins.
         waits_for: None while it runs; `since`: when it began to wait.
         size: tokens of the request: of the part, of the needed room, or before the bid.
         done: whether the request is finished, with an error if `failed` is set.

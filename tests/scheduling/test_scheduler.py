@@ -69,17 +69,19 @@ class FakeSlot:
         self.cells = 0
 
 
+class FakeSlots(SharedScheduler):
+    def take(self, task: Task) -> None:
+        task.slot = FakeSlot(len(task.tokens))
+
+
 class Fixture:
     """A scheduler, and tasks that begin at the same time."""
 
-    def __init__(self, slots: int = 8, **options: Any) -> None:
+    def __init__(self, slots: int = 8) -> None:
         self.draft, self.target = RecordingCache(), RecordingCache(slots)
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
-        self.scheduler = SharedScheduler(caches, take=self._take, **options)
-
-    def _take(self, task: Task) -> None:
-        task.slot = FakeSlot(len(task.tokens))
+        self.scheduler = FakeSlots(caches)
 
     def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
         return self.scheduler.decode(task, wait, part(*tokens, outputs=outputs))[0]
@@ -292,7 +294,8 @@ def test_reader_that_waits_handles_signals_of_other_threads() -> None:
 
 def test_task_that_is_cancelled_while_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted: list[Task] = []
-    scheduler, make = Scheduler(1, interrupt=interrupted.append), greenlet.greenlet
+    scheduler, make = Scheduler(1), greenlet.greenlet
+    monkeypatch.setattr(scheduler, "interrupt", interrupted.append)
 
     def cancelled(run: partial[object]) -> greenlet.greenlet:
         scheduler.cancel(run.args[0])

@@ -10,9 +10,8 @@ from localspec import Engine
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.threads import Threads
-from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.scheduler import Scheduler, Slot
 from localspec.scheduling.shared_slots import SharedSlots
-from localspec.scheduling.slots import Slot
 from localspec.sessions.sessions import Sessions
 
 
@@ -26,7 +25,7 @@ def contexts(engine: Engine) -> list[Any]:
 
 
 def scheduler(engine: Engine) -> Scheduler:
-    return engine._scheduler
+    return engine.slots
 
 
 def sessions(engine: Engine) -> Sessions:
