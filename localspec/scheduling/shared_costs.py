@@ -13,7 +13,8 @@ requested, or with one each.
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import merge
+from itertools import islice
 
 from localspec.llama.native_context import PassWatch
 from localspec.policy.baseline import Baseline
@@ -109,14 +110,16 @@ def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int],
     rate = max(bid.rate for bid in bids)
     caps = [len(bid.reaches) for bid in bids]
     while True:
-        taken = _merged(bids, caps, most - firm)
+        # Candidates that are not firm, the likeliest next one of all bids first.
+        reaches = ([(-r, i) for r in bids[i].reaches[bids[i].firm : n]] for i, n in enumerate(caps))
+        taken = [*islice(merge(*reaches), max(0, most - firm))]
         worth, best, count = 0.0, -rate * further[min(firm, most)], 0
-        for n, number in enumerate(taken, 1):
-            worth += bids[number[0]].reaches[number[1]]
+        for n, (reach, _) in enumerate(taken, 1):
+            worth -= reach
             if worth - rate * further[firm + n] > best:
                 best, count = worth - rate * further[firm + n], n
         counts = [bid.firm for bid in bids]
-        for index, _ in taken[:count]:
+        for _, index in taken[:count]:
             counts[index] += 1
         rows = sum(counts)
         each = further[min(rows, most)] / rows if rows else 0.0
@@ -127,23 +130,6 @@ def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int],
             return counts, each
         for i in over:
             caps[i] = max(bids[i].firm, min(counts[i] - 1, int(bids[i].spare / each)))
-
-
-def _merged(bids: Sequence[Bid], caps: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Bid and index of the candidates that are not firm, the likeliest next one first."""
-    heap = [
-        (-bid.reaches[bid.firm], i, bid.firm) for i, bid in enumerate(bids) if caps[i] > bid.firm
-    ]
-    heapify(heap)
-    found: list[tuple[int, int]] = []
-    while heap and len(found) < most:
-        _, i, place = heap[0]
-        found.append((i, place))
-        if place + 1 < caps[i]:
-            heapreplace(heap, (-bids[i].reaches[place + 1], i, place + 1))
-        else:
-            heappop(heap)
-    return found
 
 
 def _context(tasks: Sequence[Task]) -> int:
