@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
-from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Drafter, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import SeededRandom
@@ -24,7 +23,6 @@ from localspec.errors import UsageError
 from localspec.keywords import AnswerOptions
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
-from localspec.llama.pictures import Picture
 from localspec.llama.threads import Threads
 from localspec.llama.vocabulary import Vocabulary
 from localspec.policy.calibration import Calibration
@@ -46,46 +44,39 @@ _SHIFTED = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
 class Answer:
     """A request for an answer, and its state. `prediction`: tokens of a text that much of the
-    answer may repeat; `when_full`: the notice if a full context ends the answer."""
+    answer may repeat; `when_full`: the notice if a full context ends the answer. Raises the errors
+    of `Engine.stream`."""
 
-    options: AnswerOptions
-    session: Session
-    detokenizer: Detokenizer
-    drafting: Drafting
-    rule: AcceptanceRule
-    stats: GenerationStats
-    prediction: Sequence[int]
-    pictures: Sequence[Picture]
-    when_full: str | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: Model,
         prompts: PromptBuilder,
         prompt: Prompt | Sequence[int],
         options: AnswerOptions,
         drafting: Drafting,
-    ) -> Answer:
-        """Prepare an answer; raises the errors of `Engine.stream`."""
+    ) -> None:
+        self.options, self.drafting = options, drafting
         sampling, vocabulary = options.sampling or SamplingParams(), model.vocabulary
         capacity, piece = prompts.context_length, vocabulary.piece
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         stops = tuple(options.stop or ())
-        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
-        stats = GenerationStats(kernels=model.kernels.words, rule=rule.name, lossless=rule.lossless)
+        self.rule = rule = acceptance_rule(
+            drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold
+        )
+        self.stats = stats = GenerationStats(
+            kernels=model.kernels.words, rule=rule.name, lossless=rule.lossless
+        )
         found = prompts.tokens(prompt, options.max_tokens, options.overflow, stats)
         stats.prompt_tokens, stats.seed = len(found), seed
-        shift, spelled = options.shift, found.spelled
+        shift, spelled, self.pictures = options.shift, found.spelled, found.pictures
         if found.pictures:
             shift = None  # a shift would move the pictures
         elif shift is not None and shift.keep >= 0:  # plus a leading BOS
             bos = vocabulary.adds_bos and found[:1] == (vocabulary.bos,)
             shift = replace(shift, keep=shift.keep + bos)
-        detokenizer = Detokenizer(
+        self.detokenizer = Detokenizer(
             (lambda token: spelled.get(token) or piece(token)) if spelled else piece,
             stops,
             ending=vocabulary.controls_in(stops),
@@ -93,32 +84,22 @@ class Answer:
             thinks=options.thinks,
             after=options.stop_after,
         )
-        session = Session(
+        self.session = Session(
             found,
             Sampler(sampling, vocabulary.size),
             SeededRandom(seed),
             limit=len(found) + (options.max_tokens or capacity),
             ends=vocabulary.ends,
-            completes=detokenizer.push,
+            completes=self.detokenizer.push,
             constraint=constraint_of(options, vocabulary, closes=found.closes),
             logprobs=options.logprobs,
             as_sampled=options.as_sampled,
             shift=shift,
             capacity=capacity,
         )
-        ends_full = shift is None and session.limit == capacity
-        predicted = vocabulary.tokenize(options.prediction)
-        return cls(
-            options=options,
-            session=session,
-            detokenizer=detokenizer,
-            drafting=drafting,
-            rule=rule,
-            stats=stats,
-            prediction=predicted[:capacity],
-            pictures=found.pictures,
-            when_full=_FULL.format(capacity) if ends_full else None,
-        )
+        self.prediction = vocabulary.tokenize(options.prediction)[:capacity]
+        ends_full = shift is None and self.session.limit == capacity
+        self.when_full = _FULL.format(capacity) if ends_full else None
 
 
 class AnswerGenerator:

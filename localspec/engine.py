@@ -179,7 +179,7 @@ class Engine(Unique, AnswerGenerator):
         drafting = options.drafting or self._drafting
         if self._exact:
             drafting.require_exact()
-        answer = Answer.of(self.model, self.prompts, prompt, options, drafting)
+        answer = Answer(self.model, self.prompts, prompt, options, drafting)
         stats, session, assembler = answer.stats, answer.session, answer.detokenizer
         stats.notices += self._datastore.refresh()
         stats.vocabulary = vocabulary_of(self._parts)
