@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import Chunk, Engine, SamplingParams, Stream
-from localspec.async_stream import AsyncStream
+from localspec.async_engine import AsyncStream
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.pieces import (
