@@ -210,19 +210,9 @@ def _refuse(message: str) -> None:
 
 
 def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
 ) -> str:
     if ensure_ascii:
         value = unmark_all(value)
-    text = json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
     return mark_text(text) if ensure_ascii else text

@@ -16,10 +16,9 @@ from localspec import ModelOptions, UsageError
 from localspec.decoding.stats import GenerationStats
 from localspec.llama.model import Model
 from localspec.prompting.marked_text import MarkedText, mark_text, unmarked
-from localspec.prompting.prompt import PromptBuilder, Tokens
+from localspec.prompting.prompt import PromptBuilder, Tokens, prompt_tokens
 from localspec.prompting.reasoning import ends_thinking, thought_marks
 from localspec.prompting.template import Message
-from localspec.prompting.tokenizing import prompt_tokens
 from tests.support.asking import assistant, user
 from tests.support.families import FAMILIES, Family
 
