@@ -29,7 +29,7 @@ LAYERS = (
     ("keywords", "sessions"),
     ("scheduling",),
     ("stream",),
-    ("async_stream", "answering"),
+    ("answering",),
     ("engine",),
     ("settings",),
     ("hub",),
@@ -133,10 +133,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
     # Prepares answers, as the engine did; vocabularies, marks that are text.
-    "answering": (270, 10),
+    "answering": (251, 10),
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
-    "async_engine": (196, 10),  # generators that a task left
-    "async_stream": (145, 10),  # left streams end at once; readers in other loops and tasks
+    # Generators that a task left; left streams end at once; readers in other loops and tasks.
+    "async_engine": (329, 7),
     "bench": (2_266, 90),  # three peers, shapes; auto against each of them
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
@@ -163,7 +163,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_772, 76),  # pipes, empty variables; names of ollama; errors repeat the command
-    "identity": (56, 10),
+    "identity": (54, 10),
     "kernels": (50, 10),
     "keywords": (238, 12),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
@@ -196,12 +196,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
-    "prompting": (1_935, 60),  # parts of contents; a short way without stop strings
+    "prompting": (1_918, 59),  # parts of contents; a short way without stop strings
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (284, 18),
     "remote": (652, 20),
-    "retrieval": (684, 38),  # says where else learned texts may be
-    "scheduling": (1_441, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "retrieval": (653, 37),  # says where else learned texts may be
+    "scheduling": (1_417, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (482, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
@@ -228,7 +228,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_357, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
-    "worker_threads": (45, 10),
+    "worker_threads": (43, 10),
     "tests": (40_000, None),
     "tools": (3_451, None),  # larger models on paper, an agent's session, masks of schemas
 }

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
-from localspec.retrieval.manifest import Manifest, SegmentRecord
 from localspec.retrieval.segment import Segment, encode
 
 LONGEST = 32
@@ -123,34 +122,16 @@ class Datastore:
         self._seen, self.now = seen, Snapshot()
         return [] if seen is None else self._open(folder)
 
-    def _open(self, folder: Path) -> list[str]:
+    def _open(self, folder: Path, attempts: int = 3) -> list[str]:
         try:
-            manifest = manifests.read(folder)
-            for _ in range(3):
-                if manifest is None:
-                    return []
-                opened = [_open_segment(folder, record, manifest) for record in manifest.segments]
-                again = manifests.read(folder)
-                if again == manifest:
-                    break
-                manifest = again  # another process merged segments meanwhile
+            if manifest := manifests.read(folder):
+                width = manifest.width
+                self.now = Snapshot(
+                    [Segment(folder / one.file, one.count, width) for one in manifest.segments]
+                )
         except DatastoreError as error:
+            if attempts > 1:  # another process may have merged segments meanwhile
+                return self._open(folder, attempts - 1)
             logger.warning("nothing is looked up: %s", error)
             return [f"Learned texts are not used: {error}"]
-        self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
-        wrong = [each for each in opened if isinstance(each, str)]
-        return [f"Some learned texts are left out: {each} {_ADVICE}" for each in wrong]
-
-
-def _open_segment(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
-    """Open a segment; returns it, or the problem as a sentence."""
-    try:
-        return Segment(folder / record.file, record.count, manifest.width)
-    except DatastoreError as error:
-        return str(error)
-
-
-_ADVICE = (
-    "'localspec learn --list' shows what was learned. Remove the folder of that file and learn it "
-    "again, or continue without it."
-)
+        return []

@@ -20,7 +20,6 @@ from localspec.retrieval.segment import (
     MOST_BYTES,
     Bytes,
     Segment,
-    checksum_of,
     encode,
     package,
     width_for,
@@ -126,14 +125,8 @@ def _rewrite(
 
 
 def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, Bytes]]:
-    """Read the named parts of a segment, and check its checksum."""
-    path = folder / record.file
-    try:
-        text = Segment(path, record.count, width).text()
-        if checksum_of(path) != record.checksum:
-            raise DatastoreError(f"{path} is damaged: its checksum does not match.")
-    except DatastoreError as error:
-        raise DatastoreError(f"{error} Remove the folder {folder}, and learn again.") from None
+    """Read the named parts of a segment."""
+    text = Segment(folder / record.file, record.count, width).text(record.checksum)
     ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width
     names = [name for name, _ in record.parts]
     return list(zip(names, np.split(text, ends), strict=True))

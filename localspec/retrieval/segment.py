@@ -57,16 +57,23 @@ class Segment:
                 found = file.seek(0, 2)
                 file.seek(0)
                 if found != size or file.read(len(MAGIC)) != MAGIC:
-                    raise DatastoreError(f"{path} is damaged: {found:,} bytes instead of {size:,}.")
+                    raise self._failed(f"is damaged: {found:,} bytes instead of {size:,}")
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             why = "is missing" if missing else f"cannot be read: {error.strerror}"
-            raise DatastoreError(f"{path} {why}.") from None
+            raise self._failed(why) from None
         self._base = len(MAGIC) + 4 * count
         self._order = memoryview(self._bytes)[len(MAGIC) : self._base].cast("i")
 
-    def text(self) -> Bytes:
+    def _failed(self, why: str) -> DatastoreError:
+        folder = self.path.parent
+        return DatastoreError(f"{self.path} {why}. Remove the folder {folder}, and learn again.")
+
+    def text(self, checksum: int) -> Bytes:
+        """Return its text, if the file has this checksum. Raises DatastoreError."""
+        if _checksum_of(self.path) != checksum:
+            raise self._failed("is damaged: its checksum does not match")
         return np.frombuffer(self._bytes[self._base :], np.uint8)
 
     def longest(self, ending: bytes) -> int:
@@ -121,7 +128,7 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
             piece = order[start : start + _PIECE]
             file.write((piece[piece % width == 0] // width).astype("<i4").data)
         file.write(text.data)
-    return checksum_of(path)
+    return _checksum_of(path)
 
 
 def package(name: str) -> Any:
@@ -129,7 +136,7 @@ def package(name: str) -> Any:
     return extra_package(name, "Learning needs", "learn")
 
 
-def checksum_of(path: Path) -> int:
+def _checksum_of(path: Path) -> int:
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(_PIECE):

@@ -1,9 +1,9 @@
 """Reading the texts in folders."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,27 +18,15 @@ MOST_BYTES = 8 << 20
 """Larger files are taken for data, not text."""
 _VERSIONED = (".git", ".hg", ".svn")
 _SNIFFED = 8192
+_UNREADABLE = "that cannot be read"
 
 
-@dataclass(slots=True)
-class SkippedFiles:
-    """Skipped files by reason: not text, too large, unreadable (with their paths)."""
-
-    binary: int = 0
-    large: int = 0
-    unreadable: list[Path] = field(default_factory=list)
+class SkippedFiles(Counter[str]):
+    """Numbers of skipped files, by reason."""
 
     def sentence(self) -> str | None:
-        parts = [
-            f"{count} {what}"
-            for count, what in (
-                (self.binary, "that are not UTF-8 text"),
-                (self.large, f"of more than {MOST_BYTES >> 20} MiB"),
-                (len(self.unreadable), "that cannot be read"),
-            )
-            if count
-        ]
-        return f"Files left out: {', '.join(parts)}." if parts else None
+        parts = (f"{count} {why}" for why, count in self.most_common())
+        return f"Files left out: {', '.join(parts)}." if self else None
 
 
 def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
@@ -61,8 +49,8 @@ def files_in(path: Path, skipped: SkippedFiles) -> Iterator[Path]:
     path = path.resolve()
     ignored = _Ignored(path)
 
-    def failed(error: OSError) -> None:
-        skipped.unreadable.append(Path(error.filename))
+    def failed(_: OSError) -> None:
+        skipped[_UNREADABLE] += 1
 
     for name, folders, files in os.walk(path, onerror=failed):
         folder = Path(name)
@@ -104,14 +92,14 @@ class _Ignored:
 def _text(file: Path, skipped: SkippedFiles) -> str:
     try:
         if file.stat().st_size > MOST_BYTES:
-            skipped.large += 1
+            skipped[f"of more than {MOST_BYTES >> 20} MiB"] += 1
             return ""
         data = read_file(file, most=MOST_BYTES, streams=True)
     except OSError:
-        skipped.unreadable.append(file)
+        skipped[_UNREADABLE] += 1
         return ""
     with suppress(UnicodeDecodeError):
         if b"\0" not in data[:_SNIFFED]:
             return data.decode("utf-8-sig")
-    skipped.binary += 1
+    skipped["that are not UTF-8 text"] += 1
     return ""

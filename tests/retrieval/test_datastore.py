@@ -206,7 +206,7 @@ def test_truncated_segment_is_left_out() -> None:
     datastore = Datastore(lambda: FACTS.fingerprint, FACTS.size)
     (notice,) = datastore.refresh()
     assert "is damaged" in notice
-    assert "learn it again" in notice
+    assert "learn again" in notice
     assert datastore.now.tokens == 0
     assert datastore.refresh() == [], "it is reported once"
     with pytest.raises(DatastoreError, match=r"damaged.*Remove the folder .* learn again"):
