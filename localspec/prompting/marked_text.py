@@ -46,6 +46,9 @@ class MarkedText(str):
 
     __rmul__ = __mul__
 
+    def lower(self) -> str:
+        return mark_text(unmarked(self).lower())
+
     def lstrip(self, chars: str | None = None, /) -> str:
         left = unmarked(self).lstrip(None if chars is None else unmarked(chars))
         return self[len(self) - len(left) :]
@@ -98,33 +101,11 @@ def _query_method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _split_method(name: str) -> Callable[..., Any]:
-    original = getattr(str, name)
-
-    @wraps(original)
-    def pieces(self: MarkedText, *args: Any) -> Any:
-        found = original(unmarked(self), *map(unmarked, args))
-        return type(found)(self._cut(found, 0))
-
-    return pieces
-
-
-def _case_method(name: str) -> Callable[[MarkedText], str]:
-    change = getattr(str, name)
-    return wraps(change)(lambda self: mark_text(change(unmarked(self))))
-
-
 _QUERIES = [name for name in dir(str) if name.startswith("is")]
 _QUERIES += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
 _QUERIES += ["__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__hash__", "__contains__"]
-_CASE_CHANGES = ["lower", "upper", "capitalize", "title", "swapcase", "casefold"]
-for _make_method, _names in (
-    (_query_method, _QUERIES),
-    (_split_method, ["partition", "rpartition"]),
-    (_case_method, _CASE_CHANGES),
-):
-    for _name in _names:
-        setattr(MarkedText, _name, _make_method(_name))
+for _name in _QUERIES:
+    setattr(MarkedText, _name, _query_method(_name))
 EXACT = frozenset({*vars(MarkedText), "format", "format_map"})
 """Methods that keep the marks of each character; results of others are marked as a whole."""
 

@@ -44,9 +44,9 @@ _GROWING = {
 """Operations whose result may be as large as their operand times the largest argument."""
 _JINJA_CONTEXTS = jinja2.Environment | nodes.EvalContext | Context
 _PLAIN_FILTERS = {
-    *("center", "e", "escape", "filesizeformat", "float", "forceescape", "fromjson", "int"),
-    *("indent", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
-    *("wordwrap", "xmlattr"),
+    *("capitalize", "center", "e", "escape", "filesizeformat", "float", "forceescape", "fromjson"),
+    *("indent", "int", "pprint", "striptags", "title", "truncate", "upper", "urlencode"),
+    *("urlize", "wordcount", "wordwrap", "xmlattr"),
 }
 
 _OF_LISTS = {"upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "e", "escape"}
