@@ -87,6 +87,7 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
 
 
 _BACKLOG = 128
+_SIGNALS = (signal.SIGINT, *END_SIGNALS)
 
 
 @contextlib.contextmanager
@@ -137,16 +138,18 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """A server that drains on the first signal, and stops at once on the second (`cut`)."""
+    """A server that drains on the first signal, and stops at once on the second (`cut`). It
+    handles signals in the block of `signals`, until it has stopped."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
         self._draining = draining
         self.cut = False
+        self.signals = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        with handle_signals((signal.SIGINT, *END_SIGNALS), self.handle_exit):
+        with self.signals:
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -175,15 +178,17 @@ def serve(
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
     uvicorn_log.setLevel(logging.WARNING)
-    with listening_sockets(options) as listeners:
+    state = ServerState(options, defaults, Models(offers, options.max_queue, ready))
+    server = _server(state)
+    with listening_sockets(options) as listeners, server.signals:
+        server.signals.enter_context(handle_signals(_SIGNALS, server.handle_exit))
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        state = ServerState(options, defaults, Models(offers, options.max_queue, ready))
-        return asyncio.run(_serve(state, listeners))
+        return asyncio.run(_serve(state, server, listeners))
 
 
-async def _serve(state: ServerState, listeners: list[socket.socket]) -> bool:
+def _server(state: ServerState) -> _Server:
     options = state.options
     config = uvicorn.Config(
         build(state),
@@ -201,6 +206,10 @@ async def _serve(state: ServerState, listeners: list[socket.socket]) -> bool:
     )
     server = _Server(config, state.draining)
     state.connections = server.server_state.connections
+    return server
+
+
+async def _serve(state: ServerState, server: _Server, listeners: list[socket.socket]) -> bool:
     starting = asyncio.ensure_future(_start(state.models, server))
     try:
         await server.serve(sockets=listeners)
