@@ -1,10 +1,8 @@
-"""One answer: the request for it, and what is passed from the engine's thread to the screen."""
+"""One answer: what is passed from the engine's thread to the screen."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
@@ -12,21 +10,8 @@ from localspec.chat.figures import Figures, Meter, baseline
 from localspec.chat.provenance import Provenance, fit_spans
 
 if TYPE_CHECKING:
-    from localspec import Chunk, Engine, SamplingParams, Stream
+    from localspec import Chunk, Engine, Stream
     from localspec.decoding.logprobs import TokenLogprob
-    from localspec.prompting import template
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRequest:
-    """A request for an answer. `messages`, `sampling`, `max_tokens`, `overflow`: as for
-    `Engine.stream`; `record`: whether `BackgroundEngine.record` will be called for it."""
-
-    messages: Sequence[template.Message]
-    sampling: SamplingParams
-    max_tokens: int | None
-    overflow: str = "error"
-    record: bool = False
 
 
 class Answer:

@@ -21,12 +21,13 @@ from localspec.chat.figures import measure_baseline
 from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
-from localspec.tui.session.answer import Answer, AnswerRequest
+from localspec.tui.session.answer import Answer
 
 if TYPE_CHECKING:
     # These import numpy, which would delay the first paint.
-    from localspec import Drafting, Engine, Stream
+    from localspec import Drafting, Engine, SamplingParams, Stream
     from localspec.distill.trace import TraceHeader
+    from localspec.prompting.template import Message
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -272,12 +273,19 @@ class BackgroundEngine:
     @_in_thread
     def answer(
         self,
-        request: AnswerRequest,
         answer: Answer,
+        messages: Sequence[Message],
+        sampling: SamplingParams,
+        max_tokens: int | None,
+        overflow: str = "error",
+        *,
+        records: bool = False,
         progress: Progress = lambda doing: None,
         on_begin: Callable[[], object] = lambda: None,
     ) -> None:
-        """Generate an answer. `on_begin`: called in the screen's thread before the first chunk."""
+        """Generate an answer to `messages`, with arguments as for `Engine.stream`. `records`:
+        whether `record` will be called for it; `on_begin`: called in the screen's thread before the
+        first chunk."""
         from localspec.decoding import repetition
 
         self._raise_if_cancelled()
@@ -287,13 +295,13 @@ class BackgroundEngine:
         def reading(done: int, total: int) -> None:
             self._call(partial(progress, f"reading the prompt: {done / max(1, total):.0%}"))
 
-        thinks = self._engine.prompts.thinks(request.messages, free=True)
+        thinks = self._engine.prompts.thinks(messages, free=True)
         stream = self._engine.stream(
-            request.messages,
-            max_tokens=request.max_tokens,
-            sampling=request.sampling,
-            overflow=request.overflow,
-            logprobs=_RECORDED if request.record else None,
+            messages,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            overflow=overflow,
+            logprobs=_RECORDED if records else None,
             thinks=thinks,
             progress=reading,
         )
@@ -313,7 +321,7 @@ class BackgroundEngine:
                 answer.put(chunk)
                 written.extend(chunk.token_ids)
                 unseen += len(chunk.token_ids)
-                if request.max_tokens is None and unseen >= repetition.LEAST:
+                if max_tokens is None and unseen >= repetition.LEAST:
                     unseen = 0
                     if repetition.period(written, repetition.WINDOW):
                         repeats = True

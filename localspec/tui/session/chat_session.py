@@ -26,7 +26,7 @@ from localspec.chat.titles import NEW, title_from
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, UsageError, describe
 from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands
-from localspec.tui.session.answer import Answer, AnswerRequest
+from localspec.tui.session.answer import Answer
 from localspec.tui.session.background_engine import BackgroundEngine, OpenPair, PairReference
 
 STOPPED_EARLY = "■ stopped before it was answered"
@@ -264,19 +264,16 @@ class ChatSession:
         self._set_note(prompt, "waiting for the model …" if waits else None)
         self.view.answering(True)
         try:
-            request = AnswerRequest(
+            await self.engine.answer(
+                running,
                 conversation.for_model(upto=running.to),
                 # A conversation from a file may have invalid values.
                 commands.sampling_params(**conversation.sampling),
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
-                record=self.records,
-            )
-            await self.engine.answer(
-                request,
-                running,
-                lambda doing: self._set_note(running.message or prompt, doing),
-                partial(self._begin_answer, running),
+                records=self.records,
+                progress=lambda doing: self._set_note(running.message or prompt, doing),
+                on_begin=partial(self._begin_answer, running),
             )
         except Cancelled:
             pass
@@ -364,11 +361,11 @@ class ChatSession:
     async def _generate_title(self, conversation: Conversation) -> None:
         # After the conversation, so that the next message can reuse the cache.
         messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
-        request = AnswerRequest(messages, commands.sampling_params(temperature=0.0), TITLE_TOKENS)
+        sampling = commands.sampling_params(temperature=0.0)
         answer = Answer(conversation, conversation.tip or "")
         title, self._titling = NEW, True
         with suppress(LocalspecError):
-            await self.engine.answer(request, answer)
+            await self.engine.answer(answer, messages, sampling, TITLE_TOKENS)
             answer.take()
             if answer.finish_reason == "stop":
                 title = title_from(answer.text)
