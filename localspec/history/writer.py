@@ -7,13 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from localspec.chat.conversation import STREAMING, Conversation, Message
+from localspec.chat.conversation import Conversation, Message
 
 if TYPE_CHECKING:
     # SQLite is not needed before the first paint.
@@ -26,15 +24,14 @@ logger = logging.getLogger("localspec.history.writer")
 
 class HistoryWriter:
     """A thread that opens the history with `make` on first use, and writes in order. Only `flush`
-    and `close` wait for the disk; disk errors never raise. Messages are copied. `on_trouble` is
-    called in that thread with sentences for the user, once when each kind of trouble begins and
-    once when it ends."""
+    and `close` wait for the disk; disk errors never raise. What is written is the state at that
+    time: values of fields are replaced, never changed in place. `on_trouble` is called in that
+    thread with sentences for the user, once when each kind of trouble begins and once when it
+    ends."""
 
     def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], object]) -> None:
         self._on_trouble = on_trouble
-        self._lock = threading.Lock()
-        # Functions that write the newest state of each unfinished answer, by message id.
-        self._growing: dict[str, Callable[[], bool]] = {}
+        self._growing: Future[bool] | None = None  # the last write of an unfinished answer
         self._removed: set[str] = set()
         self._retry: threading.Timer | None = None
         self._closed = False
@@ -59,31 +56,14 @@ class HistoryWriter:
 
     def streaming(self, conversation: Conversation, message: Message) -> None:
         """Write a growing answer; on a slow disk only its newest state is written."""
-        write = self._prepare_write(conversation, message)
-        with self._lock:
-            waits = message.id in self._growing
-            self._growing[message.id] = write
-        if not waits:
-            self._submit(lambda: self._write_growing(message.id), False)
+        if self._growing is None or self._growing.done():
+            self._growing = self.put(conversation, message)
 
     def put(self, conversation: Conversation, message: Message | None = None) -> Future[bool]:
         """Write title, settings and tip, and a sent message or a finished answer.
         The result is True once it is on disk, safe from power cuts; False if it is in memory only,
         which `on_trouble` has reported."""
-        if message is not None:
-            with self._lock:
-                self._growing.pop(message.id, None)
-        return self._submit(self._prepare_write(conversation, message), False)
-
-    def _prepare_write(
-        self, conversation: Conversation, message: Message | None
-    ) -> Callable[[], bool]:
-        """A function that writes the conversation and message in their current state."""
-        # Finished messages never change; the unfinished one is copied.
-        changed = {} if message is None else {message.id: _copy(message)}
-        messages = {m.id: changed.get(m.id, m) for m in list(conversation.messages.values())}
-        now = replace(conversation, messages=messages, _children={})
-        return partial(self._write, now, tuple(changed.values()))
+        return self._submit(partial(self._write, conversation, message), False)
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
         """Remove conversations and ignore later writes to them. The result is their count; it fails
@@ -121,16 +101,11 @@ class HistoryWriter:
             return True
         return self.history.close()
 
-    def _write_growing(self, message: str) -> bool:
-        with self._lock:
-            write = self._growing.pop(message, None)
-        return write is not None and write()
-
-    def _write(self, conversation: Conversation, messages: Sequence[Message]) -> bool:
+    def _write(self, conversation: Conversation, message: Message | None) -> bool:
         if conversation.id in self._removed:
             return False
         try:
-            return self.history.put(conversation, messages)
+            return self.history.put(conversation, [] if message is None else [message])
         except Exception as error:
             logger.exception("a message could not be written")
             self._report(f"The history could not be written: {error}.")
@@ -173,13 +148,3 @@ class HistoryWriter:
             self._on_trouble(text)
         except Exception:
             logger.exception("trouble could not be reported")
-
-
-def _copy(message: Message) -> Message:
-    """A snapshot of a message; without figures while it streams, as copying them is slow."""
-    return replace(
-        message,
-        stats=None if message.state == STREAMING else deepcopy(message.stats),
-        spans=None if message.spans is None else list(message.spans),
-        attachments=list(message.attachments),
-    )

@@ -45,28 +45,6 @@ def writer(history: History, opened: threading.Event) -> Iterator[HistoryWriter]
     writer.close()
 
 
-def test_queued_state_is_a_snapshot(
-    history: History, writer: HistoryWriter, opened: threading.Event
-) -> None:
-    opened.clear()
-    conversation = conversation_of("one")
-    answer = conversation.add(ASSISTANT, "half", state="stopped")
-    answer.stats, answer.spans = {"by": {"ngram": 1}}, [(4, "target")]
-    first = writer.put(conversation, conversation.path()[0])
-    second = writer.put(conversation, answer)
-    answer.content = "changed"
-    answer.stats["by"]["ngram"] = 2
-    answer.spans.append((3, "n-gram"))
-    conversation.title = "changed"
-    opened.set()
-    assert first.result(SOON)
-    assert second.result(SOON)
-    stored = as_on_disk(history, conversation)
-    assert stored.title == "one"
-    last = stored.path()[-1]
-    assert (last.content, last.stats, last.spans) == ("half", {"by": {"ngram": 1}}, [(4, "target")])
-
-
 def test_streaming_states_are_coalesced(
     history: History,
     writer: HistoryWriter,
