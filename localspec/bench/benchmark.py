@@ -1,11 +1,10 @@
 """Open pairs, run the arms, and gather the report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-import localspec
 from localspec import Engine, ModelOptions
 from localspec.bench.arms import localspec_arms
 from localspec.bench.machine import file_facts, this_machine
@@ -14,20 +13,8 @@ from localspec.bench.prompt_texts import render_prompts
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import find_pair, scaled_pair
 
 Notify = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchPair:
-    """The models to open: references as for `localspec.load`, or the name of a scale pair."""
-
-    name: str
-    target: str | None = None
-    draft: str = "auto"
-    scale: str | None = None
-    offline: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +32,14 @@ class BenchSettings:
 
 
 def benchmark(
-    pairs: Sequence[BenchPair],
+    pairs: Mapping[str, Callable[[], Engine]],
     settings: BenchSettings,
     *,
     command: str,
     notify: Notify,
-    notices: Sequence[str],
 ) -> Report:
-    """Measure the pairs one after the other; after Ctrl+C, return the results so far. Raises
-    LocalspecError: a pair that cannot be opened."""
+    """Measure the pairs, which the values open, one after the other; after Ctrl+C, return the
+    results so far. Raises LocalspecError: a pair that cannot be opened."""
     report = Report(
         machine=this_machine(settings.options.fixed_threads),
         command=command,
@@ -66,31 +52,31 @@ def benchmark(
             "ctx": settings.options.context,
         },
         pairs=[],
-        notices=list(notices),
     )
     try:
-        for pair in pairs:
-            measure(pair, settings, report.pairs, notify)
+        for name, opener in pairs.items():
+            measure(name, opener, settings, report.pairs, notify)
     except KeyboardInterrupt:
         report.partial = True
     return report
 
 
 def measure(
-    pair: BenchPair, settings: BenchSettings, results: list[PairResults], notify: Notify
+    name: str,
+    opener: Callable[[], Engine],
+    settings: BenchSettings,
+    results: list[PairResults],
+    notify: Notify,
 ) -> None:
     """Measure a pair, adding results to `results` one by one."""
-    target, draft = _prepare_files(pair, notify)
     with ExitStack() as stack:
 
         def open_engine() -> Engine:
-            notify(f"{pair.name}: loading")
-            return stack.enter_context(
-                localspec.load(target, draft=draft, options=settings.options, offline=pair.offline)
-            )
+            notify(f"{name}: loading")
+            return stack.enter_context(opener())
 
         engine = open_engine()
-        notify(f"{pair.name}: preparing the prompts")
+        notify(f"{name}: preparing the prompts")
         prompts = render_prompts(engine, settings.prompts)
         arms: list[Arm] = [
             *localspec_arms(
@@ -102,9 +88,9 @@ def measure(
         ]
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
         arms += peers
-        notify(f"{pair.name}: reading the files")
+        notify(f"{name}: reading the files")
         found = PairResults(
-            name=pair.name,
+            name=name,
             target=file_facts(engine.model.path),
             draft=None if engine.draft_path is None else file_facts(engine.draft_path),
             samples=[],
@@ -120,15 +106,6 @@ def measure(
             max_tokens=settings.max_tokens,
             seed=settings.seed,
             dropped=found.dropped,
-            progress=lambda done, total, what: notify(f"{pair.name} · {done} of {total} · {what}"),
+            progress=lambda done, total, what: notify(f"{name} · {done} of {total} · {what}"),
         ):
             found.samples.append(sample)
-
-
-def _prepare_files(pair: BenchPair, notify: Notify) -> tuple[str | None, str]:
-    if pair.scale is not None:
-        disk = find_pair(pair.scale).disk
-        notify(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk if they are new")
-        target, draft = scaled_pair(pair.scale, offline=pair.offline)
-        return str(target), str(draft) if pair.draft == "auto" else pair.draft
-    return pair.target, pair.draft

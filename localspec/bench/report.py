@@ -49,7 +49,6 @@ class Report:
     date: str
     settings: dict[str, Any]
     pairs: list[PairResults]
-    notices: list[str] = field(default_factory=list)
     partial: bool = False
 
     def files(self) -> dict[str, str]:
@@ -88,9 +87,8 @@ def _file_lines(pair: PairResults) -> list[str]:
 
 
 def _warnings(report: Report) -> list[str]:
-    found = list(report.notices)
-    if report.partial:
-        found.append("It was interrupted; the figures cover the results so far.")
+    partial = "It was interrupted; the figures cover the results so far."
+    found = [partial] if report.partial else []
     for pair in report.pairs:
         found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 
 # Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
-    from localspec.bench.benchmark import BenchPair, BenchSettings
+    from localspec.bench.benchmark import BenchSettings
     from localspec.bench.peers import Peers
     from localspec.bench.report import PairResults, Report
+    from localspec.cli.request import OpeningOptions
 
 EXAMPLES = """\
 Examples:
@@ -96,17 +98,19 @@ def bench(console: Console, params: o.Params) -> int:
     output = params["output"]
     with working(console, "Interrupted before anything was measured.") as work:
         from localspec.bench import output_folder
+        from localspec.bench.benchmark import benchmark
+        from localspec.cli.request import read_models
 
         if output is not None:
             output_folder.prepare(output)
-        notices: list[str] = []
-        pairs, settings = _pairs_and_settings(params, _peers(params, notices))
-        console.notices(notices)
-        from localspec.bench.benchmark import benchmark
-
-        report = benchmark(
-            pairs, settings, command=console.command, notify=work.report, notices=notices
-        )
+        models = read_models(params)
+        settings = _settings(params, models, _peers(params))
+        pairs = {
+            f"scale {name}": models.scaled(name, work.report, params["draft"] or "auto")
+            for name in params["scale"] or ()
+        } or {Path(models.model).name if models.model else "built-in pair": models}
+        openers = {name: partial(pair.load, lambda _: None) for name, pair in pairs.items()}
+        report = benchmark(openers, settings, command=console.command, notify=work.report)
         failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
         if not any(pair.samples for pair in report.pairs):
             if report.partial:
@@ -128,13 +132,10 @@ def bench(console: Console, params: o.Params) -> int:
     return 0
 
 
-def _pairs_and_settings(
-    params: o.Params, peers: Peers | None
-) -> tuple[list[BenchPair], BenchSettings]:
-    from localspec.bench.benchmark import BenchPair, BenchSettings
+def _settings(params: o.Params, models: OpeningOptions, peers: Peers | None) -> BenchSettings:
+    from localspec.bench.benchmark import BenchSettings
     from localspec.bench.scale import find_pair
     from localspec.bench.suites import load_suites
-    from localspec.cli.request import read_models
 
     if params["scale"] and params["model"]:
         raise UsageError("--scale excludes --model. Leave out one of them.")
@@ -143,26 +144,11 @@ def _pairs_and_settings(
             "--lora and --lora-draft work only with -m and -d, and without peers. "
             "Leave them out, or --scale, --peers, --llama-server and --ik-python."
         )
-    models = read_models(params)
-    pairs = [
-        BenchPair(
-            name=f"scale {name}",
-            scale=name,
-            draft=models.draft if params["draft"] else "auto",
-            offline=models.offline,
-        )
-        for name in params["scale"] or ()
-    ]
-    for pair in pairs:
-        find_pair(str(pair.scale))  # raises for an unknown one
-    if not pairs:
-        shown = Path(models.model).name if models.model else "built-in pair"
-        pairs = [
-            BenchPair(name=shown, target=models.model, draft=models.draft, offline=models.offline)
-        ]
+    for name in params["scale"] or ():
+        find_pair(name)  # raises for an unknown one
     counts = COUNTS | (QUICK if params["quick"] else {})
     counts |= {name: params[name] for name in counts if params[name] is not None}
-    return pairs, BenchSettings(
+    return BenchSettings(
         options=models.options,
         prompts=load_suites(
             params["prompts"] or (), suites=params["suite"] or None, per_suite=counts["per_suite"]
@@ -176,7 +162,7 @@ def _pairs_and_settings(
     )
 
 
-def _peers(params: o.Params, notices: list[str]) -> Peers | None:
+def _peers(params: o.Params) -> Peers | None:
     server, ik_python = _program(params, "llama_server"), _program(params, "ik_python")
     if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
@@ -185,8 +171,6 @@ def _peers(params: o.Params, notices: list[str]) -> Peers | None:
     from localspec.bench.llama_server import server_configurations
     from localspec.bench.peers import Peers
 
-    if server is None and params["peers"]:
-        notices.append("llama-server is left out; name it with --llama-server PATH.")
     configurations = _names(params["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one

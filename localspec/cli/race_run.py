@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from localspec import Engine, SamplingParams
 from localspec.cli.answer import Prompt, all_notices, prompt_of, stream_of
 from localspec.cli.race_view import RaceScreen
-from localspec.cli.request import AnswerRequest, OpeningOptions
+from localspec.cli.request import AnswerRequest
 from localspec.cli.work import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
@@ -36,9 +36,11 @@ def run_race(
 ) -> RaceResult:
     """Run a race over all questions; each lane continues its own conversation and its own clock.
     `scale`: use this pair of `localspec.bench.scale` instead of the request's models."""
-    options = request.opening.options
+    opening, options = request.opening, request.opening.options
+    if scale is not None:
+        opening = opening.scaled(scale, work.report)
     with (
-        work.load(_opening_options(request, scale, work)) as engine,
+        work.load(opening) as engine,
         load_second_engine(engine, options) as beside,
     ):
         for lane_engine in (beside, engine):
@@ -95,17 +97,6 @@ def _next_prompt(prompt: Prompt, answer: str, question: str) -> Prompt:
     assert not isinstance(prompt, str), "a bare text has no further questions"
     reply = {"role": "assistant", "content": answer}
     return [*prompt, reply, {"role": "user", "content": question}]
-
-
-def _opening_options(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOptions:
-    opening = request.opening
-    if scale is None:
-        return opening
-    from localspec.bench.scale import scaled_pair
-
-    work.report(f"finding or writing the models of scale {scale}: up to a minute")
-    target, draft = scaled_pair(scale, offline=opening.offline)
-    return replace(opening, model=str(target), draft=str(draft))
 
 
 def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:

@@ -71,6 +71,17 @@ class OpeningOptions:
             offline=self.offline,
         )
 
+    def scaled(
+        self, name: str, report: Callable[[str], None], draft: str = "auto"
+    ) -> OpeningOptions:
+        """With the models of a pair of `localspec.bench.scale`, written on first use."""
+        from localspec.bench.scale import find_pair, scaled_pair
+
+        disk = find_pair(name).disk
+        report(f"scale {name}: finding the models; a minute and {disk:g} GB of disk if new")
+        target, own = scaled_pair(name, offline=self.offline)
+        return replace(self, model=str(target), draft=str(own) if draft == "auto" else draft)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:

@@ -77,5 +77,4 @@ def a_report() -> Report:
         date="2026-01-01T00:00:00+00:00",
         settings={"turns": 1, "seed": 1},
         pairs=[pair],
-        notices=["Something to know."],
     )

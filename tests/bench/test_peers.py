@@ -11,8 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
+import localspec
 from localspec import ModelOptions
-from localspec.bench.benchmark import BenchPair, BenchSettings, measure
+from localspec.bench.benchmark import BenchSettings, measure
 from localspec.bench.ik_child import choose
 from localspec.bench.peers import LOOKUPS, IkLlama, Peers, PythonLlama
 from localspec.bench.report import PairResults
@@ -229,7 +230,7 @@ def test_failing_peers_are_dropped_with_a_reason() -> None:
     asked |= {"prompts": load_suites(suites=["story"], per_suite=1), "max_tokens": 4, "seed": 1}
     settings = BenchSettings(options=options, peers=peers, **asked)
     results: list[PairResults] = []
-    measure(BenchPair(name="embedded"), settings, results, lambda _: None)
+    measure("embedded", partial(localspec.load, options=options), settings, results, lambda _: None)
     (report,) = results
     assert "ended while it started" in report.dropped["llama-server plain"]
     assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
