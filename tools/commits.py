@@ -152,7 +152,7 @@ def mean_text(logs: Mapping[str, Sequence[float]]) -> str:
     """The mean over the suites as text, with its interval."""
     import numpy as np
 
-    from localspec.bench.speed_ups import mean_interval
+    from localspec.bench.summary import mean_interval
 
     middle = math.exp(fmean(fmean(suite) for suite in logs.values()))
     interval = mean_interval([np.array(suite) for suite in logs.values()])

@@ -1,10 +1,9 @@
-"""The report: all measurements as JSON, Markdown and text."""
+"""The report: all measurements as JSON and text."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import geometric_mean
@@ -15,11 +14,10 @@ from rich.cells import cell_len
 from localspec.bench.arms import AUTO, KNOWLEDGE, PLAIN
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import METHOD, MIN_PROMPTS
-from localspec.bench.summary import ALL, Cell, PairSummary, summarise
+from localspec.bench.summary import ALL, METHOD, MIN_PROMPTS, Cell, PairSummary, summarise
 from localspec.text import gigabytes
 
-FORMAT = 5
+FORMAT = 6
 """Version of the JSON, incremented when its meaning changes."""
 
 
@@ -53,7 +51,7 @@ class Report:
 
     def files(self) -> dict[str, str]:
         """The texts of its files by their names."""
-        return {"report.json": self.to_json(), "report.md": markdown(self)}
+        return {"report.json": self.to_json(), "report.txt": report_text(self, 100, whole=True)}
 
     def to_json(self) -> str:
         data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
@@ -62,89 +60,45 @@ class Report:
         return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def _facts(report: Report) -> list[tuple[str, str]]:
+def _conditions(report: Report) -> list[str]:
     machine = report.machine
     version = machine.localspec + (f" ({machine.commit[:12]})" if machine.commit else "")
-    return [
-        ("Date", report.date),
-        ("Command", report.command),
-        ("CPU", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads"),
-        *([("GPU", machine.gpu)] if machine.gpu else []),
-        ("Memory", gigabytes(machine.memory)),
-        ("System", machine.system),
-        ("localspec", version),
-        ("llama-cpp-python", f"{machine.llama_cpp_python}, Python {machine.python}"),
-        ("Settings", ", ".join(f"{name} {value}" for name, value in report.settings.items())),
+    lines = [
+        f"Date: {report.date}",
+        f"Command: {report.command}",
+        f"CPU: {machine.cpu}, {machine.cores} cores, {machine.threads} threads",
+        *([f"GPU: {machine.gpu}"] if machine.gpu else []),
+        f"Memory: {gigabytes(machine.memory)}",
+        f"System: {machine.system}",
+        f"localspec: {version}",
+        f"llama-cpp-python: {machine.llama_cpp_python}, Python {machine.python}",
+        f"Settings: {', '.join(f'{name} {value}' for name, value in report.settings.items())}",
     ]
-
-
-def _file_lines(pair: PairResults) -> list[str]:
-    return [
-        f"{role}: {file.path}, {gigabytes(file.size)}, SHA-256 {file.sha256}"
-        for role, file in (("Target", pair.target), ("Draft model", pair.draft))
-        if file is not None
-    ]
-
-
-def _warnings(report: Report) -> list[str]:
-    partial = "It was interrupted; the figures cover the results so far."
-    found = [partial] if report.partial else []
+    if report.partial:
+        lines.append("It was interrupted; the figures cover the results so far.")
     for pair in report.pairs:
-        found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
-    return found
+        lines += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
+        for role, file in (("target", pair.target), ("draft model", pair.draft)):
+            if file is not None:
+                size = gigabytes(file.size)
+                lines.append(f"{pair.name}: {role} {file.path}, {size}, SHA-256 {file.sha256}")
+        lines += [f"{pair.name}: {arm}: {command}" for arm, command in pair.commands.items()]
+    return lines
 
 
-def markdown(report: Report) -> str:
-    shown: list[str] = []
-    parts = [
-        "# localspec bench",
-        _bullets(f"{name}: {_escape(text)}" for name, text in _facts(report)),
-    ]
-    if found := _warnings(report):
-        parts.append(_bullets(f"**{_escape(text)}**" for text in found))
-    for pair in report.pairs:
-        parts += [f"## {_escape(pair.name)}", _bullets(_escape(line) for line in _file_lines(pair))]
-        for table in tables(pair.summary, shown):
-            parts += [f"### {_escape(table.title)}", _markdown_table(table), *table.notes]
-        if pair.commands:
-            lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
-            parts += ["### Commands", f"```sh\n{lines}\n```"]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def report_text(report: Report, width: int) -> str:
-    parts, shown = [], list[str]()
+def report_text(report: Report, width: int, *, whole: bool = False) -> str:
+    """The tables at that width. `whole`: with the conditions, and all arms suite by suite."""
+    parts, shown = ["\n".join([*_conditions(report), ""])] if whole else [], list[str]()
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=False)]
+            parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=whole)]
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
                 for found in pair.summary.equality
-                if found.equal < found.total
+                if whole or found.equal < found.total
             ]
     return "\n".join(parts)
-
-
-def _markdown_table(table: Table) -> str:
-    lines = [_table_line(table.header), _table_line(["---", *("---:" for _ in table.header[1:])])]
-    lines += [_table_line(row) for row in table.rows]
-    return "\n".join(lines)
-
-
-def _table_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_escape(cell) for cell in cells)} |"
-
-
-def _escape(text: str) -> str:
-    """Text escaped for Markdown, also in tables."""
-    for sign in "\\|`*_<[":
-        text = text.replace(sign, "\\" + sign)
-    return " ".join(text.split())
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +112,12 @@ class Table:
 
 
 def tables(summary: PairSummary, shown: list[str], *, whole: bool = True) -> list[Table]:
-    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`, and
-    the positions where answers differ. Leaves out the notes in `shown`, and adds its own."""
+    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`. Leaves
+    out the notes in `shown`, and adds its own."""
     found = []
     for temperature in summary.temperatures:
         found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
-    found = [table for table in [*found, *([_equality(summary)] if whole else [])] if table.rows]
+    found = [table for table in found if table.rows]
     for table in found:
         table.notes[:] = [note for note in table.notes if note not in shown]
         shown += table.notes
@@ -232,18 +186,6 @@ def comparison(summary: PairSummary, temperature: float) -> Table:
         rows,
         [note],
     )
-
-
-def _equality(summary: PairSummary) -> Table:
-    rows = []
-    for found in summary.equality:
-        places = [f"{suite} {prompt} at {n}" for suite, prompt, n in found.divergences[:4]]
-        more = len(found.divergences) - len(places)
-        shown = ", ".join(places) + (f" and {more} more" if more else "")
-        rows.append([found.arm, f"{found.equal} of {found.total}", shown])
-    why = "Passes over several tokens round differently than passes over one: near-ties can flip."
-    header = ["arm", "equal", "first different token"]
-    return Table("Greedy answers equal to plain decoding's", header, rows, [why])
 
 
 def _sampling(temperature: float) -> str:

@@ -33,7 +33,7 @@ def executable(path: Path, text: str) -> Path:
 
 def read(text: str) -> Report:
     data = json.loads(text)
-    assert (data.pop("format"), "Student's t" in data.pop("interval")) == (5, True)
+    assert (data.pop("format"), "Student's t" in data.pop("interval")) == (6, True)
     for pair in data["pairs"]:
         assert pair.pop("summary")
     return TypeAdapter(Report).validate_python(data)

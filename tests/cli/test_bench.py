@@ -41,7 +41,7 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert report.command.startswith("localspec bench ")
     assert "--suite story --suite copy" in report.command
     assert pair.dropped == {}
-    assert (output / "report.md").exists()
+    assert "\nSettings: turns 1" in (output / "report.txt").read_text("utf-8")
 
 
 def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_interrupt_leaves_a_partial_report(
     report = read((tmp_path / "report.json").read_text("utf-8"))
     assert report.partial
     assert len(report.pairs[0].samples) == 1
-    assert "interrupted" in (tmp_path / "report.md").read_text("utf-8")
+    assert "interrupted" in (tmp_path / "report.txt").read_text("utf-8")
 
 
 def test_an_output_folder_that_cannot_be_is_told_before_the_run(cli: Cli, tmp_path: Path) -> None:
