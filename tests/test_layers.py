@@ -201,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (284, 18),
     "remote": (652, 20),
     "retrieval": (653, 37),  # says where else learned texts may be
-    "scheduling": (1_417, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_404, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (482, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

@@ -19,6 +19,7 @@ from time import perf_counter
 
 import greenlet
 
+from localspec.answer_line import counted
 from localspec.decoding.interfaces import Limits
 from localspec.drafters.registry import Parts
 from localspec.errors import Cancelled, EngineBusy, UsageError
@@ -163,16 +164,10 @@ class Scheduler:
             tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, on_item=on_item
         )
         if owner is not None and (self._owned(owner) >= self._slots or compute_thread.is_current()):
-            if not isinstance(owner, int):
-                raise EngineBusy(
-                    "This task is reading another answer. Finish or leave that one first, or use "
-                    "another task."
-                )
+            reader = "thread" if isinstance(owner, int) else "task"
             raise EngineBusy(
-                "This thread has another stream open. Finish or close that one first."
-                if self._slots == 1
-                else f"This thread has {self._slots} streams open, which is the maximum. "
-                "Finish or close one first."
+                f"This {reader} is reading {counted(self._slots, 'answer')} already, which is the "
+                f"maximum. Finish or leave one first, or use another {reader}."
             )
         self.waiting.append(task)
         self.wake()

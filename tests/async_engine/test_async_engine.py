@@ -284,9 +284,9 @@ async def test_task_may_ask_again_after_a_generator_that_it_left(async_engine: A
 
 async def test_reader_of_an_answer_cannot_wait_for_another(async_engine: AsyncEngine) -> None:
     async for _ in async_engine.stream(PROMPT, max_tokens=900, sampling=GREEDY):
-        with pytest.raises(EngineBusy, match="This task is reading another answer"):
+        with pytest.raises(EngineBusy, match="This task is reading 1 answer"):
             await async_engine.generate("The cat")
-        with pytest.raises(EngineBusy, match="This thread has another stream open"):
+        with pytest.raises(EngineBusy, match="This thread is reading 1 answer"):
             async_engine.engine.generate("The cat")
         break
     assert (await async_engine.generate("The cat", max_tokens=3)).stats.generated_tokens == 3

@@ -128,7 +128,7 @@ def test_waiting_for_a_slot_can_be_cancelled(small: Engine) -> None:
     held = [stream() for _ in range(4)]
     for one in held:
         next(one)
-    with pytest.raises(EngineBusy, match="4 streams open"):
+    with pytest.raises(EngineBusy, match="thread is reading 4 answers"):
         next(stream())
     waiting = stream()
     ended = threading.Thread(target=list, args=(waiting,))
