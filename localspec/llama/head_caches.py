@@ -32,26 +32,21 @@ class HeadCache(NativeCache):
     """The KV cache of a trained head, fed with hidden states of the target.
 
     `tokens` are read from the beginning of the text; positions with unknown states are skipped.
-    `target`: the target's llama_context, whose embeddings and output matrix a head may use; it must
-    outlive the cache.
+    `fields`: see `NativeContext`; `ctx_other` is the target's llama_context, whose embeddings and
+    output matrix a head may use, and which must outlive the cache.
     """
 
     recurrent = False
     offset = 0
     """Distance from the first known state to the first token that can be read."""
 
-    def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
+    def __init__(self, model: Model, options: ModelOptions, **fields: Any) -> None:
         super().__init__(model)
-        self._native = NativeContext(
-            model, options, rows=MAX_PASS, batch=MAX_PASS, **self._fields(target)
-        )
+        self._native = NativeContext(model, options, rows=MAX_PASS, batch=MAX_PASS, **fields)
         self.capacity = min(self._native.cells, options.context or self._native.cells)
         self._sequences = Sequences(self._native.memory, 1)
         self._pending: list[Rows] = []  # layer inputs that are not encoded yet
         self._forget()
-
-    def _fields(self, target: Any) -> dict[str, Any]:
-        return {"ctx_other": target}
 
     def _forget(self) -> None:
         self._text: list[int] = []  # tokens with known states, from `_start` on
@@ -145,18 +140,20 @@ class EagleCache(HeadCache):
     of P, and predicts the next token. The state comes from inputs of three target layers (`feed`)
     or, after a drafted token, from the head's own last pass. The first token is not read. An MTP
     layer (DeepSeek-V3, section 2.2) reads the same pairs with the target's output state; its
-    positions differ by one, which rotations hide.
+    positions differ by one, which rotations hide. `mtp`: the first MTP layer of a model opened with
+    `mtp`.
     """
 
     max_draft = MAX_PASS - 1
     offset = 1
 
-    @property
-    def width(self) -> int:
-        return self.model.width
-
-    def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
-        super().__init__(model, target, options)
+    def __init__(
+        self, model: Model, target: Any, options: ModelOptions, *, mtp: bool = False
+    ) -> None:
+        self._mtp, self.width = mtp, model.output_width if mtp else model.width
+        # The layer itself has attention only.
+        fields = {"ctx_type": _MTP, "n_rs_seq": 0} if mtp else {"ctx_other": target}
+        super().__init__(model, options, **fields)
         llama_cpp_ext.llama_set_embeddings_nextn(self._native.handle, True, True)
         self._batch = Batch(MAX_PASS, 1, self.width)
         # By position; memory is allocated when written.
@@ -172,11 +169,14 @@ class EagleCache(HeadCache):
         self._verified = len(self.tokens)
 
     def _encode(self, inputs: Rows) -> None:
-        batch = self._batch.rows(inputs, outputs=True)
-        status = llama_cpp.llama_encode(self._native.handle, batch)
-        if status:
-            raise failure(status, len(inputs))
-        self._states[self._encoded : self._encoded + len(inputs)] = self._own_rows(len(inputs))
+        count, states = len(inputs), inputs
+        if not self._mtp:
+            batch = self._batch.rows(inputs, outputs=True)
+            status = llama_cpp.llama_encode(self._native.handle, batch)
+            if status:
+                raise failure(status, count)
+            states = self._own_rows(count)
+        self._states[self._encoded : self._encoded + count] = states
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """As `Context.extend`."""
@@ -237,20 +237,6 @@ class EagleCache(HeadCache):
         return nextn_rows(self._native.handle, count, self.width)
 
 
-class MtpCache(EagleCache):
-    """The cache of the first MTP layer of a model opened with `mtp`."""
-
-    @property
-    def width(self) -> int:
-        return self.model.output_width
-
-    def _fields(self, target: Any) -> dict[str, Any]:
-        return {"ctx_type": _MTP, "n_rs_seq": 0}  # the layer itself has attention only
-
-    def _encode(self, inputs: Rows) -> None:
-        self._states[self._encoded : self._encoded + len(inputs)] = inputs
-
-
 @dataclass(frozen=True, slots=True)
 class BlockShape:
     """How a head drafts a block.
@@ -280,7 +266,7 @@ class BlockCache(HeadCache):
     max_draft = 64
 
     def __init__(self, model: Model, target: Any, options: ModelOptions, shape: BlockShape) -> None:
-        super().__init__(model, target, options)
+        super().__init__(model, options, ctx_other=target)
         self.shape = shape
         self._native.set_bidirectional(on=not shape.causal)
         self._batch = Batch(MAX_PASS, 1)

@@ -9,12 +9,12 @@ trial the wait until the next one doubles.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter, process_time
-from typing import Any, Protocol
 
 import psutil
 
 from localspec.llama import library
 from localspec.llama.model import Model
+from localspec.llama.native_context import NativeCache
 from localspec.llama.options import ModelOptions
 
 BUSY = 0.35
@@ -29,14 +29,6 @@ GAP = 1.0  # seconds without a pass, after which earlier measurements are outdat
 LARGEST = 16  # tokens of a pass; larger ones are rated by seconds per token
 CHUNK = 128  # prompt tokens between changes of the number of threads
 SPAN = 0.25  # minimum seconds to measure the load; systems count in hundredths, Windows in 64ths
-
-
-class ThreadedPasses(Protocol):
-    """A cache whose number of threads can be set, such as `localspec.llama.context.Context`."""
-
-    watch: Any
-
-    def set_threads(self, count: int) -> None: ...
 
 
 class Threads:
@@ -74,7 +66,7 @@ class Threads:
         self._down, self._up = WAIT, WAIT  # seconds from `_since` on
         self._crowded = 0
         self._measuring = False
-        self._passes: Sequence[ThreadedPasses] = ()
+        self._passes: Sequence[NativeCache] = ()
 
     @property
     def all(self) -> bool:
@@ -92,7 +84,7 @@ class Threads:
             reason = "no other program needs a core"
         return f"{self.count} of {self.counts[-1]}: {reason}"
 
-    def serve(self, target: ThreadedPasses, *draft: ThreadedPasses) -> None:
+    def serve(self, target: NativeCache, *draft: NativeCache) -> None:
         """Set the threads of these caches. Only the target's passes are judged: those of a draft
         model are as fast on fewer threads."""
         if len(self.counts) > 1:

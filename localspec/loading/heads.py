@@ -30,7 +30,7 @@ from localspec.gguf.mtp import require_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, require_shared
 from localspec.llama.context import Context
-from localspec.llama.head_caches import BlockCache, BlockShape, EagleCache, HeadCache, MtpCache
+from localspec.llama.head_caches import BlockCache, BlockShape, EagleCache, HeadCache
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -107,7 +107,7 @@ def open_mtp(
     """Use the MTP layers of a model that was opened with them, the target itself or a file for it;
     otherwise as `open_head`."""
     room, size = options.for_draft(target.capacity), target.model.vocabulary.size
-    caches = _each(options, lambda: MtpCache(model, target.handle, room), opened)
+    caches = _each(options, lambda: EagleCache(model, target.handle, room, mtp=True), opened)
     return [EagleHead(cache, (NEXTN,), size, "mtp") for cache in caches]
 
 

@@ -14,7 +14,7 @@ from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled
 from localspec.llama.context import Context
-from localspec.llama.head_caches import MAX_PASS, BlockCache, BlockShape, EagleCache, MtpCache
+from localspec.llama.head_caches import MAX_PASS, BlockCache, BlockShape, EagleCache
 from localspec.llama.model import Model
 from tests.support import block_heads, ggufs, heads, mtp
 
@@ -61,7 +61,7 @@ class HeadFixture:
         parts = [np.concatenate([before[i], last[i]]) for i in layers]
         self.states: Rows = np.concatenate(parts, axis=1)
         self.head, self.noise = self.target, ALIKE
-        make: Callable[..., Cache] = MtpCache
+        make: Callable[..., Cache] = partial(EagleCache, mtp=True)
         if block:
             changed, shape = BLOCKS[kind]
             head = folder / "head.gguf"
