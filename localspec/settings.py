@@ -4,14 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from localspec import paths
 from localspec.decoding.params import SamplingParams
@@ -59,12 +52,10 @@ def _kernels(value: Any) -> Any:
     return AUTO if value in INSTRUCTION_SETS else value
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Settings of all commands. None means the library's default."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", allow_inf_nan=True
-    )
+    model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
     """As for `--model`; None is the embedded model."""
@@ -90,21 +81,8 @@ class Settings(BaseSettings):
     """0 is greedy."""
     prompt_cache: Annotated[str | None, BeforeValidator(_size)] = None
     """Size on disk, such as "2GB"; "0" stores nothing."""
-    model_folders: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)] = ()
+    model_folders: Annotated[tuple[Path, ...], BeforeValidator(_split)] = ()
     """Folders with models, besides the caches of common tools."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        path = paths.config_file()
-        values = read_toml(path, "config file") if path.exists() else {}
-        return init_settings, env_settings, InitSettingsSource(settings_cls, values)
 
 
 NAMES = tuple(Settings.model_fields)
@@ -121,8 +99,11 @@ def load_settings(**flags: str | int | float | None) -> Settings:
     path = paths.config_file()
     if path.exists() and not path.is_file():
         raise UsageError(f"The config file {path} is not a file. Move it away.")
+    values = read_toml(path, "config file") if path.exists() else {}
+    variables = {name: os.environ.get(PREFIX + name.upper()) for name in NAMES}
+    values |= {name: value for name, value in variables.items() if value} | given
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        return Settings.model_validate(values)
     except ValidationError as error:
         raise UsageError(_explain(error, given)) from None
 

@@ -216,7 +216,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading.
     "server": (5_848, 196),  # files that are moved; text in files; JSON
     "sessions": (557, 17),  # chooses the caches that it keeps, as the engine did
-    "settings": (148, 10),
+    "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
     "text": (122, 10),  # counts of parameters, finite JSON, paths of files, of five rooms

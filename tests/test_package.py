@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nightly
 
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = {"llama_cpp", "textual", "starlette", "huggingface_hub", "gguf", "scipy"}
-HEAVY |= {"numpy", "jinja2", "pydantic_settings", "rich"}
+HEAVY |= {"numpy", "jinja2", "pydantic", "rich"}
 EXPORTED = """
 import ctypes
 from localspec.kernels import library_path

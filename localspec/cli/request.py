@@ -250,8 +250,8 @@ def given_fields(kind: type[Any], params: Mapping[str, Any], **overrides: Any) -
 
 
 def _with_settings(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in parameters that were not given from variables and the config file. pydantic-settings
-    is slow to import, so it is only imported if there are any."""
+    """Fill in parameters that were not given from variables and the config file. pydantic is
+    slow to import, so it is only imported if there are any."""
     flags = {name: params.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])

@@ -18,7 +18,7 @@ from localspec.settings import NAMES, PREFIX
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, patched
 
-HEAVY = {"llama_cpp", "textual", "numpy", "jinja2", "pydantic_settings", "rich"}
+HEAVY = {"llama_cpp", "textual", "numpy", "jinja2", "pydantic", "rich"}
 
 
 @pytest.mark.nightly

@@ -257,4 +257,4 @@ def test_nothing_heavy_is_imported_before_the_first_paint(
     modules = set(json.loads(loaded.read_text()))
     assert "textual.app" in modules
     assert modules.isdisjoint(HEAVY), modules.intersection(HEAVY)
-    assert "pydantic_settings" not in modules
+    assert "localspec.settings" not in modules
