@@ -10,10 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import anthropic, embeddings, ollama, page, status
+from localspec.server import anthropic, embeddings, llama_cpp, ollama, page, status
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import completion, slots, tokenize
 from localspec.server.openai import chat, completions, responses
 from localspec.server.reply import ClientGone, Reply, json_response
 from localspec.server.service import ServerState, Service
@@ -49,16 +48,16 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/api/ps", ollama.ps),
     ("POST", "/api/show", ollama.show),
     ("GET", "/api/version", ollama.version),
-    ("POST", "/completion", completion.completion),
-    ("POST", "/completions", completion.completion),
-    ("POST", "/infill", completion.infill),
-    ("POST", "/tokenize", tokenize.tokenize),
-    ("POST", "/detokenize", tokenize.detokenize),
-    ("GET", "/tokenizer_info", tokenize.tokenizer_info),
-    ("POST", "/apply-template", tokenize.apply_template),
-    ("GET", "/props", tokenize.props),
+    ("POST", "/completion", llama_cpp.completion),
+    ("POST", "/completions", llama_cpp.completion),
+    ("POST", "/infill", llama_cpp.infill),
+    ("POST", "/tokenize", llama_cpp.tokenize),
+    ("POST", "/detokenize", llama_cpp.detokenize),
+    ("GET", "/tokenizer_info", llama_cpp.tokenizer_info),
+    ("POST", "/apply-template", llama_cpp.apply_template),
+    ("GET", "/props", llama_cpp.props),
     ("GET", "/slots", status.slots),
-    ("POST", "/slots/{number:int}", slots.act),
+    ("POST", "/slots/{number:int}", llama_cpp.save_or_restore),
     ("GET", "/metrics", status.metrics),
 )
 

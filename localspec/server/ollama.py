@@ -28,10 +28,10 @@ from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.chat_prompt import request_of
 from localspec.server.failures import ApiError
-from localspec.server.infill import infill_prompt
-from localspec.server.llama_cpp.tokenize import settings_of
+from localspec.server.llama_cpp import settings_of
 from localspec.server.model_hosts import ModelHost
 from localspec.server.openai import chat as openai
+from localspec.server.openai.completions import infill_prompt
 from localspec.server.openai.messages import FunctionTool, Message
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service

@@ -16,7 +16,13 @@ from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings, usage
+from localspec.server.answer_figures import (
+    Speculation,
+    chat_logprobs,
+    text_of_tokens,
+    timings,
+    usage,
+)
 from localspec.server.answers import Answer, AnswerPart, Answers, Call, StreamRequest
 from localspec.server.chat_prompt import Chat, request_of
 from localspec.server.failures import ApiError
@@ -30,7 +36,6 @@ from localspec.server.openai.messages import (
 )
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
-from localspec.server.speculation import Speculation
 from localspec.server.tools import resolve_choice
 from localspec.server.wire import (
     MOST_CHOICES,
