@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (329, 7),
-    "bench": (2_166, 88),  # three peers, shapes; auto against each of them
+    "bench": (2_126, 87),  # three peers, shapes; auto against each of them
     "chat": (930, 58),  # names that terminals quote
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from localspec.bench.samples import Arm, Question, Sample
 from localspec.decoding.params import SamplingParams
@@ -13,29 +12,22 @@ from localspec.errors import Cancelled
 
 PLAIN = "plain"
 AUTO = "auto"
-FIRST = "auto, first session"
 COLD = "auto, cold"
 _DEPTHS = range(1, 9)
 
 
 KNOWLEDGE = {
     AUTO: "answered a prompt of each suite beforehand, and keeps learning.",
-    FIRST: "starts each turn without any measurements, and learns during it.",
     COLD: "starts each answer without any measurements.",
 }
 
 
 class LocalspecArm(Arm):
     """A drafting configuration. It does not own `engine`; arms that forget need a separate one.
-    `forgets`: drops measurements and learned data before each "turn" or "answer"; None: never."""
+    `forgets`: drops measurements and learned data before each answer."""
 
     def __init__(
-        self,
-        engine: Engine,
-        name: str,
-        drafting: Drafting,
-        *,
-        forgets: Literal["turn", "answer"] | None = None,
+        self, engine: Engine, name: str, drafting: Drafting, *, forgets: bool = False
     ) -> None:
         self.name, self.practises = name, name == AUTO
         self.command = _command(engine, drafting)
@@ -43,12 +35,8 @@ class LocalspecArm(Arm):
         self._drafting = drafting
         self._forgets = forgets
 
-    def begin_turn(self) -> None:
-        if self._forgets == "turn":
-            self._engine.forget()
-
     def generate(self, question: Question) -> Sample:
-        if self._forgets == "answer":
+        if self._forgets:
             self._engine.forget()
         stream = self._engine.stream(
             question.prompt.text,
@@ -81,12 +69,11 @@ def localspec_arms(
     engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
 ) -> list[LocalspecArm]:
     """The arms of the named groups, in the order of the report. `another`: opens the pair again for
-    each arm that forgets; None uses `engine`."""
+    the arm that forgets; None uses `engine`."""
     has_model = engine.draft is not None and not engine.head_source
     groups = {
         "plain": {PLAIN: Drafting(drafter="none")},
         "auto": {AUTO: Drafting()},
-        "first": {FIRST: Drafting()},
         "cold": {COLD: Drafting()},
         "drafters": {
             name: Drafting(drafter=name)
@@ -106,13 +93,13 @@ def localspec_arms(
             # Accepted by matching the target's sample, as in other engines.
             "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
         }
-    forgets: dict[str, Literal["turn", "answer"]] = {FIRST: "turn", COLD: "answer"}
-
-    def own(name: str) -> Engine:
-        return another() if another is not None and name in forgets else engine
-
     return [
-        LocalspecArm(own(name), name, drafting, forgets=forgets.get(name))
+        LocalspecArm(
+            another() if another is not None and name == COLD else engine,
+            name,
+            drafting,
+            forgets=name == COLD,
+        )
         for group, arms in groups.items()
         if group in which
         for name, drafting in arms.items()

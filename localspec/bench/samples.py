@@ -94,9 +94,6 @@ class Arm(ABC):
     every_turn: bool = True
     practises: bool = False
 
-    def begin_turn(self) -> None:  # noqa: B027
-        """Prepare for a turn over all suites: forget what a first session would not know."""
-
     @abstractmethod
     def generate(self, question: Question) -> Sample:
         """Answer one prompt, without reusing the text of earlier answers. Raises LocalspecError."""

@@ -30,7 +30,7 @@ Examples:
   localspec bench --scale A --peers --llama-server llama-server
   localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
-ARMS = ("plain", "auto", "first", "cold", "drafters", "depths", "trees")
+ARMS = ("plain", "auto", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,auto,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 COUNTS = {"per_suite": 6, "max_tokens": 128, "turns": 2, "seed": 1}
@@ -56,8 +56,8 @@ What to measure:
     temp: --temp --temperature X
         Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.
     --arms LIST
-        Compare these, separated by commas: {", ".join(ARMS)}. Default {DEFAULT_ARMS}. first starts
-        each turn without measurements, cold each answer; depths are 1 to 8.
+        Compare these, separated by commas: {", ".join(ARMS)}. Default {DEFAULT_ARMS}. cold
+        starts each answer without measurements; depths are 1 to 8.
 How to measure:
     --turns N≥1
         Repeat N times and take medians. Default {COUNTS["turns"]}.

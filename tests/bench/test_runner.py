@@ -30,9 +30,6 @@ class Scripted(Arm):
         self.name, self._log, self._at, self._error = name, log, at, error
         self._answers = 0
 
-    def begin_turn(self) -> None:
-        self._log.append(f"{self.name} begins")
-
     def generate(self, question: Question) -> Sample:
         if self._error is not None and self._answers == self._at:
             raise self._error
@@ -63,8 +60,6 @@ def test_suites_in_order_with_rotating_arms() -> None:
     log: list[str] = []
     samples, dropped = outcome(*(Scripted(name, log) for name in "abc"))
     assert log[:3] == [f"{name} warms up" for name in "abc"]
-    assert log[3:9] == [f"{name} {what}" for name in "abc" for what in ("begins", "story-0 0")]
-    assert not any(line.endswith("begins") for line in log[9:])
     asked = [line.split() for line in log if line.endswith(" 0")]
     assert [arm for arm, *_ in asked] == [*"abc", *"bca", *"cab", *"abc"]
     assert [prompt for _, prompt, _ in asked[::3]] == ["story-0", "story-1", "copy-0", "copy-1"]
@@ -76,8 +71,8 @@ def test_turns_cover_all_suites_and_temperatures() -> None:
     log: list[str] = []
     samples, _ = outcome(Scripted("a", log), turns=2, temperatures=(0.0, 0.8))
     suites = [f"{s}-{n}" for s in ("story", "copy") for n in range(2)]
-    again = itertools.product(("0", "0.8"), range(2), ("", *suites))
-    assert log[1:] == [f"a {prompt} {t}" if prompt else "a begins" for t, _, prompt in again]
+    again = itertools.product(("0", "0.8"), range(2), suites)
+    assert log[1:] == [f"a {prompt} {t}" for t, _, prompt in again]
     places = [(s.temperature, s.turn) for s in samples[::4]]
     assert places == [(0.0, 0), (0.0, 1), (0.8, 0), (0.8, 1)]
 
@@ -87,9 +82,9 @@ def test_practice_answers_are_not_counted() -> None:
     plain, practising = Scripted("a", log), Scripted("b", log)
     practising.practises = True
     samples, _ = outcome(plain, practising, turns=2, temperatures=(0.0, 0.8))
-    assert log[2 : log.index("a begins")] == ["b story-0 0", "b copy-0 0"]
+    assert log[2:5] == ["b story-0 0", "b copy-0 0", "a story-0 0"]
     again = log.index("b story-0 0.8")
-    assert log[again : again + 3] == ["b story-0 0.8", "b copy-0 0.8", "a begins"]
+    assert log[again : again + 3] == ["b story-0 0.8", "b copy-0 0.8", "a story-0 0.8"]
     assert counts(samples) == {"a": 16, "b": 16}
     broken = Scripted("b", [], at=1, error=NativeError("no"))
     broken.practises = True
@@ -137,13 +132,11 @@ def test_sample_seconds_add_up(engine: Engine) -> None:
     assert found[1].token_ids == found[2].token_ids
 
 
-@pytest.mark.parametrize(
-    ("forgets", "knows"), [(None, [0, 1, 1, 1]), ("turn", [0, 1, 0, 1]), ("answer", [0, 0, 0, 0])]
-)
+@pytest.mark.parametrize(("forgets", "knows"), [(False, [0, 1, 1]), (True, [0, 0, 0])])
 def test_memory_of_arms(
-    engine: Engine, forgets: Any, knows: list[int], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, forgets: bool, knows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An arm without stored costs calibrates first: two turns of two answers."""
+    """An arm without stored costs calibrates first."""
     engine.forget()
     known, stream = [], engine.stream
 
@@ -153,8 +146,6 @@ def test_memory_of_arms(
 
     monkeypatch.setattr(engine, "stream", asked)
     arm = LocalspecArm(engine, "auto", Drafting(), forgets=forgets)
-    for _ in range(2):
-        arm.begin_turn()
-        for _ in range(2):
-            arm.generate(Question(FOX, 0.0, 1, 4))
+    for _ in range(3):
+        arm.generate(Question(FOX, 0.0, 1, 4))
     assert known == knows

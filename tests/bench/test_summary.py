@@ -146,7 +146,7 @@ def test_gpus_are_those_of_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 KINDS = ("summarization", "math_reasoning")
 """Long names of Spec-Bench."""
-ARMS = ("auto", "auto, first session", "llama-server draft 3 (default)")
+ARMS = ("auto", "auto, cold", "llama-server draft 3 (default)")
 
 
 @pytest.mark.parametrize("width", [80, 200])
