@@ -244,6 +244,8 @@ class HistoryFile:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._identity = _identity_of(path)
+            if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # SQLite reads it
             changes = Path(f"{path}-wal")
             if path.stat().st_size == 0 and changes.exists() and changes.stat().st_size:
                 # SQLite would treat the file as new, and discard its write-ahead log.

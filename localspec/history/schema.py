@@ -117,8 +117,6 @@ def prepare(connection: sqlite3.Connection, patience: float) -> None:
         connection.execute(f"PRAGMA {pragma}")
     if _version(connection) < len(MIGRATIONS):
         migrate(connection)
-    else:
-        _require_writable(connection, patience)
 
 
 def check(connection: sqlite3.Connection) -> None:
@@ -162,21 +160,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
-
-
-def _require_writable(connection: sqlite3.Connection, patience: float) -> None:
-    """Raise for a read-only file, which SQLite notices at the first change."""
-    connection.execute("PRAGMA busy_timeout = 0")  # other writers do not matter here
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute(f"PRAGMA user_version = {_version(connection)}")
-        finally:
-            connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise
-    connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
 
 
 def _use_wal(connection: sqlite3.Connection, patience: float) -> None:

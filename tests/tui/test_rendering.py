@@ -16,7 +16,7 @@ from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
-from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
+from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, pause_after
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_lines import (
     LONGEST,
@@ -28,7 +28,6 @@ from localspec.tui.rendering.message_lines import (
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from localspec.tui.widgets.sidebar import ago
-from tests.support.clock import Clock
 
 PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
@@ -180,11 +179,7 @@ def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -
     ("cost", "pause"), [(0.004, 0.004 / SHARE), (0.006, 0.006 / SHARE), (0.0, LEAST), (5.0, MOST)]
 )
 def test_redraws_are_limited_in_time(cost: float, pause: float) -> None:
-    clock = Clock()
-    budget = RedrawBudget(cores=2, clock=clock)
-    assert budget.start() == LEAST
-    clock.now += cost
-    assert budget.pause() == pytest.approx(pause)
+    assert pause_after(cost, cores=2) == pytest.approx(pause)
 
 
 @pytest.mark.parametrize(

@@ -29,30 +29,11 @@ LEAST, MOST = 0.05, 0.8
 """Seconds between two redraws; more would look stuck."""
 
 
-class RedrawBudget:
-    """Chooses pauses between redraws by their processor time (`clock`): on a small machine the
+def pause_after(cost: float, cores: int) -> float:
+    """Seconds until the next redraw, by the processor time of the last one: on a small machine the
     model uses all cores and waits for its slowest thread, so a redraw delays it."""
-
-    def __init__(
-        self, *, cores: int | None = None, clock: Callable[[], float] = thread_time
-    ) -> None:
-        self._share = SHARE_OF_MANY if (cores or os.cpu_count() or 1) >= MANY else SHARE
-        self._clock = clock
-        self.start()
-
-    def start(self) -> float:
-        """Reset at the beginning of an answer; returns the first pause."""
-        self._before = self._clock()
-        self._cost = 0.0
-        return LEAST
-
-    def pause(self) -> float:
-        """Seconds until the next redraw, from the work since the last call."""
-        now = self._clock()
-        cost, self._before = now - self._before, now
-        # Smoothed: one expensive redraw (a scrolled page, a new code block) must not look stuck.
-        self._cost = cost if not self._cost else 0.6 * self._cost + 0.4 * cost
-        return min(MOST, max(LEAST, self._cost / self._share))
+    share = SHARE_OF_MANY if cores >= MANY else SHARE
+    return min(MOST, max(LEAST, cost / share))
 
 
 HINTS = (
@@ -72,7 +53,7 @@ class ConversationDisplay:
     def __init__(self, host: Host) -> None:
         self.doing: str | None = None
         self._host = host
-        self._budget = RedrawBudget()
+        self._cost, self._worked = 0.0, 0.0  # processor time of a redraw, and until the last one
         self._timer: Timer | None = None
         self._totals = Totals()
         self._figured = 0.0
@@ -120,7 +101,8 @@ class ConversationDisplay:
             self._figured = 0.0
             self.figures()
             if self._timer is None:
-                self._timer = self._host.set_timer(self._budget.start(), self._tick)
+                self._cost, self._worked = 0.0, thread_time()
+                self._timer = self._host.set_timer(LEAST, self._tick)
             return
         if self._timer is not None:
             self._timer.stop()
@@ -247,7 +229,12 @@ class ConversationDisplay:
         ):
             self._figured = now
             self.figures(figures)
-        self._timer = self._host.set_timer(self._budget.pause(), self._tick)
+        before, self._worked = self._worked, thread_time()
+        cost = self._worked - before
+        # Smoothed: one expensive redraw (a scrolled page, a new code block) must not look stuck.
+        self._cost = 0.6 * self._cost + 0.4 * cost if self._cost else cost
+        pause = pause_after(self._cost, os.cpu_count() or 1)
+        self._timer = self._host.set_timer(pause, self._tick)
 
     def _add_up(self) -> None:
         messages = self._host.chat_session.conversation.messages.values()
