@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.chat.provenance import Provenance, Rejected, Span, fit_spans
+from localspec.chat.figures import Provenance, Rejected, Span, fit_spans
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 

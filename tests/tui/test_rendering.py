@@ -13,8 +13,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.chat.figures import Figures
-from localspec.chat.provenance import Rejected
+from localspec.chat.figures import Figures, Rejected
 from localspec.text import harmless
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, pause_after
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks

@@ -16,8 +16,7 @@ from textual.strip import Strip
 from localspec.answer_line import counted
 from localspec.chat import words
 from localspec.chat.conversation import REPEATS, Message
-from localspec.chat.figures import Figures
-from localspec.chat.provenance import Rejected, Span
+from localspec.chat.figures import Figures, Rejected, Span
 from localspec.prompting.reasoning import split_thoughts
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette

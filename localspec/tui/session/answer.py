@@ -6,8 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.figures import Figures, Meter, baseline
-from localspec.chat.provenance import Provenance, fit_spans
+from localspec.chat.figures import Figures, Meter, Provenance, baseline, fit_spans
 
 if TYPE_CHECKING:
     from localspec import Chunk, Engine, Stream

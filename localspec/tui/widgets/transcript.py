@@ -15,7 +15,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.chat.provenance import Rejected
+from localspec.chat.figures import Rejected
 from localspec.tui.rendering.message_lines import DisplayMode, MessageColumn, Place
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import restyle
