@@ -1,19 +1,105 @@
-"""Answer one request with an open engine."""
+"""Answer one request with an open engine: prompt, output, and statistics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from localspec import Completion, Engine, GenerationStats, Stream, paths
+from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
+from localspec.answer_line import counted, rate, times
+from localspec.chat import words
 from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
 from localspec.cli import request as requests
-from localspec.cli.formats import Format
+from localspec.cli.output import Console
 from localspec.cli.request import AnswerRequest, uses_model
 from localspec.cli.work import Work
-from localspec.errors import SessionError, UsageError
+from localspec.decoding.stats import AccountStatement
+from localspec.errors import Cancelled, SessionError, UsageError, describe
 from localspec.prompting.detokenizer import OPENS
+from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
 Prompt = str | list[dict[str, Any]]
+TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
+_NAME_WIDTH = 15
+
+
+class Format:
+    """Prints an answer as events: start, chunk …, end, or error at any time. `kind`: TEXT for
+    streamed text, with a newline at the end if it has none, and reasoning on standard error,
+    dimmed; JSON for one object at the end, even if interrupted, but not after an error; JSON_LINES
+    for one object per line and event."""
+
+    def __init__(self, console: Console, kind: str) -> None:
+        self._console, self._kind = console, kind
+        self._reader: Reader = Plain()
+        self._parts = {"text": "", "reasoning": ""}
+        self._models: dict[str, Any] = {"model": None, "draft": None, "files": []}
+
+    def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
+        """Start: the models are open, and the prompt is tokenized."""
+        self._reader = reader
+        opened = [one for one in (engine.model, engine.draft) if one is not None]
+        name, draft = (*(one.name for one in opened), None)[:2]
+        self._models = {"model": name, "draft": draft, "files": [str(one.path) for one in opened]}
+        names = ("prompt_tokens", "rule", "lossless", "seed")
+        self._event("start", **self._models, **{name: getattr(stats, name) for name in names})
+
+    def chunk(self, chunk: Chunk) -> None:
+        self._console.erase_progress()
+        self._part(self._reader.push(chunk.text), chunk)
+
+    def finished(self, completion: Completion) -> None:
+        rest = self._reader.finish()
+        if rest:
+            self._part(rest, Chunk("", (), (), None))
+        finish, stats = completion.finish_reason, completion.stats.as_dict()
+        self._event("end", **_without_empty(self._parts), finish_reason=finish, stats=stats)
+
+    def failed(self, error: BaseException) -> None:
+        """End with an error, or an interrupt before the first token."""
+        if isinstance(error, Cancelled):
+            self.finished(Completion("", "cancelled", GenerationStats()))
+        else:
+            message, code = describe(error)
+            self._event("error", message=message, exit_code=code)
+
+    def _part(self, pieces: Sequence[Piece], chunk: Chunk) -> None:
+        parts = {
+            "text": "".join(map(as_text, pieces)),
+            "reasoning": "".join(one.text for one in pieces if isinstance(one, Thought)),
+        }
+        self._parts = {name: text + parts[name] for name, text in self._parts.items()}
+        self._event(
+            "chunk", **_without_empty(parts), token_ids=chunk.token_ids, sources=chunk.sources
+        )
+
+    def _event(self, name: str, **values: Any) -> None:
+        if self._kind == JSON_LINES:
+            self._console.answer_json({"event": name, **values})
+        elif self._kind == TEXT:
+            self._print(name, values)
+        elif name == "end":
+            self._console.answer_json({**values, **self._models})
+
+    def _print(self, name: str, values: Mapping[str, Any]) -> None:
+        text, reasoning = self._parts.values()
+        aside = reasoning and not self._console.quiet
+        if name == "chunk":
+            if "reasoning" in values and aside:
+                self._console.say(values["reasoning"], dim=True, end="")
+            if values["text"] and text == values["text"] and aside:
+                self._console.say("\n")
+            if values["text"]:
+                self._console.answer(values["text"])
+        elif name != "start" and text and not text.endswith("\n"):
+            self._console.answer("\n")
+        elif name != "start" and aside and not text:
+            self._console.say("")
+
+
+def _without_empty(parts: dict[str, str]) -> dict[str, str]:
+    """Leave out `reasoning` if it is empty."""
+    return {name: text for name, text in parts.items() if text or name == "text"}
 
 
 class AnswerResult(NamedTuple):
@@ -170,3 +256,70 @@ def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:
         earlier = [message for message in earlier if message["role"] != "system"]
         return [prompt[0], *earlier, *prompt[1:]]
     return [*earlier, *prompt]
+
+
+def stats_line(found: AnswerResult) -> str:
+    """The summary line (`localspec.answer_line`), with causes and next steps."""
+    figures = found.figures
+    begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
+    if not figures.tokens:
+        return f"{begin}no answer to a prompt of {counted(figures.prompt_tokens, 'token')} yet"
+    end = " · built-in story model, for tests and demos" if found.built_in else ""
+    in_full = not found.built_in or words.too_small(figures) is None
+    return f"{begin}{words.line(figures, draft=found.draft, in_full=in_full)}{end}"
+
+
+def stats_table(found: AnswerResult) -> str:
+    """All statistics, one per line."""
+    stats, finish = found.completion.stats, found.completion.finish_reason
+    spans = ("prompt", "draft", "verify", "overhead")
+    seconds = (f"{name} {getattr(stats, f'{name}_seconds'):.3f}" for name in spans)
+    cached = f" ({stats.cached_tokens} cached)"
+    rows = [
+        ("model", found.model),
+        ("draft model", found.draft or "none"),
+        *([("", stats.vocabulary)] if stats.vocabulary else []),
+        ("prompt", counted(stats.prompt_tokens, "token") + cached),
+        ("generated", f"{counted(stats.generated_tokens, 'token')}, finish: {finish}"),
+        ("speed", f"{rate(stats.tokens_per_second)} tok/s after the first token"),
+        *_compared(found.figures),
+        ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
+        ("drafted", f"{counted(stats.drafted, 'token')}, of these {stats.tested:,} tested"),
+        ("accepted", _share(stats.accepted, stats.tested)),
+    ]
+    positions = zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
+    for number, (accepted, tested) in enumerate(positions, start=1):
+        rows.append((f"  position {number}", _share(accepted, tested)))
+    for name, drafter in stats.by_drafter.items():
+        rows.append((f"  {name}", _share(drafter.accepted, drafter.tested)))
+    rows.append(("seconds", ", ".join(seconds)))
+    if stats.account is not None:
+        rows.append(("balance", account(stats.account)))
+    for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):
+        rows.append(("not drafted", f"{counted(passes, 'pass', 'passes')}: {reason}"))
+    if stats.threads:
+        rows.append(("threads", stats.threads))
+    if stats.kernels:
+        rows.append(("kernels", stats.kernels))
+    rows.append(("rule", f"{stats.rule}, {'lossless' if stats.lossless else 'lossy'}"))
+    rows.append(("seed", str(stats.seed)))
+    return "\n".join(f"{name:<{_NAME_WIDTH}}{value}" for name, value in rows)
+
+
+def _compared(figures: Figures) -> list[tuple[str, str]]:
+    if figures.plain_seconds is None or figures.speed_up is None:
+        return []
+    plain = rate((figures.tokens - 1) / figures.plain_seconds)
+    return [("speed-up", f"{times(figures.speed_up)} {figures.beside} ({plain} tok/s)")]
+
+
+def account(statement: AccountStatement) -> str:
+    """`drafting saved 1.20 s, and may lose 0.40 s now; 3 steps held back`."""
+    word = "saved" if statement.saved >= 0.0 else "lost"
+    limit = f"may lose {statement.fund:.2f} s now" if statement.fund > 0.0 else "is paused"
+    held = counted(statement.refused, "step")
+    return f"drafting {word} {abs(statement.saved):.2f} s, and {limit}; {held} held back"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}" + (f" ({part / whole:.0%})" if whole else "")

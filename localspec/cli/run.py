@@ -22,7 +22,7 @@ from localspec.errors import Cancelled, UsageError
 
 # Everything else is imported late: numpy and the engine would slow down `--help`.
 if TYPE_CHECKING:
-    from localspec.cli.formats import Format
+    from localspec.cli.answer import Format
 
 EXAMPLES = """\
 Examples:
@@ -81,20 +81,19 @@ def run(console: Console, params: o.Params) -> int:
     if console.quiet and (params["stats"] or console.verbosity):
         raise UsageError("--quiet excludes --stats and --verbose. Leave out one of them.")
 
-    from localspec.cli import formats
+    from localspec.cli import answer
 
-    kind = next((kind for kind in (formats.JSON, formats.JSON_LINES) if params[kind]), formats.TEXT)
-    form = formats.Format(console, kind)
-    shows_figures = kind == formats.TEXT and not console.quiet
+    kind = next((kind for kind in (answer.JSON, answer.JSON_LINES) if params[kind]), answer.TEXT)
+    form = answer.Format(console, kind)
+    shows_figures = kind == answer.TEXT and not console.quiet
     loading = "Interrupted while the model was loading."
     try:
-        from localspec.cli.answer import answer_request
         from localspec.cli.request import read_request
 
         with console.reading():
             request = read_request(params)
         with working(console, loading, failed=partial(_report_error, form)) as work:
-            found = answer_request(request, work, form, measure=shows_figures)
+            found = answer.answer_request(request, work, form, measure=shows_figures)
     except ReaderGone as gone:
         if not console.quiet:
             console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")
@@ -106,7 +105,6 @@ def run(console: Console, params: o.Params) -> int:
             error = Cancelled("Interrupted before the model was loaded.")
         _report_error(form, error)
         raise error from None
-    from localspec.cli import answer_report
     from localspec.cli.input_texts import mistaken_model
 
     if not params["model"] and (meant := mistaken_model(params["prompt"])):
@@ -114,9 +112,9 @@ def run(console: Console, params: o.Params) -> int:
         console.notices([f"'{params['prompt']}' was taken as the prompt. {as_model}"])
     console.notices(found.completion.stats.notices)
     if params["stats"]:
-        console.say(answer_report.table(found), dim=True)
+        console.say(answer.stats_table(found), dim=True)
     elif shows_figures:
-        console.say(answer_report.line(found), dim=True)
+        console.say(answer.stats_line(found), dim=True)
     return Cancelled.exit_code if found.completion.finish_reason == "cancelled" else 0
 
 

@@ -3,8 +3,7 @@
 from localspec import Completion, DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures
-from localspec.cli.answer import AnswerResult
-from localspec.cli.answer_report import account, table
+from localspec.cli.answer import AnswerResult, account, stats_table
 from localspec.decoding.stats import AccountStatement
 
 
@@ -16,7 +15,7 @@ def test_table_lists_the_figures() -> None:
     stats.reasons = {"it rests": 1, "the answer ends with the next token": 3}
     figures = Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK)
     result = AnswerResult(Completion("", "stop", stats), figures, "m", "d", False)
-    lines = table(result).splitlines()
+    lines = stats_table(result).splitlines()
     assert "speed-up       2.6× plain llama.cpp (312 tok/s)" in lines
     at = lines.index("target passes  55, 2.53 tokens per pass")
     assert lines[at + 1 : at + 8] == [
@@ -35,7 +34,9 @@ def test_table_shows_the_balance() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
     stats = GenerationStats(account=statement)
     row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
-    assert row in table(AnswerResult(Completion("", "stop", stats), Figures(), "m", None, False))
+    assert row in stats_table(
+        AnswerResult(Completion("", "stop", stats), Figures(), "m", None, False)
+    )
     assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
         "drafting lost 0.30 s, and is paused; 0 steps held back"
     )
