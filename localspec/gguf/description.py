@@ -8,7 +8,7 @@ from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import size_and_time
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.damage import damage, unwritten
-from localspec.gguf.file import GGUFFile, SkippedText
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.mtp import is_mtp_only
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import HEADS
@@ -38,7 +38,6 @@ def describe(path: Path) -> ModelFacts:
     except LocalspecError as error:
         size, problem = size_and_time(path)[0], printable(str(error), 400)
         return ModelFacts("", None, "", None, size, problem, chat=False)
-    template = file.metadata.get("tokenizer.chat_template")
     context = file.own_integer("context_length")
     return ModelFacts(
         printable(file.architecture, 40),
@@ -47,7 +46,7 @@ def describe(path: Path) -> ModelFacts:
         context if context is not None and context > 0 else None,
         file.size,
         why_not(file),
-        chat=bool(template) and isinstance(template, str | SkippedText),
+        chat=bool(file.text("tokenizer.chat_template")),
     )
 
 

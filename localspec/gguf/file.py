@@ -18,13 +18,6 @@ _U64 = struct.Struct("<Q")
 Scalar = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedText:
-    """A text too long to keep; `length` in bytes."""
-
-    length: int
-
-
 @dataclass(slots=True)
 class Array:
     """An array of the metadata, decoded on access. `raw`: its bytes without type and count; `kind`:
@@ -94,7 +87,7 @@ class Array:
         return self._starts
 
 
-Value = Scalar | Array | SkippedText
+Value = Scalar | Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import remove_abandoned, replacing
-from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
+from localspec.gguf.file import NUMBERS, Array, Value
 from localspec.llama.types import TYPE_NUMBERS, row_bytes
 from localspec.text import gigabytes
 
@@ -63,12 +63,12 @@ def write_gguf(
     kinds: Mapping[str, int],
     tensors: Sequence[NewTensor],
 ) -> None:
-    """Write a file, or raise OSError. `metadata`: as read; skipped texts are left out; `kinds`:
-    value type of each key."""
+    """Write a file, or raise OSError. `metadata`: as read; `kinds`: value
+    type of each key."""
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
         for key, value in metadata.items()
-        if not isinstance(value, SkippedText) and key != "general.alignment"
+        if key != "general.alignment"
     ]
     infos, offsets = [], []
     end = 0

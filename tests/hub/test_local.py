@@ -201,7 +201,7 @@ def _model(architecture: str, **more: str) -> Callable[[Path], Path]:
         (lambda path: tiny_llama(path, tokenizer=False), "no vocabulary"),
         (tiny_bert, "embedding model"),
         (lambda path: path.write_bytes(gguf()), "does not name its architecture"),
-        (lambda path: path.write_bytes(b"GGUF"), "ends in its header"),
+        (lambda path: path.write_bytes(b"GGUF"), "ends in the middle"),
         (lambda path: path.write_bytes(b"hello, world, this is text"), "not a GGUF file"),
         (_model("llama", tokenizer__ggml__model="gpt2"), None),
         (tiny_llama, None),
