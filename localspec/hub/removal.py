@@ -15,14 +15,6 @@ from localspec.hub.reference import Repository
 from localspec.hub.resolution import identify
 from localspec.text import printable
 
-_OTHERS = (
-    ("OLLAMA_MODELS", "~/.ollama", "ollama", "Remove it with 'ollama rm'."),
-    ("", "~/.lmstudio", "LM Studio", "Remove it there."),
-    ("", "~/.cache/lm-studio", "LM Studio", "Remove it there."),
-    ("LLAMA_CACHE", "~/.cache/llama.cpp", "llama.cpp", "Remove the file yourself."),
-)
-"""Environment variable, folder, owner, and advice."""
-
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -143,18 +135,11 @@ def _plan_file(path: Path) -> Removal:
             freed=sum(part.stat().st_size for part in existing),
             _gone=existing,
         )
-    raise UsageError(f"{printable(str(path), 1000)} {_not_removable(inside)}")
-
-
-def _not_removable(path: Path) -> str:
     packaged = packages.installed()
-    if packaged is not None and packaged.resolve() == path.resolve():
-        return packages.REMOVAL
-    for variable, folder, owner, advice in _OTHERS:
-        for place in (os.environ.get(variable), folder):
-            if place and paths.expanded(place).resolve() in path.parents:
-                return f"belongs to {owner}, whose files localspec never touches. {advice}"
-    return (
-        "is not in a cache of localspec's or Hugging Face's, and nothing else is deleted. "
-        "Remove the file yourself."
+    why = (
+        "is not in a cache of localspec's or Hugging Face's, and nothing else is deleted. Remove "
+        "the file yourself, or with the program that it belongs to, as in 'ollama rm'."
     )
+    if packaged is not None and packaged.resolve() == inside.resolve():
+        why = packages.REMOVAL
+    raise UsageError(f"{printable(str(path), 1000)} {why}")

@@ -88,25 +88,12 @@ def test_remove_a_file_made_by_localspec() -> None:
     assert (planned.freed, own.exists()) == (10, False)
 
 
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [
-        ("models", r"is not in a cache of localspec's"),
-        (".ollama/models/blobs", "belongs to ollama, .* 'ollama rm'"),
-        (".lmstudio/models/user/repo", "belongs to LM Studio"),
-        (".cache/llama.cpp", r"belongs to llama\.cpp"),
-        ("elsewhere", "belongs to ollama"),
-    ],
-)
-def test_files_of_other_programs_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "elsewhere"))
+@pytest.mark.parametrize("place", ["models", ".ollama/models/blobs", ".cache/llama.cpp"])
+def test_files_of_other_programs_are_refused(tmp_path: Path, place: str) -> None:
     file = tmp_path / place / "m.gguf"
     file.parent.mkdir(parents=True)
     file.touch()
-    refusal(plan, str(file), why, UsageError)
+    refusal(plan, str(file), r"is not in a cache of localspec's .* 'ollama rm'", UsageError)
     assert file.exists()
 
 
