@@ -10,7 +10,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama.adapters import Adapter
 from localspec.text import printable
 
-A, B, NORM = ".lora_a", ".lora_b", "_norm.weight"
+_PAIR, NORM = ("lora_a", "lora_b"), "_norm.weight"
 _TYPES = ("F32", "F16", "BF16", "Q8_0")
 """Tensor types that convert_lora_to_gguf.py writes."""
 _ALPHA, _INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
@@ -46,51 +46,34 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
             f"{printable(base.architecture, 40)}. Name the model that it was trained for with -m."
         )
     if file.kinds.get(_ALPHA, FLOAT) != FLOAT:
-        raise _unfit(file, base, "its alpha is not a 32-bit number")
-    tensors, pairs = base.by_name, _pairs(file, base)
+        raise _unfit(file, base, f"{_ALPHA} is not a 32-bit number")
+    pairs: dict[str, dict[str, TensorInfo]] = {}
+    for tensor in file.tensors:
+        name, _, ending = tensor.name.rpartition(".")
+        if ending in _PAIR:
+            pairs.setdefault(name, {})[ending] = tensor
+        elif not tensor.name.endswith(NORM):  # llama.cpp leaves norms as they are
+            raise _unfit(file, base, f"it cannot change {printable(tensor.name, 80)}")
     if not pairs:
         raise _unfit(file, base, "it changes nothing")
-    for name, (a, b) in pairs.items():
-        why = _misfit(tensors.get(name), a, b, tensors)
-        if why is not None:
-            raise _unfit(file, base, f"{printable(name, 80)} {why}")
+    for name, both in pairs.items():
+        if len(both) < 2 or not _fits(base.by_name, name, *(both[ending] for ending in _PAIR)):
+            raise _unfit(file, base, f"it cannot change {printable(name, 80)}")
 
 
-def _pairs(file: GGUFFile, base: GGUFFile) -> dict[str, tuple[TensorInfo, TensorInfo]]:
-    """Both matrices of each changed tensor."""
-    found: dict[str, dict[str, TensorInfo]] = {}
-    for tensor in file.tensors:
-        ending = next((end for end in (A, B) if tensor.name.endswith(end)), None)
-        if ending is not None:
-            found.setdefault(tensor.name.removesuffix(ending), {})[ending] = tensor
-        elif not tensor.name.endswith(NORM):  # llama.cpp leaves norms as they are
-            raise _unfit(file, base, f"its tensor {printable(tensor.name, 80)} is not part of one")
-    for name, both in found.items():
-        if len(both) < 2:
-            raise _unfit(file, base, f"{printable(name, 80)} has one matrix of two")
-    return {name: (both[A], both[B]) for name, both in found.items()}
-
-
-def _misfit(
-    changed: TensorInfo | None, a: TensorInfo, b: TensorInfo, tensors: Mapping[str, TensorInfo]
-) -> str | None:
-    """Why a pair of matrices cannot be added to a tensor; None if it can."""
-    if changed is None:
-        return "is not in the model"
-    if any(matrix.type not in _TYPES for matrix in (a, b)):
-        return f"is changed by matrices that are not in {', '.join(_TYPES)}"
-    if changed.type == "NVFP4":  # asserted in llm_graph_context::build_ffn
-        return "is in NVFP4, which llama.cpp cannot adapt"
+def _fits(tensors: Mapping[str, TensorInfo], name: str, a: TensorInfo, b: TensorInfo) -> bool:
+    """Whether llama.cpp can add a pair of matrices to a tensor."""
+    changed = tensors.get(name)
+    if changed is None or any(matrix.type not in _TYPES for matrix in (a, b)):
+        return False
     shape, first, second = ((*tensor.shape, 1, 1, 1, 1)[:4] for tensor in (changed, a, b))
     rank = second[0]
     wanted = [(shape[0], rank, *shape[2:]), (rank, *shape[1:])]
-    if changed.name == _EMBEDDINGS:
+    if name == _EMBEDDINGS:
         wanted = [(rank, shape[1], 1, 1), (rank, shape[0], 1, 1)]  # A has a row for each token
-        if "output.weight" not in tensors:
-            return "is the output as well, which llama.cpp cannot adapt"
-    if not rank or [first, second] != wanted:
-        return "has another shape in the model"
-    return None
+    # NVFP4 is asserted in llm_graph_context::build_ffn; embeddings must not be the output as well.
+    adapts = changed.type != "NVFP4" and (name != _EMBEDDINGS or "output.weight" in tensors)
+    return adapts and rank > 0 and [first, second] == wanted
 
 
 def _unfit(file: GGUFFile, base: GGUFFile, why: str) -> ModelInvalid:

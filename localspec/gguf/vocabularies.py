@@ -51,7 +51,7 @@ class VocabularyFacts:
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:
-        """Whether a token is a mark, which stands for no text."""
+        """Whether a token is a mark or was added, so that it may have another name elsewhere."""
         return self._type(token) in (CONTROL, USER_DEFINED)
 
     def unused(self, token: int) -> bool:
@@ -80,11 +80,6 @@ class VocabularyFacts:
             return named
         found = (self.find(text) for text in _TURN_ENDS)
         return next((token for token in found if token is not None), None)
-
-    def adds_beginning(self) -> bool | None:
-        """Whether prompts begin with BOS; None if the file does not say."""
-        value = self._file.metadata.get("tokenizer.ggml.add_bos_token")
-        return value if isinstance(value, bool) else None
 
     def _special(self, name: str, usual: Mapping[str, int]) -> int | None:
         token = self._file.integer(f"tokenizer.ggml.{name}_token_id")

@@ -121,7 +121,7 @@ def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
     """Estimated acceptance: higher for larger drafts, and for drafts of the same family."""
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
     worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
-    worse["pre-tokenizer"] = 0.03
+    worse["tokenizer"] = 0.03
     warned = {check.rule for check in verdict.checks if check.verdict == WARN}
     if {"family", "token ids"} <= warned:
         return UNRELATED_ACCEPTANCE

@@ -84,10 +84,7 @@ def _unusable(what: str, problem: str) -> Check:
 
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield _compare_values("tokenizer model", mine.model, other.model)
-    # If the ids agree, a different pre-tokenizer only lowers acceptance.
-    split = "; it expects text to be split differently, and may be accepted less often"
-    yield _compare_values("pre-tokenizer", mine.pre, other.pre, split)
+    yield _tokenizer(mine, other)
     yield _ids(mine, other, use.options.cross_vocabulary != "off")
     yield _special_ids(mine, other)
     yield _context(target, draft, use.options.context)
@@ -103,10 +100,13 @@ def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     yield _memory(target, draft, use)
 
 
-def _compare_values(rule: str, mine: str, other: str, more: str = "") -> Check:
-    if mine == other:
-        return Check(rule, OK, f"Both have {mine}")
-    return Check(rule, WARN, f"The target has {mine}, the draft {other}{more}", _RELATED)
+def _tokenizer(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
+    """If the ids agree, a different tokenizer only lowers acceptance."""
+    ours, theirs = (f"{each.model} / {each.pre}" for each in (mine, other))
+    if ours == theirs:
+        return Check("tokenizer", OK, f"Both have {ours}")
+    evidence = f"The target has {ours}, the draft {theirs}, which may split text differently"
+    return Check("tokenizer", WARN, evidence, _RELATED)
 
 
 def _ids(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) -> Check:
@@ -139,11 +139,6 @@ def _special_ids(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
         if a != b:
             what = f"{name} is {_token(mine, a)} in the target and {_token(other, b)} in the draft"
             return Check(rule, WARN, what, "Expect drafts to be wrong where turns begin and end.")
-    ours, theirs = mine.adds_beginning(), other.adds_beginning()
-    if ours != theirs:
-        says = {None: "leaves it open", True: "wants one", False: "wants none"}
-        how = f"Whether a prompt begins with BOS: the target {says[ours]}, the draft {says[theirs]}"
-        return Check(rule, WARN, how, "Expect drafts to be wrong where answers begin.")
     shown = ", ".join(f"{name} {_token(mine, a)}" for name, a, _ in pairs)
     return Check(rule, OK, f"The same: {shown}")
 
@@ -170,13 +165,11 @@ def _size(target: GGUFFile, draft: GGUFFile) -> Check:
     rule, usual = "smaller", "a tenth of the target's size is usual."
     mine, other = active_parameters(target), active_parameters(draft)
     shown = f"{parameter_count(other)} weights per token against {parameter_count(mine)}"
-    if not mine or not other:
-        return Check(rule, UNKNOWN, "The files list no weights")
     # The same model in a smaller quantization has as many weights, but is cheaper.
     if other >= mine and draft.weight_bytes > _FEWER_BYTES * target.weight_bytes:
         evidence = f"The draft is not smaller than the target: {shown}"
         return Check(rule, FAIL, evidence, f"Choose a smaller draft; {usual}")
-    share = other / mine
+    share = other / max(1, mine)
     if share > LARGE:
         evidence = f"The draft is large for this target: {shown} ({share:.0%})"
         return Check(rule, WARN, evidence, f"Try a smaller one; {usual}")

@@ -29,14 +29,15 @@ from localspec.self_draft.draft_trial import DraftTrial
 from localspec.self_draft.recipe import (
     Recipe,
     SelfDraftRequest,
+    can_leave_out_layers,
     smaller_quantizations,
-    why_all_layers,
 )
 from localspec.text import gigabytes, printable
 
 outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
 """Least bits per weight, by quantization."""
+_ALL_LAYERS = "no layers can be left out, as they are too few, or differ"
 
 logger = logging.getLogger("localspec.self_draft")
 
@@ -138,9 +139,8 @@ class _DraftSearch:
 
     def _fewer_layers(self, made: list[_DraftFile]) -> str:
         """Append a draft with fewer layers to `made` if it pays more; returns a clause about it."""
-        stays = why_all_layers(self.file)
-        if stays is not None:
-            return f"no layers can be left out, as {stays}"
+        if not can_leave_out_layers(self.file):
+            return _ALL_LAYERS
         whole = max(made, key=_speed, default=None)
         quant, cost, agreement = None, 1.0, 1.0
         if whole is not None and whole.forecast.cost < 1.0:
@@ -189,12 +189,11 @@ class _DraftSearch:
         return path
 
     def _require_layers(self, count: int) -> None:
-        stays = why_all_layers(self.file)
         name = printable(self.target.name)
-        if stays is not None:
+        if not can_leave_out_layers(self.file):
             raise UsageError(
-                f"No layers of {name} can be left out: {stays}. Write "
-                f"-d self:{smaller_quantizations(self.file)[0]} for a smaller quantization of it."
+                f"{name}: {_ALL_LAYERS}. Write -d self:{smaller_quantizations(self.file)[0]} "
+                "for a smaller quantization of it."
             )
         inner = (self.file.own_integer("block_count") or 0) - 2
         if count > inner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.gguf.architectures import ALIKE, HYBRID, RECURRENT
+from localspec.gguf.architectures import ALIKE
 from localspec.gguf.description import quantization
 from localspec.gguf.file import Array, GGUFFile
 from localspec.text import listed, printable
@@ -78,22 +78,15 @@ def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
     return ("Q4_0",) if now in ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S") else ("Q2_K",)
 
 
-def why_all_layers(file: GGUFFile) -> str | None:
-    """Why no layer of a model can be left out, as a clause; None if some can."""
+def can_leave_out_layers(file: GGUFFile) -> bool:
+    """Whether the layers of a model are enough, alike, and independent of their numbers."""
     architecture, layers = file.architecture, file.own_integer("block_count") or 0
-    if architecture in RECURRENT | HYBRID:
-        return f"layers of {architecture} keep a state that others depend on"
-    if architecture not in ALIKE:
-        return f"layers of {architecture} differ by their number, which would change"
     prefix = f"{architecture}."
-    for key, value in file.metadata.items():
-        if key.startswith(prefix) and isinstance(value, Array) and len(value) == layers:
-            return f"its layers differ from one another ({key})"
-    if any(file.own_integer(key) for key in _PER_LAYER):
-        return "its layers differ from one another"
-    if layers < _MIN_LAYERS:
-        return f"it has only {layers} of them"
-    return None
+    per_layer = any(file.own_integer(key) for key in _PER_LAYER) or any(
+        key.startswith(prefix) and isinstance(value, Array) and len(value) == layers
+        for key, value in file.metadata.items()
+    )
+    return architecture in ALIKE and layers >= _MIN_LAYERS and not per_layer
 
 
 _MIN_LAYERS = 4

@@ -173,18 +173,21 @@ INVALID: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "a model": (lambda _path, base: base, "is not a LoRA adapter"),
     "another kind": (partial(lora, kind="control_vector"), "is not a LoRA adapter"),
     "another architecture": (partial(lora, architecture="qwen2"), "of architecture qwen2"),
-    "half a pair": (partial(lora, without="lora_b"), "has one matrix of two"),
+    "half a pair": (partial(lora, without="lora_b"), "it cannot change "),
     "nothing": (partial(lora, ending="none"), "it changes nothing"),
     "a stranger": (
         partial(
             lora, more={"blk.9.attn_q.weight.lora_a": (4, 4), "blk.9.attn_q.weight.lora_b": (4, 4)}
         ),
-        "blk.9.attn_q.weight is not in the model",
+        "it cannot change blk.9.attn_q.weight",
     ),
-    "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is not part of one"),
-    "alpha of another type": (edited(_integer_alpha), "its alpha is not a 32-bit number"),
-    "a third dimension": (_three_dimensions, "has another shape in the model"),
-    "tied embeddings": (_embeddings, "is the output as well"),
+    "no part": (
+        partial(lora, more={"blk.0.attn_q.weight": (4, 4)}),
+        "it cannot change blk.0.attn_q.weight",
+    ),
+    "alpha of another type": (edited(_integer_alpha), "adapter.lora.alpha is not a 32-bit number"),
+    "a third dimension": (_three_dimensions, "it cannot change "),
+    "tied embeddings": (_embeddings, "it cannot change token_embd.weight"),
 }
 
 
@@ -200,9 +203,9 @@ def test_invalid_adapter_is_refused(tmp_path: Path, draft_path: Path, what: str)
 
 def test_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
     path = lora(tmp_path / "other.gguf", target_path)
-    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
+    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* cannot change"):
         localspec.load(draft_path, draft="none", lora=path)
-    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
+    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* cannot change"):
         localspec.load(draft=draft_path, lora_draft=path)
 
 

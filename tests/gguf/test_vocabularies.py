@@ -46,8 +46,6 @@ def test_special_tokens_equal_llama_cpps(family: str, file_of: Callable[[str], G
     ours = {"bos": found.beginning(), "eos": found.end(), "eot": found.turn_end()}
     for name, token in ours.items():
         assert token == (native[name] if native[name] >= 0 else None), name
-    if found.adds_beginning() is not None:
-        assert found.adds_beginning() == native["add_bos"]
 
 
 def test_differences_between_families(file_of: Callable[[str], GGUFFile]) -> None:
