@@ -183,7 +183,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     "llama": (5_986, 247),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (951, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "loading": (941, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (939, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,

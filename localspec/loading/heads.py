@@ -148,13 +148,15 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
     sizes = require_sizes(file, "embedding_length", "vocab_size", "head_count")
     width, tokens, count = sizes.values()
     blocks = file.own_integer("block_count")
-    if blocks is None or blocks < 0:
-        raise damaged_head(path, "its metadata lacks medusa.block_count")
-    if count > _MOST_MEDUSA_HEADS or len(file.parts) > 1:
-        raise damaged_head(path, f"it has {count} heads in {len(file.parts)} files")
+    if blocks is None or blocks < 0 or count > _MOST_MEDUSA_HEADS or len(file.parts) > 1:
+        raise damaged_head(path, "its medusa.head_count or medusa.block_count is invalid")
     ids = d2t_ids(file, tensors["d2t"], tokens) if "d2t" in tensors else None
     require(target, (target.layers,))
-    _require_medusa_fits(file, width, tokens, target)
+    mine, known = target.vocabulary, file.text("medusa.target_vocabulary")
+    fits = (width, tokens) == (target.width, mine.size)
+    if not fits or (known and known != mine.fingerprint()):
+        why = f"its states or its vocabulary differ from those of {target.path.name}"
+        raise foreign_head(path, why)
     if options.parallel > 1:
         raise DraftMismatch(
             f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
@@ -164,10 +166,8 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
 
     def matrix(name: str, *shape: int) -> Matrix:
         tensor = tensors.get(name)
-        if tensor is None:
-            raise damaged_head(path, f"the tensor {name} is missing")
-        if tensor.shape != shape[::-1] or tensor.type not in _MEDUSA_TYPES:
-            raise damaged_head(path, f"the tensor {name} has an unexpected shape or type")
+        if tensor is None or tensor.shape != shape[::-1] or tensor.type not in _MEDUSA_TYPES:
+            raise damaged_head(path, f"the tensor {name} is missing, or of another shape or type")
         kind: Any = _MEDUSA_TYPES[tensor.type]
         found = np.fromfile(path, kind, tensor.elements, offset=tensor.offset)
         return np.ascontiguousarray(found.reshape(shape), np.float32)
@@ -189,13 +189,3 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
         [outputs[name] for name in names],
         ids,
     )
-
-
-def _require_medusa_fits(file: GGUFFile, width: int, tokens: int, target: Model) -> None:
-    mine, known = target.vocabulary, file.text("medusa.target_vocabulary")
-    name = target.path.name
-    if width != target.width:
-        why = f"it reads states of {width} numbers, and those of {name} have {target.width}"
-        raise foreign_head(file.path, why)
-    if tokens != mine.size or (known and known != mine.fingerprint()):
-        raise foreign_head(file.path, f"its vocabulary differs from that of {name}")
