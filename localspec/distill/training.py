@@ -21,15 +21,13 @@ from localspec.distill.losses import Labels, Metrics
 from localspec.distill.pytorch import Tensor, device, torch
 from localspec.distill.rounds import DRAFT_INTERVAL
 from localspec.distill.trace import Trace, TraceRecord
-from localspec.distill.training_run import Point, Run, State, TrainingPlan
+from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
 from localspec.signals import delayed_signals
 from localspec.text import gigabytes
 
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
-MEANS = {"first": "exp_avg", "second": "exp_avg_sq"}
-"""Parts of a checkpoint, and their names in torch's AdamW."""
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of the rate at the end."""
 MAX_HELD_BACK, MIN_HELD_BACK = 6000, 1000
@@ -124,12 +122,14 @@ class Training:
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         kind.begin(self._tensor)
-        self._kind, known = kind, run.state()
-        weights = kind.initial() if known is None else known.part("weights")
+        self._kind, known = kind, run.checkpoint()
+        weights = kind.initial() if known is None else known["weights"]
         self._weights = {name: self._tensor(values) for name, values in weights.items()}
         for tensor in self._weights.values():
             tensor.requires_grad_(True)
-        self._step, self._before = (0, 0.0) if known is None else (known.step, known.seconds)
+        self._step, self._before = 0, 0.0
+        if known is not None:
+            self._step, self._before = known["step"], known["seconds"]
         with delayed_signals():  # torch imports more here
             self._adam = torch.optim.AdamW(
                 [
@@ -144,10 +144,7 @@ class Training:
                 weight_decay=DECAY,
             )
         if known is not None:
-            for part, mean in MEANS.items():
-                for name, values in known.part(part).items():
-                    state = self._adam.state[self._weights[name]]
-                    state |= {"step": torch.tensor(float(known.step)), mean: self._tensor(values)}
+            self._adam.load_state_dict(known["adam"])
         self._began = perf_counter()
         self._point = next(iter(reversed(run.curve())), None)
         numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
@@ -257,11 +254,9 @@ class Training:
         return self._before + perf_counter() - self._began
 
     def _save(self) -> None:
-        tensors = {f"weights/{name}": tensor for name, tensor in self._weights.items()}
-        for name, tensor in self._weights.items():
-            state = self._adam.state[tensor]  # empty before the first step
-            tensors |= {f"{part}/{name}": state[mean] for part, mean in MEANS.items() if state}
-        self._run.save(State(self._step, self._seconds, self._numpy(tensors)))
+        weights = {name: tensor.detach() for name, tensor in self._weights.items()}
+        times = {"step": self._step, "seconds": self._seconds}
+        self._run.save(times | {"weights": weights, "adam": self._adam.state_dict()})
 
     def _held_back_batches(self) -> list[TrainingBatch]:
         """Held-back answers in batches, always the same."""

@@ -1,7 +1,7 @@
 """The files of a training run.
 
     run.json          the plan: fixed with the first step
-    checkpoint.npz    step, weights, and the optimizer's two means; replaced as a whole
+    checkpoint.pt     step, seconds, weights, and the state of AdamW; replaced as a whole
     curve.jsonl       a line for each measurement
     round-N           the draft's own texts for epoch N: see `localspec.distill.rounds`
 
@@ -11,23 +11,21 @@ An interrupted training continues from its last checkpoint and ends with the sam
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from localspec.distill.pytorch import torch
 from localspec.errors import TraceError
 from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import fingerprint
 
-PLAN, CHECKPOINT, CURVE, DONE = "run.json", "checkpoint.npz", "curve.jsonl", "done"
+PLAN, CHECKPOINT, CURVE, DONE = "run.json", "checkpoint.pt", "curve.jsonl", "done"
 ROUND = "round-"
-Array = npt.NDArray[Any]
+Checkpoint = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,22 +67,6 @@ class TrainingPlan:
         facts = asdict(self)
         del facts["records"], facts["steps"]
         return fingerprint(facts)[:12]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A checkpoint after `step` steps in `seconds`. `tensors`: by part and name, "weights/a"; the
-    other parts are the optimizer's."""
-
-    step: int
-    seconds: float
-    tensors: Mapping[str, Array]
-
-    def part(self, name: str) -> dict[str, Array]:
-        """The tensors of a part by name; empty if there are none."""
-        begin = f"{name}/"
-        named = ((key, values) for key, values in self.tensors.items() if key.startswith(begin))
-        return {key.removeprefix(begin): values for key, values in named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +112,19 @@ class Run:
             write_atomically(self.folder / PLAN, json.dumps(asdict(plan)), private=True)
         return run
 
-    def state(self) -> State | None:
+    def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint; None if it is missing or damaged."""
+        path = self.folder / CHECKPOINT
         try:
-            with (
-                (self.folder / CHECKPOINT).open("rb") as file,
-                np.load(file, allow_pickle=False) as stored,
-            ):
-                found = dict(stored)
-            return State(int(found.pop("step")), float(found.pop("seconds")), found)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            found: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
             return None
+        return found
 
-    def save(self, state: State) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint; on a TraceError the previous one stays."""
-        arrays: dict[str, Any] = {"step": state.step, "seconds": state.seconds, **state.tensors}
-        with (
-            saving(self.folder),
-            replacing(self.folder / CHECKPOINT, private=True) as partial,
-            partial.open("wb") as file,
-        ):
-            np.savez(file, **arrays)
+        with saving(self.folder), replacing(self.folder / CHECKPOINT, private=True) as partial:
+            torch.save(checkpoint, partial)
 
     def note(self, point: Point) -> None:
         with saving(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
@@ -195,8 +169,9 @@ def saving(folder: Path) -> Iterator[None]:
     """Turn failures of the disk into a TraceError."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # torch raises both
+        why = getattr(error, "strerror", None) or error
         raise TraceError(
-            f"The training cannot be saved in {folder}: {error.strerror or error}. The last "
-            "checkpoint is kept. Make room, and run the same command again to continue."
+            f"The training cannot be saved in {folder}: {why}. The last checkpoint "
+            " is kept. Make room, and run the same command again to continue."
         ) from None

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from localspec.distill.trace import Trace
 from localspec.distill.training import batches, plan_steps
-from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
+from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, TrainingPlan
 from localspec.errors import TraceError, UsageError
 from tests.distill.traces import trace_of
 from tests.support.patches import fail_with
@@ -30,25 +31,33 @@ PLAN = TrainingPlan(
     device="cpu",
     longest=32,
 )
-TENSORS = {"weights/a": np.arange(4.0), "first/a": np.ones(4), "second/a": np.zeros(4)}
-STATE = State(3, 1.5, {name: tensor.astype(np.float32) for name, tensor in TENSORS.items()})
 POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[train]'")
+
+
+@pytest.fixture
+def state(torch: Any) -> dict[str, Any]:
+    """A checkpoint."""
+    return {"step": 3, "seconds": 1.5, "weights": {"a": torch.arange(4.0)}}
 
 
 def started(folder: Path, plan: TrainingPlan = PLAN) -> Run:
     return Run.open(folder, plan).start_or_resume(plan)
 
 
-def test_resumed_training_keeps_its_plan(tmp_path: Path) -> None:
+def test_resumed_training_keeps_its_plan(tmp_path: Path, torch: Any, state: dict[str, Any]) -> None:
     run = started(tmp_path)
-    run.save(STATE)
+    run.save(state)
     grown = replace(PLAN, records=20, steps=12)  # after more recording
     again = started(tmp_path, grown)
-    found = again.state()
+    found = again.checkpoint()
     assert found is not None
-    assert (again.plan, found.step, found.seconds) == (PLAN, 3, 1.5)
-    for part in ("weights", "first"):
-        assert np.array_equal(found.part(part)["a"], STATE.tensors[f"{part}/a"])
+    assert (again.plan, found["step"], found["seconds"]) == (PLAN, 3, 1.5)
+    assert torch.equal(found["weights"]["a"], torch.arange(4.0))
 
 
 def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) -> None:
@@ -61,26 +70,33 @@ def test_finished_training_is_repeated_only_with_more_records(tmp_path: Path) ->
     run = Run.open(tmp_path, grown)
     assert not run.is_finished(grown)
     run = run.start_or_resume(grown)
-    assert (run.plan, run.curve(), run.state()) == (grown, [], None)
+    assert (run.plan, run.curve()) == (grown, [])
 
 
 @pytest.mark.parametrize("keep", [0, 10, -30])
-def test_damaged_checkpoint_is_ignored(tmp_path: Path, keep: int) -> None:
+def test_damaged_checkpoint_is_ignored(tmp_path: Path, state: dict[str, Any], keep: int) -> None:
     run = started(tmp_path)
-    run.save(STATE)
+    run.save(state)
     path = run.folder / CHECKPOINT
     path.write_bytes(path.read_bytes()[:keep])
-    assert run.state() is None
+    assert run.checkpoint() is None
 
 
-def test_full_disk_keeps_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), RuntimeError("No space left")])
+def test_full_disk_keeps_the_checkpoint(
+    error: Exception,
+    tmp_path: Path,
+    torch: Any,
+    state: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = started(tmp_path)
-    run.save(STATE)
-    monkeypatch.setattr(np, "savez", fail_with(OSError(28, "No space left on device")))
+    run.save(state)
+    monkeypatch.setattr(torch, "save", fail_with(error))
     with pytest.raises(TraceError, match=r"No space left.*same command again"):
-        run.save(replace(STATE, step=4))
-    assert (found := run.state()) is not None
-    assert found.step == 3
+        run.save(state | {"step": 4})
+    assert (found := run.checkpoint()) is not None
+    assert found["step"] == 3
     assert not list(run.folder.glob("*partial*"))
 
 
