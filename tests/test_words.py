@@ -32,8 +32,8 @@ LENGTHS = {
 """Most words of each page, blocks of code left out."""
 LONGEST = 18.0
 """Most words of a sentence, on average over a page."""
-SAMPLES = ("self_draft/draft_trial.py", "drafters/heterogeneous.py", "bench/html.py")
-"""Texts to measure with, style sheets, and what is about to go."""
+SAMPLES = ("drafters/heterogeneous.py", "bench/html.py")
+"""Style sheets, and what is about to go."""
 
 
 def rules() -> list[tuple[re.Pattern[str], str]]:

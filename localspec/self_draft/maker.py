@@ -3,12 +3,17 @@
 The weights are copied: llama.cpp refuses a file with more tensors than its graph has.
 """
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from localspec import paths
 from localspec.errors import UsageError
@@ -19,13 +24,16 @@ from localspec.gguf.writer import require_room, writing
 from localspec.identity import fingerprint, machine
 from localspec.llama import kernels, library
 from localspec.llama.adapters import identity_with_adapters
+from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 from localspec.llama.quantize import quantize
+from localspec.llama.time_ratio import time_ratio
 from localspec.llama.types import FILE_TYPES
-from localspec.pairing.forecast import Forecast
-from localspec.self_draft.draft_trial import DraftTrial
+from localspec.llama.without_layers import MAX_TOKENS, WithoutLayers
+from localspec.pairing.forecast import Forecast, active_bytes, best, measured_curve
+from localspec.policy.calibration import WHOLE
 from localspec.self_draft.recipe import (
     Recipe,
     SelfDraftRequest,
@@ -33,6 +41,97 @@ from localspec.self_draft.recipe import (
     smaller_quantizations,
 )
 from localspec.text import gigabytes, printable
+
+MINUTE = 60.0
+"""Seconds for the search over layers."""
+SHARES = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)
+"""Shares of the inner layers to leave out (Zhang et al. 2024, Draft & Verify, section 3.2)."""
+
+_TEXTS = Path(__file__).with_name("texts.json")
+"""Texts for choosing layers, and others for the final estimate: the best of many trials looks
+better than it is. The model only reads them: generating would take longer."""
+
+_Read = tuple[list[int], npt.NDArray[np.int64]]
+
+
+class DraftTrial:
+    """Estimates the speed-up from drafts that are made from the model, which must outlive this.
+    `check` is called before each trial; its exceptions are passed on. `curve`: T(n) ÷ T(1), n = 1 …
+    DEEPEST + 1, as measured here."""
+
+    def __init__(
+        self, model: Model, file: GGUFFile, options: ModelOptions, check: Callable[[], object]
+    ) -> None:
+        self._model, self._file, self._check = model, file, check
+        self._options = replace(options, context=256, parallel=1)
+        with closing(Context(model, self._options)) as context:
+            self.curve = measured_curve(context, WHOLE[0])
+        self._passes = WithoutLayers(model, self._options)
+        texts = json.loads(_TEXTS.read_text(encoding="utf-8"))
+        self._searched, self._judged = self._read(texts["search"]), self._read(texts["judge"])
+
+    def close(self) -> None:
+        self._passes.close()
+
+    def forecast(self, cost: float, agreement: float) -> Forecast:
+        """Forecast for a draft by its cost, relative to a plain pass, and its acceptance."""
+        return best(cost, agreement, self.curve)
+
+    def of_file(self, path: Path) -> Forecast:
+        with (
+            Model(path, self._options) as draft,
+            closing(WithoutLayers(draft, self._options)) as passes,
+        ):
+            agreement = _agreement(passes, self._judged, ())
+        return self.forecast(time_ratio(self._model, path, self._options), agreement)
+
+    def fewer_layers(self, cost: float, agreement: float) -> tuple[tuple[int, ...], Forecast]:
+        """The best layers to leave out, and the forecast without them. With all layers, a draft
+        pass costs `cost` plain passes, and is right at a share of `agreement` of the positions."""
+        deadline, order = perf_counter() + MINUTE, self.order()
+        found: list[tuple[tuple[int, ...], Forecast]] = []
+        for count in dict.fromkeys(max(1, int(len(order) * share)) for share in SHARES):
+            if found and perf_counter() > deadline:
+                break
+            self._check()
+            left_out = tuple(sorted(order[:count]))
+            right = _agreement(self._passes, self._searched, left_out)
+            expected = self.forecast(cost * self.share(left_out), agreement * right)
+            found.append((left_out, expected))
+        return max(found, key=lambda candidate: candidate[1].speed_up)
+
+    def share(self, left_out: Sequence[int]) -> float:
+        """The cost of a pass without these layers ÷ with all, by the bytes that it reads."""
+        gone = tuple(f"blk.{layer}." for layer in left_out)
+        tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
+        return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
+
+    def order(self) -> list[int]:
+        """Layers between the first and the last, those that change least first (Men et al. 2024,
+        ShortGPT)."""
+        influences: dict[int, float] = {}
+        for tokens, _ in self._searched:
+            self._check()
+            for layer, influence in self._passes.influences(tokens).items():
+                influences[layer] = influences.get(layer, 0.0) + influence
+        inner = range(1, self._model.layers - 1)
+        return sorted(inner, key=lambda layer: influences[layer])
+
+    def _read(self, of: Sequence[str]) -> list[_Read]:
+        found = []
+        for text in of:
+            self._check()
+            tokens = self._model.vocabulary.tokenize(text, add_bos=True)
+            tokens = tokens[:MAX_TOKENS]
+            found.append((tokens, self._passes.choices(tokens, ())))
+        return found
+
+
+def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
+    """The share of positions at which the predictions without some layers are the same."""
+    same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
+    return float(np.concatenate(same).mean())
+
 
 outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}

@@ -19,7 +19,7 @@ from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
 from localspec.pairing import forecast
 from localspec.policy.cost_curve import CostCurve
-from localspec.self_draft import draft_trial
+from localspec.self_draft import maker
 from localspec.self_draft.maker import SelfDraft, self_draft
 from localspec.self_draft.recipe import (
     Recipe,
@@ -105,7 +105,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
             return ratio or path.stat().st_size / model.path.stat().st_size
 
         monkeypatch.setattr(forecast, "calibrate", calibrate)
-        monkeypatch.setattr(draft_trial, "time_ratio", time_ratio)
+        monkeypatch.setattr(maker, "time_ratio", time_ratio)
 
     fix(FLAT)
     return fix
