@@ -19,7 +19,6 @@ from localspec.distill.frequent import Answers
 from localspec.distill.kinds import DraftKind, TrainingBatch
 from localspec.distill.losses import Labels, Metrics
 from localspec.distill.pytorch import Tensor, device, torch
-from localspec.distill.rounds import DRAFT_INTERVAL
 from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import Weights
@@ -38,6 +37,8 @@ PART = 5
 """Minimum trained tokens per measured token, apart from MIN_HELD_BACK."""
 WINDOW = 64
 """Batches whose answers are sorted by length, to reduce padding."""
+DRAFT_INTERVAL = 2
+"""One in DRAFT_INTERVAL steps of a round is on the draft's texts."""
 PAUSE = 30.0
 """Seconds between checkpoints."""
 Array = npt.NDArray[Any]

@@ -3,7 +3,7 @@
     run.json          the plan: fixed with the first step
     checkpoint.pt     step, seconds, weights, and the state of AdamW; replaced as a whole
     curve.jsonl       a line for each measurement
-    round-N           the draft's own texts for epoch N: see `localspec.distill.rounds`
+    round-N           the draft's own texts for epoch N: see `localspec.distill.distillation`
 
 An interrupted training continues from its last checkpoint and ends with the same weights.
 """

@@ -15,11 +15,11 @@ import pytest
 from scipy.special import log_softmax
 
 from localspec import Engine, ModelOptions
-from localspec.distill import rounds
+from localspec.distill import distillation
+from localspec.distill.distillation import draft_texts
 from localspec.distill.prompts import questions, read_prompts, text_questions
 from localspec.distill.recording import RecordedQuestion
 from localspec.distill.recording import record_answers as recorded_by
-from localspec.distill.rounds import draft_texts
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.training_run import ROUND, Run
 from localspec.errors import UsageError
@@ -182,7 +182,7 @@ def story(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_on_policy_texts_have_the_targets_rows(
     model: Model, story: Path, draft_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "CONTINUATION", 8)
+    monkeypatch.setattr(distillation, "CONTINUATION", 8)
     plan = replace(PLAN, records=6, epochs=3, rounds=2, longest=64)
     lines: list[str] = []
     with Trace(story) as known:

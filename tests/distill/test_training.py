@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 import localspec
 from localspec import ModelOptions
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import folders, losses, network, rounds, training, weights
+from localspec.distill import distillation, folders, losses, network, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distillation import distill
 from localspec.distill.frequent import KeptTokens
@@ -147,7 +147,7 @@ def test_draft_learns_once(home: Path, vocabulary: int | None) -> None:
 
 def test_on_policy_texts_are_the_drafts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They make up half of the steps of the last epochs, without a loss of the drafted tokens."""
-    monkeypatch.setattr(rounds, "CONTINUATION", 6)
+    monkeypatch.setattr(distillation, "CONTINUATION", 6)
     target = kills.prepare(home)
     calls = record_calls(monkeypatch, training.Training, "_train_step")
     lines: list[str] = []
