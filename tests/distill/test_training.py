@@ -181,7 +181,7 @@ def test_killed_and_resumed_training_gives_the_same_file(tmp_path: Path) -> None
 
 def test_a_training_without_numbers_writes_no_draft(home: Path) -> None:
     request = request_for(kills.prepare(home), shape="64x1x64", epochs=1)
-    with pytest.raises(LocalspecError, match=r"no numbers. Give a lower --rate than 1e\+09"):
+    with pytest.raises(LocalspecError, match=r"not numbers. Give a lower --rate than 1e\+09"):
         distill(replace(request, rate=1e9), lambda _: None, print)
     assert not list(drafts_folder().rglob("*.gguf"))
 
