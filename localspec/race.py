@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from localspec.answer_line import counted, rate
 from localspec.llama.target import shared_prefix
 from localspec.stream import Stream
-from localspec.text import printable
+from localspec.text import counted, printable, rate
 
 PLAIN, LOCALSPEC = 0, 1
 """Indices of the lanes."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.answer_line import counted
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
@@ -16,6 +15,7 @@ from localspec.errors import Cancelled, UsageError
 from localspec.llama import compute_thread
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
+from localspec.text import counted
 
 
 @dataclass(frozen=True, slots=True)

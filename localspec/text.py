@@ -49,6 +49,21 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things: `1 token`, `2,000 tokens`."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def rate(value: float) -> str:
+    """Format tokens per second, without insignificant digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def times(value: float) -> str:
+    """Format a speed-up: `2.6×`; below 2 with one more digit, to show small losses."""
+    return f"{value:.1f}×" if value >= 2 else f"{value:.2f}×"
+
+
 def gigabytes(count: int) -> str:
     """Size of a file, or of memory, in decimal units: 4.7 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -15,7 +15,6 @@ from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from localspec.answer_line import STOCK
 from localspec.policy.reasons import CONFIRMING, RESTING
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from localspec.engine import Engine
     from localspec.llama.options import ModelOptions
 
+STOCK = "plain llama.cpp"
+"""The baseline's name, if stock llama.cpp's plain decoding was measured."""
 UNDRAFTED = "without drafts"
 """The baseline's name if stock llama.cpp was not measured."""
 SMALL = 300_000_000

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
-from localspec.answer_line import counted, rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
 from localspec.cli import request as requests
@@ -17,6 +16,7 @@ from localspec.decoding.stats import AccountStatement
 from localspec.errors import Cancelled, SessionError, UsageError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
+from localspec.text import counted, rate, times
 
 Prompt = str | list[dict[str, Any]]
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
@@ -259,7 +259,7 @@ def _continue(stored: Any, prompt: Prompt, path: Path) -> Prompt:
 
 
 def stats_line(found: AnswerResult) -> str:
-    """The summary line (`localspec.answer_line`), with causes and next steps."""
+    """The summary line (`localspec.chat.words.line`), with causes and next steps."""
     figures = found.figures
     begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
     if not figures.tokens:

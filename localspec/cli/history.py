@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from localspec.answer_line import counted
 from localspec.chat.titles import one_line
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import moment, shorten, table
 from localspec.errors import Cancelled, HistoryError, UsageError
-from localspec.text import harmless
+from localspec.text import counted, harmless
 
 # Everything else is imported late: SQLite would slow down `--help`.
 if TYPE_CHECKING:

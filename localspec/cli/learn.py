@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.answer_line import counted
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import moment, table
 from localspec.cli.work import Work, working
 from localspec.errors import DatastoreError, UsageError
 from localspec.paths import expanded
-from localspec.text import gigabytes, printable
+from localspec.text import counted, gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation

@@ -9,10 +9,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from localspec.answer_line import counted, rate
 from localspec.cli import output
 from localspec.race import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
-from localspec.text import harmless
+from localspec.text import counted, harmless, rate
 
 _MULTI_TOKEN = "bold cyan"
 """Style of text from passes that yielded several tokens."""

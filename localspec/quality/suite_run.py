@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.answer_line import counted, rate, times
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.rules import LOSSY
 from localspec.drafters.options import Drafting
 from localspec.quality.items import SuiteItem
+from localspec.text import counted, rate, times
 from localspec.verify.subject import MAX_PROMPT, Subject, rounding_distances
 
 _SIZES = (2, 4, 8)

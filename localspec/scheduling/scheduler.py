@@ -19,7 +19,6 @@ from time import perf_counter
 
 import greenlet
 
-from localspec.answer_line import counted
 from localspec.decoding.interfaces import Limits
 from localspec.drafters.registry import Parts
 from localspec.errors import Cancelled, EngineBusy, UsageError
@@ -30,6 +29,7 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.scheduling.task import AHEAD, CLOSED, NOT_HERE, Task, Wait
 from localspec.sessions.sessions import Sessions
+from localspec.text import counted
 
 _all = weakref.WeakSet["Scheduler"]()
 _python_ends = threading.Event()

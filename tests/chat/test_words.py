@@ -2,9 +2,8 @@
 
 import pytest
 
-from localspec.answer_line import STOCK
 from localspec.chat import words
-from localspec.chat.figures import Figures, Totals
+from localspec.chat.figures import STOCK, Figures, Totals
 
 
 def figures(**changed: object) -> Figures:

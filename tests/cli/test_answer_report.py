@@ -1,8 +1,7 @@
 """The figures in words."""
 
 from localspec import Completion, DrafterStats, GenerationStats
-from localspec.answer_line import STOCK
-from localspec.chat.figures import Figures
+from localspec.chat.figures import STOCK, Figures
 from localspec.cli.answer import AnswerResult, account, stats_table
 from localspec.decoding.stats import AccountStatement
 

@@ -13,12 +13,11 @@ from rich.text import Text
 from textual.selection import Selection
 from textual.strip import Strip
 
-from localspec.answer_line import counted
 from localspec.chat import words
 from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures, Rejected, Span
 from localspec.prompting.reasoning import split_thoughts
-from localspec.text import harmless
+from localspec.text import counted, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT, margin, strip_of, wrap_text
 

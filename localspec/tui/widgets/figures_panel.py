@@ -6,10 +6,9 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline, Static
 
-from localspec.answer_line import rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
-from localspec.text import harmless
+from localspec.text import harmless, rate, times
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.background_engine import OpenPair
 
