@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
 from types import FrameType
+from typing import Any
 
 import h11
 import uvicorn
@@ -209,7 +210,26 @@ def _server(state: ServerState) -> _Server:
     return server
 
 
+class _LoopErrors:
+    """Reports once a minute if no connection can be accepted; asyncio tries hundreds of times per
+    second."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and "socket" in context:
+            if loop.time() < self._due:
+                return
+            self._due = loop.time() + 60.0
+            why = f"{os.strerror(error.errno or 0)}. Close some, or raise 'ulimit -n'."
+            context = {"message": f"localspec: No connection can be accepted: {why}"}
+        loop.default_exception_handler(context)
+
+
 async def _serve(state: ServerState, server: _Server, listeners: list[socket.socket]) -> bool:
+    asyncio.get_running_loop().set_exception_handler(_LoopErrors())
     starting = asyncio.ensure_future(_start(state.models, server))
     try:
         await server.serve(sockets=listeners)

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from localspec.server.server_options import ServerOptions
@@ -100,6 +101,21 @@ def test_too_many_connections_are_refused_with_a_reason() -> None:
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         assert "More than 4 connections are open" in reply.json["error"]["message"]
         wait_until(lambda: server.get("/v1/models").status == 200, "they are closed")
+
+
+def test_a_limit_of_open_files_is_reported_once(tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("other systems cannot limit another process")
+    with serving(tmp_path, "-t", "1") as server:
+        process = psutil.Process(server.process.pid)
+        most = process.num_fds() + 2
+        process.rlimit(psutil.RLIMIT_NOFILE, (most, most))
+        taken = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        wait_until(lambda: "ulimit -n" in server.log.read_text(), "the limit is reported")
+        for one in taken:
+            one.close()
+        server.wait_until_healthy()
+        assert server.log.read_text().count("Too many open files") == 1
 
 
 FAILING = """
