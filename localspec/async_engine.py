@@ -148,7 +148,7 @@ class AsyncStream(Unique):
         self._stream: Stream | None = None
         self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
-        self._cancelled = self._over = False
+        self._cancelled = False
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         # Not a generator, which asyncio finalises some time after the loop is left.
@@ -195,20 +195,14 @@ class AsyncStream(Unique):
 
     def cancel(self) -> None:
         """Stop before the next pass, or inside the current one; earlier chunks can still be read.
-        From any thread."""
+        From any thread, and safe in a finalizer."""
         self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()
 
-    def leave(self) -> None:
-        """Cancel the answer, whose reader is gone. Safe in a finalizer."""
-        if not self._over:
-            self._over = True
-            self.cancel()
-
     async def aclose(self) -> None:
         """Stop, and wait until the engine is free."""
-        self.leave()
+        self.cancel()
         while self._runs:
             await self._wait()
         if self._stream is not None:
@@ -232,12 +226,10 @@ class AsyncStream(Unique):
                     self._ready.set()  # another reader may wait for this one to open it
             while self._opens or (self._stream is not None and not self._stream.ready):
                 await self._wait()
-            chunk = None if self._stream is None else next(self._stream, None)
+            return None if self._stream is None else next(self._stream, None)
         except BaseException:
-            self.leave()
+            self.cancel()
             raise
-        self._over = self._over or chunk is None
-        return chunk
 
     async def _wait(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
@@ -264,7 +256,7 @@ class _Iteration:
         return chunk
 
     def __del__(self) -> None:
-        self._stream.leave()
+        self._stream.cancel()
 
 
 class Loading:

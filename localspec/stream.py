@@ -195,7 +195,7 @@ class Stream(Unique, Iterator[Chunk]):
         """Stop before the next pass, or inside the current one. From any thread. Earlier chunks can
         still be read."""
         self._cancelled = True
-        if self._task is not None:
+        if self._task is not None and not self._task.over:
             self._cancel(self._task)
 
     def close(self) -> None:

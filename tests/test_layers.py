@@ -132,7 +132,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (251, 10),
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
-    "async_engine": (329, 7),
+    "async_engine": (321, 7),
     "bench": (2_126, 87),  # three peers, shapes; auto against each of them
     "chat": (924, 59),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
@@ -197,7 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (283, 18),
     "remote": (652, 20),
     "retrieval": (653, 37),  # says where else learned texts may be
-    "scheduling": (1_404, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (439, 15),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import FedHead, TrainedHead
-from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
@@ -63,18 +60,18 @@ class SharedSlot(Slot):
         make_model: Callable[[Context], DraftModel],
         head: TrainedHead | None,
     ) -> None:
-        self._slots = slots
-        decode = partial(self._decode, Wait.TARGET)
-        cache = Context.over(target, target.answer_sequences(number), decode, self._chunk)
-        self.draft_cache: Context | None = None
-        model = None
-        if draft is not None:
-            decode = partial(self._decode, Wait.DRAFT)
-            self.draft_cache = Context.over(
-                draft, draft.answer_sequences(number), decode, self._chunk
+        def over(shared: SharedContext, wait: Wait) -> Context:
+            return Context.over(
+                shared,
+                shared.answer_sequences(number),
+                lambda part: slots.decode(self._task, wait, part),
+                lambda: slots.chunk(self._task),
             )
-            model = make_model(self.draft_cache)
-        super().__init__(cache, Parts(model, head=head))
+
+        self._slots = slots
+        self.draft_cache = None if draft is None else over(draft, Wait.DRAFT)
+        model = None if self.draft_cache is None else make_model(self.draft_cache)
+        super().__init__(over(target, Wait.TARGET), Parts(model, head=head))
         self.target = _SlotTarget(self)
         self.text: Sequence[int] = ()
         self.keeps = True
@@ -141,12 +138,6 @@ class SharedSlot(Slot):
     def _task(self) -> Task:
         assert self.task is not None, "it runs"
         return self.task
-
-    def _decode(self, wait: Wait, part: PassPart) -> tuple[Rows, float]:
-        return self._slots.decode(self._task, wait, part)
-
-    def _chunk(self) -> int:
-        return self._slots.chunk(self._task)
 
 
 @dataclass(slots=True, eq=False)

@@ -80,7 +80,6 @@ class Fixture:
     def __init__(self, slots: int = 8) -> None:
         self.draft, self.target = RecordingCache(), RecordingCache(slots)
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
-        self.cells: dict[Task, int] = {}
         self.scheduler = FakeSlots(caches)
 
     def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
@@ -95,15 +94,10 @@ class Fixture:
         finally:
             release.set()
 
-    def run(
-        self, *work: Callable[[Task], object], cells: Sequence[int] = ()
-    ) -> list[list[object] | BaseException]:
-        """Items or error of each task, all begun at the same time. `cells`: held by each."""
+    def run(self, *work: Callable[[Task], object]) -> list[list[object] | BaseException]:
+        """Items or error of each task, all begun at the same time."""
         with self.paused_thread():
-            tasks = [
-                self.scheduler.submit([0] * (cells[n] if cells else 1), one)
-                for n, one in enumerate(work)
-            ]
+            tasks = [self.scheduler.submit([0], one) for one in work]
         return together([partial(read, task) for task in tasks])
 
 
