@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
 
-from localspec.decoding.interfaces import Drafter, Step
+from localspec.decoding.interfaces import Drafter
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
@@ -112,26 +112,20 @@ class AnswerGenerator:
 
     def _answer(self, answer: Answer, task: Task) -> None:
         slot: Slot = task.slot
-        stats, session, started = answer.stats, answer.session, perf_counter()
-        steps = self.begin(answer, task)
+        stats, started = answer.stats, perf_counter()
+        drafter = self._begin(answer, task)
         elapsed = perf_counter() - started
         stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
         try:
-            for step in steps:
-                item = step, answer.detokenizer.take()
-                if session.finish is None:
-                    self.slots.put(task, item)
-                else:
-                    task.put(item)
+            self._generate(answer, task, drafter)
         finally:
-            steps.close()
             stats.threads = self._threads.why
             stats.notices += slot.cache.take_notices()
             slot.target.progress = None
             slot.target.pictures = ()
 
-    def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
-        """Begin an answer whose task has a slot; returns its steps."""
+    def _begin(self, answer: Answer, task: Task) -> Drafter:
+        """Begin an answer whose task has a slot; returns its drafter."""
         slot: Slot = task.slot
         stats, tokens, target, parts = answer.stats, answer.session.context, slot.target, slot.parts
         self._threads.begin()
@@ -173,10 +167,10 @@ class AnswerGenerator:
                 stats.calibration_seconds += self._calibration.run_after_prompt(
                     slot.cache, sources(parts)[1], tokens, read
                 )
-        return self._steps(answer, task, drafter)
+        return drafter
 
-    def _steps(self, answer: Answer, task: Task, drafter: Drafter) -> Generator[Step, None, None]:
-        """Yield the steps, across context shifts, with the seconds of shared passes; the number of
+    def _generate(self, answer: Answer, task: Task, drafter: Drafter) -> None:
+        """Put the steps, across context shifts, with the seconds of shared passes; the number of
         threads may change between steps."""
         session, rule, clock = answer.session, answer.rule, self.slots.time_of(task)
         slot: Slot = task.slot
@@ -197,7 +191,11 @@ class AnswerGenerator:
                             target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],
                             draft_seconds=waited[Wait.DRAFT] - before[Wait.DRAFT],
                         )
-                    yield step
+                    item = step, answer.detokenizer.take()
+                    if session.finish is None:
+                        self.slots.put(task, item)
+                    else:
+                        task.put(item)
             if not session.shift():
                 return
             # Continue with the shifted text, without another report of progress.
