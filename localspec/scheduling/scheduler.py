@@ -167,7 +167,7 @@ class Scheduler:
             reader = "thread" if isinstance(owner, int) else "task"
             raise EngineBusy(
                 f"This {reader} is reading {counted(self._slots, 'answer')} already, which is the "
-                f"maximum. Finish or leave one first, or use another {reader}."
+                f"maximum. Finish or close one first, or use another {reader}."
             )
         self.waiting.append(task)
         self.wake()
