@@ -2,6 +2,7 @@
 written when another prompt replaces them or the engine closes, and restored for a prompt with a
 common prefix."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from localspec.drafters.registry import Parts
 from localspec.errors import SessionError
+from localspec.files import size_and_time
 from localspec.llama.context import Context
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates, identity
@@ -38,11 +40,12 @@ class Sessions:
         if size:
             self.files = ConversationFiles(self._states.identity, size, recurrent=self._recurrent)
         self._named: SessionFile | None = None
+        self._opened: tuple[Path | None, tuple[int, int]] = None, (0, 0)
 
     def open(self, path: Path) -> OpenedSession:
         """Open a session, for the next prompt that continues it. Raises SessionError if the file is
         unreadable, or not a session."""
-        self._named = None
+        self._named, self._opened = None, (path, size_and_time(path))
         try:
             file = SessionFile(path)
         except FileNotFoundError:
@@ -74,18 +77,28 @@ class Sessions:
     def save(self, path: Path, conversation: Any) -> int:
         """Store the caches, and a conversation of JSON values; returns the number of the target's
         tokens. A damaged session at `path` is renamed. Raises SessionError if saving fails, or
-        would replace another kind of file."""
+        would replace another kind of file, and after saving under another name if `path` has
+        changed since it was opened or saved here."""
         if self._named is not None and not self._states.target.tokens:
             self._states.restore(self._named)  # no prompt has followed it
         facts, parts = self._states.collect(conversation)
+        known, before = self._opened
+        changed = path == known and size_and_time(path) not in (before, (0, 0))
+        where = path.with_stem(f"{path.stem}-{os.getpid()}") if changed else path
         with suppress(FileNotFoundError):
             try:
-                SessionFile(path)
+                SessionFile(where)
             except DamagedSession:
                 with suppress(OSError):
-                    path.replace(path.with_name(f"{path.name}.damaged"))
-        write(path, facts, parts)
-        self._named = SessionFile(path)
+                    where.replace(where.with_name(f"{where.name}.damaged"))
+        write(where, facts, parts)
+        self._named = SessionFile(where)
+        if changed:
+            raise SessionError(
+                f"Another program has changed the session in {path}. This conversation is saved in "
+                f"{where}: continue it with that file."
+            )
+        self._opened = path, size_and_time(path)
         return len(self._states.target.tokens)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:

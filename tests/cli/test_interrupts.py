@@ -12,6 +12,7 @@ import pytest
 
 from localspec import Engine
 from localspec.cli import request
+from localspec.sessions.session_file import SessionFile
 from tests.cli.conftest import Cli
 from tests.cli.process import event, finished, line, patched, running
 
@@ -97,6 +98,22 @@ def test_while_answering(long_model: Path, number: signal.Signals) -> None:
     assert end["finish_reason"] == "cancelled"
     assert end["text"].startswith(first["text"])
     assert 0 < end["stats"]["generated_tokens"] < 60_000
+
+
+def test_a_session_that_another_program_changed_is_kept(long_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "fox.session"
+    session = ("--session", str(path))
+    with running(*endless(long_model), *session, "--jsonl", "hi") as process:
+        event(process, "chunk")
+        finished("run", "-n", "2", *session, "Once").succeeded()
+        kept = path.read_bytes()
+        process.send_signal(signal.SIGINT)
+        (told,) = event(process, "end")["stats"]["notices"]
+    assert f"Another program has changed the session in {path}." in told
+    assert path.read_bytes() == kept
+    (other,) = tmp_path.glob("fox-*.session")
+    assert f"saved in {other}:" in told
+    assert SessionFile(other).facts["conversation"].startswith("hi")
 
 
 def test_what_there_is_stays_and_the_figures_say_interrupted(long_model: Path) -> None:
