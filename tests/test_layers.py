@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_776, 88),  # pieces of a cut file are to be joined; the latest files are read once
+    "gguf": (1_764, 87),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_635, 56),
     # Damaged files of the cache are named, with the commands that get them again.
@@ -180,7 +180,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_986, 247),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (941, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (939, 56),  # forecasts know experts and instruction sets
+    "pairing": (938, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.

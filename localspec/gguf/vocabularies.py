@@ -131,15 +131,3 @@ def require_shared(target: Path, draft: Path) -> None:
             f"target and {found.draft} in the draft. Choose a draft of the same model family, "
             "allow it with --cross-vocabulary auto, or pass --draft none."
         )
-
-
-def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
-    """The share of the target's tokens whose text the draft has, too. "▁" equals "Ġ"."""
-    if target.tokens is None or draft.tokens is None or not target.size:
-        return 0.0
-    mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))
-    return len(mine & other) / len(mine)
-
-
-def _plain(text: bytes) -> bytes:
-    return text.replace("▁".encode(), b" ").replace("Ġ".encode(), b" ")

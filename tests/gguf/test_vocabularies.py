@@ -10,7 +10,7 @@ import pytest
 
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.vocabularies import VocabularyFacts, compare, shared_text
+from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.pairing.rules import judge_files
 from tests.conftest import DATA
 from tests.pairing.pairs import model
@@ -71,9 +71,3 @@ def test_same_family_fits(family: str, tmp_path: Path, file_of: Callable[[str], 
     # Embeddings of a quarter of a million tokens dominate such small models.
     assert wrong <= {"smaller"}, report
     assert report.usable
-
-
-def test_common_text_with_marks_of_spaces(tmp_path: Path) -> None:
-    a = VocabularyFacts(read_gguf(model(tmp_path / "a.gguf", tokens=("Ġfox", "a", "b", "c"))))
-    b = VocabularyFacts(read_gguf(model(tmp_path / "b.gguf", tokens=("x", "▁fox", "c"))))
-    assert shared_text(a, b) == 0.5
