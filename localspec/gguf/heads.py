@@ -30,7 +30,7 @@ def head_kind(path: Path) -> str | None:
         file = read_gguf(path)
         if file.architecture in (EAGLE3, MEDUSA, DFLASH, *UNSUPPORTED_HEADS):
             return file.architecture
-        if file.own_integer("nextn_predict_layers") and is_mtp_only(read_gguf(path)):
+        if is_mtp_only(file):
             return MTP
     except LocalspecError:
         pass

@@ -31,16 +31,17 @@ from localspec.gguf.file import (
 from localspec.gguf.names import parts_of
 from localspec.llama.types import TYPES
 
-MAX_BYTES = 48 << 20
-"""Bytes of the metadata of all parts; the largest known vocabularies take 16 MB."""
-MAX_KEYS = 20_000
-MAX_TENSORS = 100_000
-MAX_STRINGS = 2_000_000
-"""Elements of string arrays; known files have up to 800,000."""
+LIMITS = {
+    "bytes of metadata": 48 << 20,  # the largest known vocabularies take 16 MB
+    "keys": 20_000,
+    "tensors": 100_000,
+    "strings": 2_000_000,  # in arrays; known files have up to 800,000
+    "bytes of text": 16 << 20,
+}
+"""What all parts of a file together may have."""
 MAX_KEY_LENGTH = 65_535
 MAX_TEXT_LENGTH = 8 << 20
 """Bytes of a text; keys of longer ones, such as a whole tokenizer in JSON, are left out."""
-MAX_TEXT = 16 << 20
 MAX_PARTS = 1_000
 
 _CHUNK = 1 << 20
@@ -71,7 +72,7 @@ def _remembered(path: Path, *seen: tuple[int, ...]) -> GGUFFile:
 
 
 def _read_anew(path: Path) -> GGUFFile:
-    budget, parts = _Budget(), [path]
+    budget, parts = dict(LIMITS), [path]
     read = [first := _read_part(path, 0, budget)]
     count = first.metadata.get("split.count", 1)
     if isinstance(count, int) and count > 1:
@@ -121,31 +122,20 @@ class _DamagedFile(Exception):
     """A damaged file; the message continues a sentence that begins with the path."""
 
 
-class _Budget:
-    """The amounts that all parts of a file together may still use."""
+def _require(budget: dict[str, int], what: str, amount: int) -> None:
+    if amount > budget[what]:
+        raise _DamagedFile(f"claims to have more {what} than any model")
 
-    def __init__(self) -> None:
-        self.left = {
-            "bytes of metadata": MAX_BYTES,
-            "keys": MAX_KEYS,
-            "tensors": MAX_TENSORS,
-            "strings": MAX_STRINGS,
-            "bytes of text": MAX_TEXT,
-        }
 
-    def require(self, what: str, amount: int) -> None:
-        if amount > self.left[what]:
-            raise _DamagedFile(f"claims to have more {what} than any model")
-
-    def spend(self, what: str, amount: int) -> None:
-        self.require(what, amount)
-        self.left[what] -= amount
+def _spend(budget: dict[str, int], what: str, amount: int) -> None:
+    _require(budget, what, amount)
+    budget[what] -= amount
 
 
 class _Reader:
     """A cursor over a file, which is read as needed."""
 
-    def __init__(self, file: BinaryIO, size: int, budget: _Budget) -> None:
+    def __init__(self, file: BinaryIO, size: int, budget: dict[str, int]) -> None:
         self.at = 0
         self._file, self._size, self._budget = file, size, budget
         self._data = bytearray()
@@ -156,7 +146,7 @@ class _Reader:
             return
         if end > self._size:
             raise _DamagedFile("ends in the middle of its metadata")
-        self._budget.require("bytes of metadata", end)
+        _require(self._budget, "bytes of metadata", end)
         more = min(max(end - len(self._data), _CHUNK), self._size - len(self._data))
         self._data += self._file.read(more)
         if end > len(self._data):
@@ -198,7 +188,7 @@ class _Reader:
         if length > MAX_TEXT_LENGTH:
             self.at += length
             return None
-        self._budget.spend("bytes of text", length)
+        _spend(self._budget, "bytes of text", length)
         return self.raw(length).decode("utf-8", "replace")
 
     def _array(self) -> Array:
@@ -210,7 +200,7 @@ class _Reader:
         return Array(self.raw(count * _layout(kind).size), kind, count)
 
     def _strings(self, count: int) -> Array:
-        self._budget.spend("strings", count)
+        _spend(self._budget, "strings", count)
         start = at = self.at
         unpack, data, known = _U64.unpack_from, self._data, len(self._data)
         for _ in range(count):
@@ -231,7 +221,7 @@ def _layout(kind: int) -> struct.Struct:
     return struct.Struct("<" + NUMBERS[kind])
 
 
-def _read_part(path: Path, part: int, budget: _Budget) -> GGUFFile:
+def _read_part(path: Path, part: int, budget: dict[str, int]) -> GGUFFile:
     """Read one file."""
     try:
         status = path.stat()
@@ -261,7 +251,7 @@ def _join_advice(path: Path) -> str:
     return f" If it is a piece of {found[1]}, join all pieces in order with 'cat'." if found else ""
 
 
-def _read(file: BinaryIO, path: Path, part: int, size: int, budget: _Budget) -> GGUFFile:
+def _read(file: BinaryIO, path: Path, part: int, size: int, budget: dict[str, int]) -> GGUFFile:
     reader = _Reader(file, size, budget)
     if not size:
         raise _DamagedFile("is empty")
@@ -269,8 +259,8 @@ def _read(file: BinaryIO, path: Path, part: int, size: int, budget: _Budget) -> 
         raise ModelInvalid(f"{path} {fault}{_join_advice(path)}")
     file.seek(0)
     _, version, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
-    budget.spend("keys", n_keys)
-    budget.spend("tensors", n_tensors)
+    _spend(budget, "keys", n_keys)
+    _spend(budget, "tensors", n_tensors)
     metadata: dict[str, Value] = {}
     kinds: dict[str, int] = {}
     for _ in range(n_keys):
@@ -281,7 +271,7 @@ def _read(file: BinaryIO, path: Path, part: int, size: int, budget: _Budget) -> 
         if (value := reader.value(kinds[key])) is not None:
             metadata[key] = value
     found = _tensors(reader, n_tensors, metadata, part, size)
-    budget.spend("bytes of metadata", reader.at)
+    _spend(budget, "bytes of metadata", reader.at)
     return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
 
 

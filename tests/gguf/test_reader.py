@@ -11,7 +11,7 @@ from gguf import GGUFReader
 
 from localspec.errors import ModelInvalid, ModelNotFound
 from localspec.gguf.file import Array
-from localspec.gguf.reader import MAX_STRINGS, read_gguf
+from localspec.gguf.reader import LIMITS, read_gguf
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.llama.types import TYPES
 from tests.gguf.raw import (
@@ -164,7 +164,7 @@ def test_pieces_of_a_cut_file_are_to_be_joined(tmp_path: Path, name: str) -> Non
 def test_huge_counts_in_a_sparse_file_are_refused(tmp_path: Path) -> None:
     """Zeros are empty texts: a hole of a terabyte would hold 10^11 of them."""
     path = tmp_path / "sparse.gguf"
-    for kind, count in ((STRING, MAX_STRINGS + 1), (STRING, 1 << 36), (U64, 1 << 36)):
+    for kind, count in ((STRING, LIMITS["strings"] + 1), (STRING, 1 << 36), (U64, 1 << 36)):
         path.write_bytes(gguf([key("a", ARRAY, struct.pack("<IQ", kind, count))]))
         os.truncate(path, 1 << 40)
         with pytest.raises(ModelInvalid, match="than any model"):
