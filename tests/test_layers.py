@@ -198,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "remote": (652, 20),
     "retrieval": (653, 37),  # says where else learned texts may be
     "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
-    "self_draft": (439, 15),  # the texts of trials came from pairing
+    "self_draft": (425, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers; custom tools, whose input is text by a

@@ -53,86 +53,6 @@ better than it is. The model only reads them: generating would take longer."""
 
 _Read = tuple[list[int], npt.NDArray[np.int64]]
 
-
-class DraftTrial:
-    """Estimates the speed-up from drafts that are made from the model, which must outlive this.
-    `check` is called before each trial; its exceptions are passed on. `curve`: T(n) ÷ T(1), n = 1 …
-    DEEPEST + 1, as measured here."""
-
-    def __init__(
-        self, model: Model, file: GGUFFile, options: ModelOptions, check: Callable[[], object]
-    ) -> None:
-        self._model, self._file, self._check = model, file, check
-        self._options = replace(options, context=256, parallel=1)
-        with closing(Context(model, self._options)) as context:
-            self.curve = measured_curve(context, WHOLE[0])
-        self._passes = WithoutLayers(model, self._options)
-        texts = json.loads(_TEXTS.read_text(encoding="utf-8"))
-        self._searched, self._judged = self._read(texts["search"]), self._read(texts["judge"])
-
-    def close(self) -> None:
-        self._passes.close()
-
-    def forecast(self, cost: float, agreement: float) -> Forecast:
-        """Forecast for a draft by its cost, relative to a plain pass, and its acceptance."""
-        return best(cost, agreement, self.curve)
-
-    def of_file(self, path: Path) -> Forecast:
-        with (
-            Model(path, self._options) as draft,
-            closing(WithoutLayers(draft, self._options)) as passes,
-        ):
-            agreement = _agreement(passes, self._judged, ())
-        return self.forecast(time_ratio(self._model, path, self._options), agreement)
-
-    def fewer_layers(self, cost: float, agreement: float) -> tuple[tuple[int, ...], Forecast]:
-        """The best layers to leave out, and the forecast without them. With all layers, a draft
-        pass costs `cost` plain passes, and is right at a share of `agreement` of the positions."""
-        deadline, order = perf_counter() + MINUTE, self.order()
-        found: list[tuple[tuple[int, ...], Forecast]] = []
-        for count in dict.fromkeys(max(1, int(len(order) * share)) for share in SHARES):
-            if found and perf_counter() > deadline:
-                break
-            self._check()
-            left_out = tuple(sorted(order[:count]))
-            right = _agreement(self._passes, self._searched, left_out)
-            expected = self.forecast(cost * self.share(left_out), agreement * right)
-            found.append((left_out, expected))
-        return max(found, key=lambda candidate: candidate[1].speed_up)
-
-    def share(self, left_out: Sequence[int]) -> float:
-        """The cost of a pass without these layers ÷ with all, by the bytes that it reads."""
-        gone = tuple(f"blk.{layer}." for layer in left_out)
-        tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
-        return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
-
-    def order(self) -> list[int]:
-        """Layers between the first and the last, those that change least first (Men et al. 2024,
-        ShortGPT)."""
-        influences: dict[int, float] = {}
-        for tokens, _ in self._searched:
-            self._check()
-            for layer, influence in self._passes.influences(tokens).items():
-                influences[layer] = influences.get(layer, 0.0) + influence
-        inner = range(1, self._model.layers - 1)
-        return sorted(inner, key=lambda layer: influences[layer])
-
-    def _read(self, of: Sequence[str]) -> list[_Read]:
-        found = []
-        for text in of:
-            self._check()
-            tokens = self._model.vocabulary.tokenize(text, add_bos=True)
-            tokens = tokens[:MAX_TOKENS]
-            found.append((tokens, self._passes.choices(tokens, ())))
-        return found
-
-
-def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
-    """The share of positions at which the predictions without some layers are the same."""
-    same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
-    return float(np.concatenate(same).mean())
-
-
 outcomes = Outcomes("self_drafts", 500)
 MIN_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
 """Least bits per weight, by quantization."""
@@ -172,8 +92,7 @@ def self_draft(
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
         model = opened.enter_context(Model(target, options, adapters=options.adapters))
-        trial = opened.enter_context(closing(DraftTrial(model, file, options, check)))
-        search = _DraftSearch(target, file, trial, options, facts)
+        search = opened.enter_context(closing(_DraftSearch(model, file, options, facts, check)))
         return search.run(request)
 
 
@@ -183,123 +102,190 @@ class _DraftFile(NamedTuple):
     forecast: Forecast
 
 
-@dataclass(frozen=True, slots=True)
 class _DraftSearch:
-    target: Path
-    file: GGUFFile
-    trial: DraftTrial
-    options: ModelOptions
-    facts: dict[str, Any]
+    """Makes drafts from the model, which must outlive this, and estimates their speed-ups. `check`
+    is called before each trial; its exceptions are passed on."""
+
+    def __init__(
+        self,
+        model: Model,
+        file: GGUFFile,
+        options: ModelOptions,
+        facts: dict[str, Any],
+        check: Callable[[], object],
+    ) -> None:
+        self._model, self._file, self._facts, self._check = model, file, facts, check
+        self._target = model.path
+        self._options = replace(options, context=256, parallel=1)
+        with closing(Context(model, self._options)) as context:
+            self._curve = measured_curve(context, WHOLE[0])
+        self._passes = WithoutLayers(model, self._options)
+        texts = json.loads(_TEXTS.read_text(encoding="utf-8"))
+        self._searched, self._judged = self._read(texts["search"]), self._read(texts["judge"])
+
+    def close(self) -> None:
+        self._passes.close()
 
     def run(self, request: SelfDraftRequest) -> SelfDraft:
         if request.quant is not None:
-            if request.quant == FILE_TYPES.get(self.file.integer("general.file_type") or -1):
+            if request.quant == FILE_TYPES.get(self._file.integer("general.file_type") or -1):
                 raise UsageError(
-                    f"{self.target.name} is in {request.quant} already. Name a smaller "
+                    f"{self._target.name} is in {request.quant} already. Name a smaller "
                     "quantization, or write -d self for the best one."
                 )
-            return self._store(self._make_and_time(Recipe(request.quant)))
+            return self._store(self._make(Recipe(request.quant)))
         if request.count is not None:
             self._require_layers(request.count)
-            left_out = sorted(self.trial.order()[: request.count])
-            return self._store(self._make_and_time(Recipe(None, tuple(left_out))))
+            left_out = sorted(self._order()[: request.count])
+            return self._store(self._make(Recipe(None, tuple(left_out))))
         return self._best()
 
     def _best(self) -> SelfDraft:
         """All layers in fewer bits, or fewer layers in the best of these, if that pays."""
         made, tried = list[_DraftFile](), list[str]()
-        best: _DraftFile | None = None
-        bits = 8 * self.file.weight_bytes / max(1, self.file.n_parameters)
+        chosen: _DraftFile | None = None
+        bits = 8 * self._file.weight_bytes / max(1, self._file.n_parameters)
         try:
-            for quant in smaller_quantizations(self.file):
+            for quant in smaller_quantizations(self._file):
                 least = MIN_BITS[quant] / bits  # if a pass only had to read weights
-                if self.trial.forecast(least, 1.0).pays:
-                    made.append(self._make_and_time(Recipe(quant)))
+                if best(least, 1.0, self._curve).pays:
+                    made.append(self._make(Recipe(quant)))
                     tried.append(f"{made[-1].recipe.description} {_describe(made[-1].forecast)}")
                 else:
                     tried.append(
                         f"in {quant} a pass would cost at least {least:.2f} of the model's"
                     )
             tried.append(self._fewer_layers(made))
-            best = max((draft for draft in made if draft.forecast.pays), key=_speed, default=None)
+            paying = (draft for draft in made if draft.forecast.pays)
+            chosen = max(paying, key=_speed, default=None)
         finally:
             for draft in made:
-                if draft is not best:
+                if draft is not chosen:
                     draft.path.unlink(missing_ok=True)
-        if best is not None:
-            return self._store(best)
+        if chosen is not None:
+            return self._store(chosen)
         words = (
-            f"No draft made from {self.target.name} itself pays here: "
+            f"No draft made from {self._target.name} itself pays here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
-            f"self:{smaller_quantizations(self.file)[0]}."
+            f"self:{smaller_quantizations(self._file)[0]}."
         )
         self._write({"draft": None, "words": words})
         return SelfDraft(None, words)
 
     def _fewer_layers(self, made: list[_DraftFile]) -> str:
         """Append a draft with fewer layers to `made` if it pays more; returns a clause about it."""
-        if not can_leave_out_layers(self.file):
+        if not can_leave_out_layers(self._file):
             return _ALL_LAYERS
         whole = max(made, key=_speed, default=None)
         quant, cost, agreement = None, 1.0, 1.0
         if whole is not None and whole.forecast.cost < 1.0:
             quant, cost = whole.recipe.quant, whole.forecast.cost
             agreement = whole.forecast.acceptance
-        left_out, expected = self.trial.fewer_layers(cost, agreement)
+        left_out, expected = self._choose_layers(cost, agreement)
         recipe = Recipe(quant, left_out)
         if expected.pays and (whole is None or expected.speed_up > _speed(whole)):
-            made.append(self._make_and_time(recipe))
+            made.append(self._make(recipe))
             expected = made[-1].forecast
         return f"{recipe.description} {_describe(expected)}"
-
-    def _make_and_time(self, recipe: Recipe) -> _DraftFile:
-        path = self._make(recipe)
-        return _DraftFile(recipe, path, self.trial.of_file(path))
 
     def _store(self, made: _DraftFile) -> SelfDraft:
         path, size = made.path, made.path.stat().st_size
         words = (
-            f"The draft is {self.target.name} {made.recipe.description}, {gigabytes(size)} "
+            f"The draft is {self._target.name} {made.recipe.description}, {gigabytes(size)} "
             f"in {path}: {_describe(made.forecast)}. 'localspec rm {path}' removes it."
         )
         self._write({"draft": path.name, "size": size, "words": words})
         return SelfDraft(path, words)
 
-    def _make(self, recipe: Recipe) -> Path:
+    def _make(self, recipe: Recipe) -> _DraftFile:
+        """Make the file of a draft, and time it."""
         folder = _folder()
-        named = self.file.text("general.name") or self.target.stem
-        name = f"{self.target.stem}-self-{recipe.label}-{fingerprint(self.facts)[:12]}.gguf"
+        named = self._file.text("general.name") or self._target.stem
+        name = f"{self._target.stem}-self-{recipe.label}-{fingerprint(self._facts)[:12]}.gguf"
         path = folder / name
-        least = int(self.file.weight_bytes * self.trial.share(recipe.left_out))
+        least = int(self._file.weight_bytes * self._share(recipe.left_out))
         if recipe.quant in MIN_BITS:
-            least = min(least, int(self.file.n_parameters * MIN_BITS[recipe.quant] / 8))
+            least = min(least, int(self._file.n_parameters * MIN_BITS[recipe.quant] / 8))
         logger.info("making %s", path)
         with writing(path) as partial:
             require_room(folder, least)
             quantize(
-                self.target,
+                self._target,
                 partial,
                 recipe.quant,
-                self.options.fixed_threads,
+                self._options.fixed_threads,
                 again=True,
                 leave_out=recipe.left_out,
                 name=f"{named} {recipe.description}",
             )
-        return path
+        with (
+            Model(path, self._options) as draft,
+            closing(WithoutLayers(draft, self._options)) as passes,
+        ):
+            agreement = _agreement(passes, self._judged, ())
+        cost = time_ratio(self._model, path, self._options)
+        return _DraftFile(recipe, path, best(cost, agreement, self._curve))
 
     def _require_layers(self, count: int) -> None:
-        name = printable(self.target.name)
-        if not can_leave_out_layers(self.file):
+        name = printable(self._target.name)
+        if not can_leave_out_layers(self._file):
             raise UsageError(
-                f"{name}: {_ALL_LAYERS}. Write -d self:{smaller_quantizations(self.file)[0]} "
+                f"{name}: {_ALL_LAYERS}. Write -d self:{smaller_quantizations(self._file)[0]} "
                 "for a smaller quantization of it."
             )
-        inner = (self.file.own_integer("block_count") or 0) - 2
+        inner = (self._file.own_integer("block_count") or 0) - 2
         if count > inner:
             raise UsageError(f"Of {name}, 1 to {inner} layers can be left out, not {count}.")
 
     def _write(self, record: dict[str, Any]) -> None:
-        outcomes.store(self.facts, {"source": str(self.target.resolve())} | record)
+        outcomes.store(self._facts, {"source": str(self._target.resolve())} | record)
+
+    def _choose_layers(self, cost: float, agreement: float) -> tuple[tuple[int, ...], Forecast]:
+        """The best layers to leave out, and the forecast without them. With all layers, a draft
+        pass costs `cost` plain passes, and is right at a share of `agreement` of the positions."""
+        deadline, order = perf_counter() + MINUTE, self._order()
+        found: list[tuple[tuple[int, ...], Forecast]] = []
+        for count in dict.fromkeys(max(1, int(len(order) * share)) for share in SHARES):
+            if found and perf_counter() > deadline:
+                break
+            self._check()
+            left_out = tuple(sorted(order[:count]))
+            right = _agreement(self._passes, self._searched, left_out)
+            expected = best(cost * self._share(left_out), agreement * right, self._curve)
+            found.append((left_out, expected))
+        return max(found, key=lambda candidate: candidate[1].speed_up)
+
+    def _share(self, left_out: Sequence[int]) -> float:
+        """The cost of a pass without these layers ÷ with all, by the bytes that it reads."""
+        gone = tuple(f"blk.{layer}." for layer in left_out)
+        tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
+        return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
+
+    def _order(self) -> list[int]:
+        """Layers between the first and the last, those that change least first (Men et al. 2024,
+        ShortGPT)."""
+        influences: dict[int, float] = {}
+        for tokens, _ in self._searched:
+            self._check()
+            for layer, influence in self._passes.influences(tokens).items():
+                influences[layer] = influences.get(layer, 0.0) + influence
+        inner = range(1, self._model.layers - 1)
+        return sorted(inner, key=lambda layer: influences[layer])
+
+    def _read(self, of: Sequence[str]) -> list[_Read]:
+        found = []
+        for text in of:
+            self._check()
+            tokens = self._model.vocabulary.tokenize(text, add_bos=True)
+            tokens = tokens[:MAX_TOKENS]
+            found.append((tokens, self._passes.choices(tokens, ())))
+        return found
+
+
+def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
+    """The share of positions at which the predictions without some layers are the same."""
+    same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
+    return float(np.concatenate(same).mean())
 
 
 def _speed(made: _DraftFile) -> float:
