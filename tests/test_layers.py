@@ -195,7 +195,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "prompting": (1_899, 59),  # parts of contents; a short way without stop strings
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
-    "remote": (652, 20),
+    "remote": (648, 20),
     "retrieval": (653, 37),  # says where else learned texts may be
     "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (425, 14),  # the texts of trials came from pairing

@@ -37,10 +37,8 @@ def trouble(server: str) -> tuple[str, str] | None:
         connection.settimeout(LIMIT)
         try:
             connection.connect(address)
-        except TimeoutError:
-            return f"nothing answers within {LIMIT:.0f} s", _START
         except OSError as error:
-            return (error.strerror or type(error).__name__).lower(), _START
+            return (error.strerror or f"nothing answers within {LIMIT:.0f} s").lower(), _START
         try:
             connection.sendall(_HELLO)
             head = connection.recv(_SIZE.size, socket.MSG_WAITALL)
@@ -48,8 +46,6 @@ def trouble(server: str) -> tuple[str, str] | None:
             return f"it accepts connections but sends nothing for {LIMIT:.0f} s", _BUSY
         except OSError:
             head = b""
-    if not head:
-        return "it closes the connection without a reply", _OTHER
     if len(head) < _SIZE.size or _SIZE.unpack(head)[0] != _REPLY:
         return "the program there does not use this RPC protocol", _OTHER
     return None

@@ -57,21 +57,16 @@ def test_silent_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "one client at a time" in found[1]
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        (b"", "it closes the connection without a reply"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the program there does not use this RPC protocol"),
-    ],
-)
-def test_other_servers_are_refused(reply: bytes, reason: str) -> None:
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_other_servers_are_refused(reply: bytes) -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(100)
         connection.sendall(reply)
 
     with listening(serve) as address, pytest.raises(ServerUnreachable) as raised:
         require_answering([address])
-    assert f"{address} does not answer: {reason}. Give the port of" in str(raised.value)
+    told = f"{address} does not answer: the program there does not use this RPC protocol. Give the"
+    assert told in str(raised.value)
 
 
 def test_unknown_host() -> None:
