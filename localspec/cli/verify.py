@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -60,8 +61,7 @@ def verify(console: Console, params: o.Params) -> int:
         output_folder.prepare(params["output"])
     with working(console, "Interrupted before anything was verified.") as work:
         from localspec.verify import checks
-        from localspec.verify.certificate import rows
-        from localspec.verify.examination import examine, new_certificate
+        from localspec.verify.certificate import examine, new_certificate, rows, sealed
 
         effort = checks.QUICK if params["quick"] else checks.USUAL
         effort = checks.THOROUGH if params["thorough"] else effort
@@ -70,21 +70,21 @@ def verify(console: Console, params: o.Params) -> int:
             certificate = new_certificate(engine, models.options, effort, console.command)
             with suppress(KeyboardInterrupt):  # the certificate lists unfinished checks
                 examine(engine, effort, certificate, work.report)
-    found = certificate.as_dict()
+    found = sealed(certificate)
     try:
         # Print first: if the disk is full, the result is not lost.
         console.result(found, "".join(indent(*row) for row in rows(found)))
     finally:
         if params["output"] is not None:
-            output_folder.write(params["output"], {"certificate.json": certificate.to_json()})
+            text = json.dumps(found, ensure_ascii=False, indent=2) + "\n"
+            output_folder.write(params["output"], {"certificate.json": text})
             console.notice(f"The certificate is in {params['output']}.")
-    if certificate.missing:
+    if found["missing"]:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")
-    return 0 if certificate.verdict == "passed" else 1
+    return 0 if found["verdict"] == "passed" else 1
 
 
 def _compare(console: Console, models: OpeningOptions, path: Path) -> int:
-    from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.loading.draft import draft_for
     from localspec.verify.certificate import compare, comparison, read
@@ -92,10 +92,7 @@ def _compare(console: Console, models: OpeningOptions, path: Path) -> int:
     found = read(path)
     target = resolution.find(models.model, offline=models.offline).path
     draft = draft_for(target, models.draft, models.options, offline=models.offline).path
-    machine = this_machine(models.options.fixed_threads)
-    options = models.options
-    adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
-    differences = compare(found, machine, target, draft, adapters)
+    differences = compare(found, models.options, target, draft)
     about = all(one.same for one in differences if one.decides)
     console.result(
         {

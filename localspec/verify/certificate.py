@@ -1,59 +1,112 @@
-"""Certificates: what was verified, on which files and machine, with which result."""
+"""Certificates: checks of an open engine as JSON values, with its files, versions and machine."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from localspec.bench.machine import FileFacts, Machine, file_facts
-from localspec.errors import UsageError
+from localspec.bench.machine import FileFacts, file_facts, this_machine
+from localspec.engine import Engine
+from localspec.errors import Cancelled, UsageError, describe
 from localspec.files import read_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
 from localspec.llama.adapters import Adapter
+from localspec.llama.options import ModelOptions
 from localspec.text import finite
-from localspec.verify.checks import FAILED, INCOMPLETE, PASSED, Outcome
+from localspec.verify.cache_state import check_cache_state
+from localspec.verify.checks import FAILED, INCOMPLETE, PASSED, Deadline, Effort, Outcome
+from localspec.verify.greedy import check_grammar, check_greedy
+from localspec.verify.sampled import check_sampled
+from localspec.verify.subject import Subject
 
 FORMAT = "localspec certificate 1"
+CHECKS: dict[str, tuple[Callable[[Subject, Effort, Deadline], Outcome], float]] = {
+    "greedy": (check_greedy, 0.45),
+    "sampled": (check_sampled, 0.7),
+    "KV cache": (check_cache_state, 0.9),
+    "grammar": (check_grammar, 1.0),
+}
+"""Checks by name, each with the share of the time after which it should end. The first check stores
+in the `Subject` the measurements that the others use."""
+MIN_CONTEXT = 512
+"""Tokens: a prompt takes a quarter at most, an answer up to 128."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Certificate:
-    """The record of a verification. `target`, `draft`: files of the models, several if a model is
-    split; `command`: the command line to repeat it; `effort`: name of an `Effort`, whose counts are
-    in `settings`; `checks`: completed checks, in order; `missing`: names of the others."""
+def new_certificate(
+    engine: Engine, options: ModelOptions, effort: Effort, command: str
+) -> dict[str, Any]:
+    """A certificate without checks; reads the files completely. `missing`: names of checks that are
+    not done. A UsageError if the context is too short."""
+    if engine.context_length < MIN_CONTEXT:
+        raise UsageError(
+            f"The context of {engine.context_length} tokens is too short to verify anything in. "
+            f"Give --ctx {MIN_CONTEXT} or more."
+        )
+    paths = {"target": engine.model.path, "draft": engine.draft_path}
+    return {
+        "format": FORMAT,
+        "verdict": INCOMPLETE,
+        "machine": asdict(this_machine(options.fixed_threads)),
+        "command": command,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "effort": effort.name,
+        "settings": {
+            **asdict(effort),
+            "context": engine.context_length,
+            "threads": options.threads,
+            "gpu_layers": options.gpu_layers,
+            "kv_type": options.kv_type_k,
+            "kernels": engine.model.kernels.words,
+            "bit_for_bit": engine.batch_invariant,
+            "lora": adapters_of(options.adapters),
+            "lora_draft": adapters_of(options.draft_adapters),
+        },
+        "seconds": 0.0,
+        "checks": [],
+        "missing": [*CHECKS],
+        "files": {name: [asdict(file) for file in files_of(path)] for name, path in paths.items()},
+    }
 
-    machine: Machine
-    target: tuple[FileFacts, ...]
-    draft: tuple[FileFacts, ...]
-    command: str
-    date: str
-    effort: str
-    settings: dict[str, Any]
-    seconds: float = 0.0
-    checks: list[Outcome] = field(default_factory=list)
-    missing: tuple[str, ...] = ()
 
-    @property
-    def verdict(self) -> str:
-        """Failed if any check failed, incomplete if one is missing."""
-        if any(check.faults for check in self.checks):
-            return FAILED
-        return INCOMPLETE if self.missing else PASSED
+def examine(
+    engine: Engine, effort: Effort, certificate: dict[str, Any], report: Callable[[str], None]
+) -> None:
+    """Run the checks, adding each to the certificate as soon as it is done. `report` may raise
+    KeyboardInterrupt; the certificate then has the checks done so far."""
+    subject, started = Subject(engine, report), perf_counter()
+    checks, missing = certificate["checks"], certificate["missing"]
+    for name, (check, until) in CHECKS.items():
+        left = None
+        if effort.seconds is not None:
+            left = until * effort.seconds - (perf_counter() - started)
+        try:
+            outcome = check(subject, effort, Deadline(left))
+        except Cancelled:
+            raise KeyboardInterrupt from None
+        except Exception as error:
+            outcome = Outcome(
+                check=name,
+                faults=(f"It ended in an error: {describe(error)[0]}",),
+                summary="An answer could not be given.",
+                figures={},
+                complete=False,
+            )
+        checks.append(asdict(outcome) | {"verdict": outcome.verdict})
+        missing.remove(name)
+        certificate["seconds"] = round(perf_counter() - started, 1)
+        certificate["verdict"] = INCOMPLETE if missing else PASSED
+        if any(check["faults"] for check in checks):
+            certificate["verdict"] = FAILED
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values; the last one is a checksum of the others."""
-        values = {"format": FORMAT, "verdict": self.verdict, **asdict(self)}
-        values["files"] = {name: values.pop(name) for name in ("target", "draft")}
-        values["seconds"] = round(self.seconds, 1)
-        for check, outcome in zip(values["checks"], self.checks, strict=True):
-            check["verdict"] = outcome.verdict
-        facts: dict[str, Any] = finite(values)
-        return {**facts, "sha256": fingerprint(facts)}
 
-    def to_json(self) -> str:
-        return json.dumps(self.as_dict(), ensure_ascii=False, indent=2) + "\n"
+def sealed(certificate: dict[str, Any]) -> dict[str, Any]:
+    """The certificate with a checksum of its values, as JSON has them."""
+    facts: dict[str, Any] = finite(certificate)
+    return {**facts, "sha256": fingerprint(facts)}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -114,35 +167,33 @@ def adapters_of(adapters: Sequence[Adapter]) -> list[str]:
 
 
 def compare(
-    found: dict[str, Any],
-    machine: Machine,
-    target: Path,
-    draft: Path | None,
-    adapters: Mapping[str, Sequence[Adapter]],
+    found: dict[str, Any], options: ModelOptions, target: Path, draft: Path | None
 ) -> list[CertificateDifference]:
-    """Compare a certificate's JSON values with the files and versions here. `adapters`: of the
-    model and the draft model, by their names in `settings`. An OSError if a file cannot be read."""
-    then, files, settings = found["machine"], found["files"], found["settings"]
-    differences = [
-        _decisive("model", [file["sha256"] for file in files["target"]], _hashes(target)),
-        _decisive("draft model", [file["sha256"] for file in files["draft"]], _hashes(draft)),
+    """Compare a certificate's JSON values with the files and versions here. An OSError if a file
+    cannot be read."""
+    machine, settings = asdict(this_machine(options.fixed_threads)), found["settings"]
+    files = {name: [file["sha256"] for file in files] for name, files in found["files"].items()}
+    facts = [
+        ("model", files["target"], [file.sha256 for file in files_of(target)]),
+        ("draft model", files["draft"], [file.sha256 for file in files_of(draft)]),
+        ("adapters", settings.get("lora", []), adapters_of(options.adapters)),
+        (
+            "adapters of the draft model",
+            settings.get("lora_draft", []),
+            adapters_of(options.draft_adapters),
+        ),
+        *((name, [str(found["machine"][name])], [str(machine[name])]) for name in _VERSIONS),
     ]
-    for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
-        row = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
-        differences += [row] if row.here or row.certified else []
-    for name, decides in _VERSIONS.items():
-        here = str(getattr(machine, name))
-        what = name.replace("_", " ")
-        differences.append(CertificateDifference(what, str(then[name]), here, decides))
-    return differences
-
-
-def _decisive(what: str, certified: list[str], here: list[str]) -> CertificateDifference:
-    return CertificateDifference(what, " ".join(certified) or None, " ".join(here) or None, True)
-
-
-def _hashes(path: Path | None) -> list[str]:
-    return [facts.sha256 for facts in files_of(path)]
+    return [
+        CertificateDifference(
+            what.replace("_", " "),
+            " ".join(certified) or None,
+            " ".join(here) or None,
+            _VERSIONS.get(what, True),
+        )
+        for what, certified, here in facts
+        if certified or here
+    ]
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:

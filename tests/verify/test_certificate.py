@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.verify import checks, examination
+from localspec.verify import certificate, checks
 from tests.cli.conftest import Cli, _own_environment, cli
 from tests.decoding.broken import AlwaysAcceptRule
 from tests.engine.conftest import ModelFiles
@@ -39,7 +39,7 @@ def test_certificate_is_written_and_compared(
         *4 * ["passed  "],
     ]
     found = json.loads(path.read_text())
-    assert [check["check"] for check in found["checks"]] == list(examination.CHECKS)
+    assert [check["check"] for check in found["checks"]] == list(certificate.CHECKS)
     assert (found["verdict"], found["settings"]["sizes"]) == ("passed", [2, 4])
     assert [path.name for path in out.iterdir()] == ["certificate.json"]
 
@@ -64,7 +64,7 @@ def test_certificate_is_written_and_compared(
 def test_broken_build_fails(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "CHECKS", {"greedy": examination.CHECKS["greedy"]})
+    monkeypatch.setattr(certificate, "CHECKS", {"greedy": certificate.CHECKS["greedy"]})
     monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAcceptRule)
     result = cli("verify", *pair, "--quick", "--json")
     assert result.code == 1
@@ -78,20 +78,20 @@ def test_interrupt_keeps_finished_checks(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     interrupted = (fail_with(KeyboardInterrupt()), 0.7)
-    monkeypatch.setitem(examination.CHECKS, "sampled", interrupted)
+    monkeypatch.setitem(certificate.CHECKS, "sampled", interrupted)
     result = cli("verify", *pair, "--quick", "--output", str(tmp_path))
     assert result.code == 130
     found = json.loads((tmp_path / "certificate.json").read_text())
     assert found["verdict"] == "incomplete"
     assert [check["check"] for check in found["checks"]] == ["greedy"]
-    assert found["missing"] == list(examination.CHECKS)[1:]
+    assert found["missing"] == list(certificate.CHECKS)[1:]
 
 
 def test_error_in_an_answer_is_a_fault(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = fail_with(ValueError("token 5 is not allowed here"))
-    monkeypatch.setattr(examination, "CHECKS", {"grammar": (failing, 1.0)})
+    monkeypatch.setattr(certificate, "CHECKS", {"grammar": (failing, 1.0)})
     result = cli("verify", *pair, "--quick")
     assert result.code == 1
     assert "token 5 is not allowed here" in result.out
