@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from localspec.policy.reasons import CONFIRMING, RESTING
 
@@ -167,26 +167,13 @@ class Totals:
         return reduce(cls.plus, map(Figures.from_dict, stored), cls())
 
 
-class Baseline(NamedTuple):
-    """The reference an answer is compared with: its time ÷ that of plain decoding, and its name."""
-
-    factor: float = 1.0
-    name: str = UNDRAFTED
-
-
-OWN = Baseline()
+def baseline(engine: Engine) -> float | None:
+    """The time of stock llama.cpp ÷ that of plain decoding; None if it was not measured. Without
+    kernels both are equally fast."""
+    return engine.profile.stock if engine.model.kernels.in_use else 1.0
 
 
-def baseline(engine: Engine) -> Baseline:
-    """The baseline of an engine: stock llama.cpp if it was measured, or if no kernels are in use,
-    when plain decoding is as fast; else plain decoding."""
-    if not engine.model.kernels.in_use:
-        return Baseline(1.0, STOCK)
-    factor = engine.profile.stock
-    return OWN if factor is None else Baseline(factor, STOCK)
-
-
-def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
+def measure_baseline(engine: Engine, options: ModelOptions) -> float | None:
     """As `baseline`, but measures stock llama.cpp once if the model is small (`localspec doctor`
     measures any). Measuring empties the caches."""
     from localspec.loading.second_engine import measure_stock
@@ -198,14 +185,15 @@ def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
 
 class Meter:
     """Collects the figures of one answer. `stats`: the stream's; `plain_seconds`: see
-    `Engine.plain_seconds`; `context_length`: tokens that the context holds."""
+    `Engine.plain_seconds`; `context_length`: tokens that the context holds; `baseline`: as of
+    `baseline`."""
 
     def __init__(
         self,
         stats: GenerationStats,
         plain_seconds: Callable[[int], float | None],
         context_length: int,
-        baseline: Baseline = OWN,
+        baseline: float | None = None,
     ) -> None:
         self._stats = stats
         self._plain_cost = plain_seconds
@@ -245,8 +233,8 @@ class Meter:
             speed_now=recent / seconds if seconds else 0.0,
             plain_seconds=None
             if self._cost_unknown or not self._plain
-            else self._plain * self.baseline.factor,
-            beside=self.baseline.name,
+            else self._plain * (self.baseline or 1.0),
+            beside=UNDRAFTED if self.baseline is None else STOCK,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
             by_position=tuple(
                 zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)

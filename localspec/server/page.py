@@ -62,7 +62,6 @@ def figures(service: Service) -> dict[str, Any]:
         "draft": None if engine is None or engine.draft is None else engine.draft.name,
         "context": 0 if engine is None else engine.context_length,
         "threads": "" if engine is None else engine.threads,
-        "now": activity.now(),
         "totals": dataclasses.asdict(activity.totals),
         "running": queue.running,
         "waiting": queue.waiting,
