@@ -134,7 +134,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
     "bench": (2_126, 87),  # three peers, shapes; auto against each of them
-    "chat": (924, 59),  # names that terminals quote; the line of figures, from answer_line
+    "chat": (912, 57),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
@@ -210,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
-    "server": (5_845, 196),  # files that are moved; text in files; JSON
+    "server": (5_823, 196),  # files that are moved; text in files; JSON
     "sessions": (570, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them
@@ -221,7 +221,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_019, 101),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (5_005, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_321, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

@@ -193,8 +193,7 @@ def _offered_models(
 ) -> list[OfferedModel]:
     from localspec.hub import resolution
     from localspec.self_draft.recipe import is_self
-    from localspec.server.kept_session import ServedSession
-    from localspec.server.model_hosts import OfferedModel
+    from localspec.server.model_hosts import OfferedModel, ServedSession
 
     offers: list[OfferedModel] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):

@@ -1,27 +1,27 @@
-"""The models of a server: the first is loaded at once, others on demand.
+"""The models of a server, and its session: the first is loaded at once, others on demand.
 
 If memory is short, idle models are unloaded, least recently used first.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
-from localspec import ModelOptions
+from localspec import ModelOptions, Stream
 from localspec.chat.figures import measure_baseline
 from localspec.engine import Engine
-from localspec.errors import Cancelled
+from localspec.errors import Cancelled, SessionError
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
 from localspec.server.activity import Activity
+from localspec.server.answer_figures import text_of_tokens
 from localspec.server.failures import ApiError, logger
-from localspec.server.kept_session import ServedSession
 from localspec.text import printable
 from localspec.worker_threads import run_in_thread
 
@@ -69,6 +69,50 @@ class SlotQueue:
             return await work(slot)
         finally:
             self._free.put_nowait(slot)
+
+
+_ROLES = ("system", "user", "assistant")
+
+Prompted = str | Sequence[Mapping[str, Any]]
+
+
+class ServedSession:
+    """The conversation of `--session FILE`: the last one that was answered, also for `localspec
+    run` and `localspec chat`. `notify` is called with messages about failures."""
+
+    def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
+        self._path, self._notify = path, notify
+        self._latest: tuple[Prompted | None, Stream] | None = None
+
+    def restore(self, engine: Engine) -> None:
+        """Continue the conversation in the file. Raises SessionError if it cannot be read."""
+        for notice in engine.open_session(self._path).notices:
+            self._notify(notice)
+
+    def record_answer(self, prompt: Prompted | None, stream: Stream) -> None:
+        """Remember the latest answer; `prompt` is None if token ids were sent."""
+        self._latest = prompt, stream
+
+    def save(self, engine: Engine) -> None:
+        if self._latest is not None:
+            try:
+                engine.save_session(self._path, _conversation(engine, *self._latest))
+            except SessionError as error:
+                self._notify(str(error))
+
+
+def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> Any:
+    if isinstance(prompt, str):
+        return prompt + stream.text
+    if prompt is None or not all(
+        one["role"] in _ROLES and isinstance(one.get("content"), str) for one in prompt
+    ):
+        return text_of_tokens(stream.context, engine, special=False)
+    messages = [{"role": one["role"], "content": one["content"]} for one in prompt]
+    begun = ""
+    if messages[-1]["role"] == "assistant":  # the answer continued it
+        begun = messages.pop()["content"]
+    return [*messages, {"role": "assistant", "content": begun + stream.text}]
 
 
 OpenModel = Engine | EmbeddingModel

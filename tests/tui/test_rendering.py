@@ -24,8 +24,7 @@ from localspec.tui.rendering.message_lines import (
     MessageLines,
     token_lines,
 )
-from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import INDENT
+from localspec.tui.rendering.palette import INDENT, Palette
 from localspec.tui.widgets.sidebar import ago
 
 PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)

@@ -1,7 +1,11 @@
 """Base class of the app, with the interface that `control` uses."""
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from textual.app import App, ComposeResult
@@ -18,7 +22,6 @@ from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
-from localspec.tui.session.clipboard import copy_text
 from localspec.tui.widgets.composer import Composer, Known
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.sidebar import Sidebar
@@ -32,6 +35,17 @@ NONE_YET = "There is no conversation to continue yet. Write a message to begin o
 _LONGEST = 600  # characters of a notice, which would cover the screen otherwise
 PROMPTS = 100
 """Maximum number of earlier messages that the arrow keys recall."""
+
+
+_PROGRAMS = {
+    "pbcopy": "",
+    "wl-copy": "WAYLAND_DISPLAY",
+    "xclip -selection clipboard": "DISPLAY",
+    "xsel --clipboard --input": "DISPLAY",
+    "tmux load-buffer -w -": "TMUX",
+    "clip.exe": "WSL_DISTRO_NAME",
+}
+"""Commands that read a text, and the environment variable that each requires."""
 
 
 class _ChatScreen(Screen[object]):
@@ -110,7 +124,7 @@ class Host(App[None]):
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)
         if not self.is_headless:
-            self.run_worker(partial(copy_text, text), thread=True, group="copy")
+            self.run_worker(partial(_copy_text, text), thread=True, group="copy")
         self.show_notice(f"Copied {len(text):,} characters.")
 
     def save_preferences(self) -> None:
@@ -261,3 +275,18 @@ class Host(App[None]):
 
     async def _load(self, conversation: str) -> Conversation:
         return await asyncio.to_thread(lambda: self.store.history.load(conversation))
+
+
+def _copy_text(text: str) -> None:
+    """Copy a text with every available program, for terminals that block OSC 52."""
+    for command, variable in _PROGRAMS.items():
+        name, *options = command.split()
+        program = shutil.which(name)
+        if program is None or not (os.environ.get(variable) or not variable):
+            continue
+        data, nothing = text.encode("utf-16" if name == "clip.exe" else "utf-8"), subprocess.DEVNULL
+        whole = [program, *options]
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                whole, input=data, stdout=nothing, stderr=nothing, timeout=5, check=False
+            )

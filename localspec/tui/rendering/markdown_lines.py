@@ -22,8 +22,7 @@ from rich.segment import Segment
 from rich.syntax import Syntax
 from textual.strip import Strip
 
-from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import strip_of
+from localspec.tui.rendering.palette import Palette, strip_of
 
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)

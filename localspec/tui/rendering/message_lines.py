@@ -18,8 +18,7 @@ from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures, Rejected, Span
 from localspec.prompting.reasoning import split_thoughts
 from localspec.text import counted, harmless
-from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import INDENT, margin, strip_of, wrap_text
+from localspec.tui.rendering.palette import INDENT, Palette, margin, strip_of, wrap_text
 
 if TYPE_CHECKING:
     from localspec.tui.rendering.markdown_lines import MarkdownLines

@@ -17,8 +17,7 @@ from textual.strip import Strip
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Rejected
 from localspec.tui.rendering.message_lines import DisplayMode, MessageColumn, Place
-from localspec.tui.rendering.palette import Palette
-from localspec.tui.rendering.strips import restyle
+from localspec.tui.rendering.palette import Palette, restyle
 
 JUMP = 3
 """After a scroll step, 1 ÷ JUMP of the page is free below a growing answer."""
