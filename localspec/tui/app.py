@@ -155,14 +155,15 @@ class ChatApp(Host):
     async def on_unmount(self) -> None:
         self.engine.end(timeout=10.0)
         self.chat_session.leave()
-        self.trouble = self.engine.close(kept(self.chat_session.conversation))
+        told = [self.engine.close(kept(self.chat_session.conversation))]
         if not self.store.close():
             files = ", ".join(map(str, self.store.rescued))
-            self.trouble = (
+            told.append(
                 f"Messages of this chat are {f'in {files}' if files else 'not kept'}: the history "
                 f"{history_file()} could not be written. Make room for it, make it writable, or "
                 "close the program that locks it."
             )
+        self.trouble = " ".join(filter(None, told)) or None
 
     # From the input
 

@@ -1,6 +1,6 @@
 """Data that outlives a chat, with real models: /learn, /record and `--session FILE`."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from localspec.cli.main import main
 from localspec.distill import folders
 from localspec.distill.trace import Trace
 from localspec.history.history import History
+from localspec.paths import history_file
 from localspec.retrieval import manifest
 from localspec.tui.app import ChatApp
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.session_conversation import read
 from tests.distill.traces import top_tokens
+from tests.history.histories import PATIENCE, locked
 from tests.support.patches import files_of_at_most
 from tests.tui.pilots import chat
 from tests.tui.scripted import Script
@@ -174,6 +176,22 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
             trouble = shown.app.engine.close()
     assert trouble is not None
     assert trouble.startswith("The session cannot be saved in")
+
+
+async def test_a_session_and_a_history_that_cannot_be_kept_are_both_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = partial(History, patience=PATIENCE)
+    monkeypatch.setattr("localspec.history.history.History", impatient)
+    path = tmp_path / "fox.session"
+    with ExitStack() as stack:
+        async with chat(app=with_session(path)) as shown:
+            stack.enter_context(locked(history_file()))
+            await shown.send("Once")
+            path.mkdir()
+    told = str(shown.app.trouble)
+    assert told.startswith(f"Another program has changed the session in {path}.")
+    assert "Messages of this chat are in" in told
 
 
 async def test_messages_that_the_history_lacks_are_kept(tmp_path: Path) -> None:
