@@ -221,7 +221,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_005, 100),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (5_006, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_321, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
