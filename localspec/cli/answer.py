@@ -14,6 +14,7 @@ from localspec.cli.request import AnswerRequest, uses_model
 from localspec.cli.work import Work
 from localspec.decoding.stats import AccountStatement
 from localspec.errors import Cancelled, SessionError, UsageError, describe
+from localspec.keywords import AnswerKeywords
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 from localspec.text import counted, rate, times
@@ -180,17 +181,12 @@ def stream_of(
     prompt: Prompt,
     progress: Callable[[int, int], None] | None = None,
 ) -> Stream:
-    return engine.stream(
-        prompt,
-        max_tokens=request.max_tokens,
-        stop=request.stop,
-        sampling=request.opening.sampling,
-        grammar=request.grammar,
-        json_schema=request.json_schema,
-        regex=request.regex,
-        thinks=engine.prompts.thinks(prompt, free=request.free),
-        progress=progress,
-    )
+    keywords: AnswerKeywords = {
+        **request.keywords,
+        "thinks": engine.prompts.thinks(prompt, free=request.free),
+        "progress": progress,
+    }
+    return engine.stream(prompt, **keywords)
 
 
 def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]]:

@@ -30,11 +30,13 @@ from localspec.text import size_in_bytes
 if TYPE_CHECKING:
     from localspec import Engine
     from localspec.cli.output import Console
+    from localspec.keywords import AnswerKeywords
 
 LONGEST = 2048
 """Default limit of an answer in tokens; some models never stop."""
 
 
+_CONSTRAINTS = ("grammar", "json_schema", "regex")
 _FLAGS = (
     *("model", "draft", "drafter", "ctx", "threads", "gpu_layers", "kv_type", "kernels"),
     *("temperature", "prompt_cache"),
@@ -85,28 +87,20 @@ class OpeningOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """Request for one answer; see `Engine.stream`."""
+    """Request for one answer. `keywords`: of `Engine.stream`."""
 
     opening: OpeningOptions
     prompt: str
     system: str | None
     raw: bool
-    stop: tuple[str, ...]
-    grammar: str | None
-    json_schema: str | None
-    regex: str | None
+    keywords: AnswerKeywords
     session: Path | None = None
     images: tuple[bytes, ...] = ()
 
     @property
-    def max_tokens(self) -> int | None:
-        given = self.opening.max_tokens
-        return LONGEST if given is None else given if given > 0 else None
-
-    @property
     def free(self) -> bool:
         """Whether no grammar restricts the answer."""
-        return self.grammar is self.json_schema is self.regex is None
+        return all(self.keywords.get(name) is None for name in _CONSTRAINTS)
 
 
 def read_request(params: Mapping[str, Any], *, default: str | None = None) -> AnswerRequest:
@@ -116,16 +110,21 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
     opening = read_opening(params)
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
-    if sum(params[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
+    if sum(params[name] is not None for name in _CONSTRAINTS) > 1:
         raise UsageError("--grammar, --json-schema and --regex cannot be combined. Give one.")
+    longest = opening.max_tokens
     return AnswerRequest(
         opening=opening,
         system=read_text(params, "system"),
         raw=bool(params["raw"]),
-        stop=require_texts(params["stop"], "--stop", escapes=True),
-        grammar=text_or_file(params["grammar"], "--grammar", GRAMMAR),
-        json_schema=text_or_file(params["json_schema"], "--json-schema", SCHEMA),
-        regex=read_text(params, "regex"),
+        keywords={
+            "max_tokens": LONGEST if longest is None else longest if longest > 0 else None,
+            "stop": require_texts(params["stop"], "--stop", escapes=True),
+            "sampling": opening.sampling,
+            "grammar": text_or_file(params["grammar"], "--grammar", GRAMMAR),
+            "json_schema": text_or_file(params["json_schema"], "--json-schema", SCHEMA),
+            "regex": read_text(params, "regex"),
+        },
         session=params.get("session"),
         images=_images(params),
         # Last, so that other errors are reported before it waits for standard input.
