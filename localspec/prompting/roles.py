@@ -189,7 +189,8 @@ def _with_thinking_part(message: dict[str, Any]) -> dict[str, Any]:
     thought, content = message.get("reasoning_content"), message.get("content") or ""
     if not thought:
         return message
-    return {**message, "content": [{"type": "thinking", "thinking": thought}, *joined(content, [])]}
+    others = {name: value for name, value in message.items() if name != "reasoning_content"}
+    return {**others, "content": [{"type": "thinking", "thinking": thought}, *joined(content, [])]}
 
 
 def _shape_of(message: Mapping[str, Any]) -> Any:

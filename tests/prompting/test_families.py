@@ -92,7 +92,7 @@ def test_arguments_of_calls_are_rendered_once(family: Family, open_prompts: Open
 
 def conversations() -> st.SearchStrategy[list[Any]]:
     """Shapes of conversations: roles, and numbers of calls with or without their results."""
-    turn = st.sampled_from(("system", "user", "assistant", "developer"))
+    turn = st.sampled_from(("system", "user", "assistant", "developer", "thinker"))
     calls = st.tuples(st.integers(1, 3), st.booleans(), st.booleans())
     return st.lists(turn | calls, min_size=1, max_size=6)
 
@@ -108,6 +108,9 @@ def test_any_conversation_is_rendered_completely(open_prompts: Open, shape: list
 
     messages: list[Message] = []
     for turn in shape:
+        if turn == "thinker":
+            messages.append(assistant(word(), reasoning_content="Hm"))
+            continue
         if isinstance(turn, str):
             messages.append({"role": turn, "content": word()})
             continue
