@@ -15,8 +15,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
-from localspec.llama.adapters import AdapterSource
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import AdapterSource, ModelOptions
 from localspec.typed import convert, convert_fields
 
 Asked = ParamSpec("Asked")

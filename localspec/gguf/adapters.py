@@ -7,7 +7,7 @@ from pathlib import Path
 from localspec.errors import ModelInvalid
 from localspec.gguf.file import FLOAT, GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
-from localspec.llama.adapters import Adapter
+from localspec.llama.options import Adapter
 from localspec.text import printable
 
 _PAIR, NORM = ("lora_a", "lora_b"), "_norm.weight"

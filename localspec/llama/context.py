@@ -13,11 +13,10 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import NativeError, UsageError
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.model import Model
-from localspec.llama.native_context import CacheFull, NativeCache
+from localspec.llama.native_context import CacheFull, NativeCache, SharedContext
 from localspec.llama.options import MAX_SNAPSHOT_DRAFT, MAX_TREE, MIN_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.llama.sequences import SavedStates, Sequences, State, copy_state, restore_state
-from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
 """Decodes a part, possibly with others'; returns its rows, and its share of the seconds."""

@@ -12,8 +12,7 @@ import llama_cpp
 
 from localspec.errors import ModelInvalid, NativeError
 from localspec.llama import kernels, library
-from localspec.llama.adapters import Adapter
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import Adapter, ModelOptions
 from localspec.llama.vocabulary import Vocabulary, require_open
 from localspec.worker_threads import start_thread
 

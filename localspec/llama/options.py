@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 from localspec.errors import UsageError
-from localspec.llama.adapters import Adapter, AdapterSource, parse_adapters
-from localspec.typed import convert_fields
+from localspec.identity import file_identity
+from localspec.paths import expanded
+from localspec.typed import convert, convert_fields
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
@@ -49,6 +52,60 @@ ONE_NEXTN = frozenset(
 src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
 """Also those that may have several layers, but not deepseek4, whose states are not one row."""
+
+
+_SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter (GGUF), added to the weights during passes. `scale`: a finite factor."""
+
+    path: Path
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if not math.isfinite(self.scale):
+            raise UsageError(
+                f"The scale of the adapter {self.path} is {self.scale}. Give a number, such as 0.5."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Adapter:
+        """The adapter named by `FILE` or `FILE:SCALE`; a UsageError if it names none."""
+        path, colon, scale = text.rpartition(":")
+        number = 1.0
+        try:
+            number = float(scale) if colon else 1.0
+        except ValueError:
+            scaled = _SCALED.fullmatch(text)
+            if scaled is not None:
+                raise UsageError(
+                    f"'{scaled[2]}' is not a scale of the adapter {scaled[1]}. Give a number, such "
+                    f"as {scaled[1]}:0.5, or leave out the colon."
+                ) from None
+            colon = ""
+        path = path if colon else text
+        if not path.strip():
+            raise UsageError(
+                f"'{text}' names no adapter. Give a file, and a scale after a colon if it is not "
+                "1, such as style.gguf:0.5."
+            )
+        return cls(expanded(path), number)
+
+
+AdapterSource = str | os.PathLike[str] | Adapter
+
+
+def _adapters(sources: AdapterSource | Iterable[AdapterSource]) -> tuple[Adapter, ...]:
+    """One or several adapters; texts are parsed by `Adapter.parse`."""
+    several = (sources,) if isinstance(sources, str | os.PathLike | Adapter) else sources
+    checked = (convert("lora", source, AdapterSource) for source in several)
+    return tuple(
+        source if isinstance(source, Adapter) else Adapter.parse(os.fspath(source))
+        for source in checked
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +168,8 @@ class ModelOptions:
     def __post_init__(self) -> None:
         convert_fields(self)
         object.__setattr__(self, "rpc", _rpc_servers(self.rpc))
-        object.__setattr__(self, "lora", parse_adapters(self.lora))
-        object.__setattr__(self, "lora_draft", parse_adapters(self.lora_draft))
+        object.__setattr__(self, "lora", _adapters(self.lora))
+        object.__setattr__(self, "lora_draft", _adapters(self.lora_draft))
         if self.rpc and self.gpu_layers == 0:
             raise UsageError(
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
@@ -122,16 +179,16 @@ class ModelOptions:
             ("context", 0, 8, MAX_CONTEXT, ", or 0 for the model's own length"),
             ("threads", AUTO, 1, MAX_THREADS, f", or {AUTO}"),
             ("draft_threads", None, 1, MAX_THREADS, ""),
-            ("gpu_layers", None, -1, inf, " (-1: all)"),
-            ("draft_gpu_layers", None, -1, inf, " (-1: all)"),
-            ("batch", None, 128, inf, " tokens of a prompt chunk"),
-            ("prompt_cache", None, 0, inf, " (0: nothing)"),
+            ("gpu_layers", None, -1, math.inf, " (-1: all)"),
+            ("draft_gpu_layers", None, -1, math.inf, " (-1: all)"),
+            ("batch", None, 128, math.inf, " tokens of a prompt chunk"),
+            ("prompt_cache", None, 0, math.inf, " (0: nothing)"),
             ("parallel", None, 1, MAX_PARALLEL, " (1: one answer at a time)"),
             ("parallel_chunk", None, MIN_CHUNK, self.batch, ", the tokens of a whole prompt chunk"),
         ):
             value = getattr(self, name)
             if value != other and not (isinstance(value, int) and least <= value <= most):
-                end = "or more" if most == inf else f"to {most}"
+                end = "or more" if most == math.inf else f"to {most}"
                 shown = f"{name.replace('_', '-')} is {value!r}"
                 raise UsageError(f"{shown}. Give {least} {end}{hint}.")
         for name, known in (
@@ -211,3 +268,13 @@ def thread_count(text: str) -> int | str:
     # int() raises for thousands of digits.
     text = "auto" if text.strip() == "-1" else text.strip()  # llama.cpp writes "auto" as -1
     return int(text) if text.lstrip("-").isdecimal() and len(text) < 100 else text
+
+
+def identity_with_adapters(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
+    """Identity of a model with its adapters and their scales. OSError if a file is missing."""
+    known = file_identity(path)
+    if adapted:
+        known["lora"] = [
+            file_identity(adapter.path) | {"scale": adapter.scale} for adapter in adapted
+        ]
+    return known

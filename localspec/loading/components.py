@@ -19,13 +19,11 @@ from localspec.gguf.vocabularies import difference, require_shared
 from localspec.hub.cache import require_usable
 from localspec.identity import machine
 from localspec.llama import devices, library
-from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.native_context import kv_types
-from localspec.llama.options import ModelOptions
+from localspec.llama.native_context import SharedContext, kv_types
+from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.projector import Projector
-from localspec.llama.shared_context import SharedContext
 from localspec.loading.heads import open_head
 from localspec.paths import expanded
 

@@ -33,8 +33,8 @@ from localspec.llama.context import Context
 from localspec.llama.head_caches import BlockCache, BlockShape, EagleCache, HeadCache
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
+from localspec.llama.native_context import SharedContext
 from localspec.llama.options import ModelOptions
-from localspec.llama.shared_context import SharedContext
 
 _USUAL_BLOCK = 16
 """Tokens of a block if a file names none."""

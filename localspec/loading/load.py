@@ -24,8 +24,8 @@ from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.native_context import SharedContext
 from localspec.llama.options import ModelOptions
-from localspec.llama.shared_context import SharedContext
 from localspec.llama.threads import thread_choice
 from localspec.loading.batch_invariance import batch_invariant, max_equal_pass
 from localspec.loading.components import (

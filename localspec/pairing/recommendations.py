@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.identity import file_identity, machine
-from localspec.llama.adapters import identity_with_adapters
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.outcomes import Outcomes
 
 outcomes = Outcomes("recommendations", 2_000)

@@ -16,10 +16,9 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from localspec.llama import devices, library
-from localspec.llama.adapters import Adapter
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import Adapter, ModelOptions
 from localspec.llama.target import shared_prefix
 from localspec.remote.process import FLAG, SharedRows
 

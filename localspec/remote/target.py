@@ -14,12 +14,11 @@ from typing import Any
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled, LocalspecError, ServerUnreachable
-from localspec.llama.adapters import Adapter
 from localspec.llama.context import Context
 from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
 from localspec.llama.native_context import NativeCache
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import Adapter, ModelOptions
 from localspec.llama.sequences import State
 from localspec.remote import servers
 from localspec.remote.process import MOST_CONTEXTS, ChildProcess, SharedRows

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.batch import PassPart
-from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.native_context import CacheFull, SharedContext
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Bid
 from localspec.scheduling.scheduler import Scheduler

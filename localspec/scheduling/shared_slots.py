@@ -11,8 +11,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import FedHead, TrainedHead
 from localspec.llama.context import Context
-from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.native_context import CacheFull, SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile

@@ -23,10 +23,9 @@ from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import require_room, writing
 from localspec.identity import fingerprint, machine
 from localspec.llama import kernels, library
-from localspec.llama.adapters import identity_with_adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.outcomes import Outcomes
 from localspec.llama.quantize import quantize
 from localspec.llama.time_ratio import time_ratio

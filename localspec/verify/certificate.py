@@ -14,8 +14,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.files import read_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
-from localspec.llama.adapters import Adapter
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import Adapter, ModelOptions
 from localspec.text import finite
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.checks import FAILED, INCOMPLETE, PASSED, Deadline, Effort, Outcome

@@ -12,7 +12,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelInvalid, ModelOptions, UsageError
 from localspec.gguf.reader import read_gguf
-from localspec.llama.adapters import Adapter
+from localspec.llama.options import Adapter
 from localspec.pairing import recommendations
 from localspec.self_draft.maker import facts_of
 from localspec.self_draft.recipe import SelfDraftRequest

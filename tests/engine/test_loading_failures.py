@@ -13,7 +13,7 @@ import pytest
 
 import localspec
 from localspec import DraftMismatch, LocalspecError, ModelInvalid, ModelOptions, NativeError
-from localspec.llama import hidden, model, shared_context
+from localspec.llama import hidden, model, native_context
 from localspec.llama.model import Model
 from tests.engine.conftest import ModelFiles
 from tests.support import block_heads, ggufs, heads, mtp, retokenised
@@ -66,8 +66,8 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
     [
         (model, "Vocabulary", 1),
         (llama_cpp, "llama_model_meta_count", 1),
-        (shared_context, "Batch", 2),
-        (shared_context, "HiddenStates", 2),
+        (native_context, "Batch", 2),
+        (native_context, "HiddenStates", 2),
         (LOADING, "Engine", 4),
         (LOADING, "ProfileStore", 4),
     ],

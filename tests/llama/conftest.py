@@ -11,7 +11,7 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.native_context import SharedContext
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.sessions import module_model
 

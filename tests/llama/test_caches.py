@@ -11,8 +11,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.native_context import CacheFull, SharedContext
 from tests.llama.conftest import NOISE, distance, fresh, slots
 from tests.support.toys import token_tree
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.llama.batch import PassPart
-from localspec.llama.native_context import NativeCache
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.native_context import NativeCache, SharedContext
 from tests.policy.measuring import Clock
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap, target_seconds
