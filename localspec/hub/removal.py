@@ -53,12 +53,7 @@ def plan(reference: str) -> Removal:
         raise UsageError("The built-in pair is a part of localspec. Choose another model.")
     if isinstance(wanted, Path):
         return _plan_file(wanted)
-    try:
-        return _plan_cached(wanted)
-    except ModelNotFound:
-        if not packages.is_packaged(wanted) or packages.installed() is None:
-            raise
-        raise UsageError(f"{packages.NAME} {packages.REMOVAL}") from None
+    return _plan_cached(wanted)
 
 
 def _plan_cached(wanted: Repository) -> Removal:

@@ -38,9 +38,6 @@ def find(
     parsed = identify(reference)
     if parsed is None:
         return FoundModel(paths.embedded(embedded))
-    packaged = packages.is_packaged(parsed)
-    if packaged and (file := packages.installed()) is not None:
-        return FoundModel(file)
     if offline is None:
         offline = cache.offline_by_environment()
     try:
@@ -52,9 +49,7 @@ def find(
 
         if (listed_file := local.find_by_name(str(reference))) is not None:
             return FoundModel(listed_file)
-        if not packaged:
-            raise
-        raise ModelNotFound(packages.missing(str(reference), offline=offline)) from None
+        raise
 
 
 def name_of(reference: Reference, path: Path) -> str:
@@ -72,8 +67,12 @@ def identify(reference: Reference) -> Path | Repository | None:
     from localspec.hub import catalog, local
 
     known = catalog.load()
-    listed = None if known.find(parsed.name) else local.find_by_name(str(reference))
-    return listed or known.repository(parsed)
+    entry = known.find(parsed.name)
+    if entry is None:
+        here = local.find_by_name(str(reference))
+    else:  # a user's entry of that name may be another model
+        here = packages.file_of(parsed) if entry.repo == packages.REPOSITORY else None
+    return here or known.repository(parsed)
 
 
 def _first_part(path: Path) -> Path:

@@ -12,9 +12,11 @@ from localspec.hub import catalog
 from localspec.hub.reference import CatalogName, Repository
 from localspec.hub.resolution import identify
 from tests.hub.conftest import entry
+from tests.support import packages
 
 
-def test_entries_are_plausible() -> None:
+def test_entries_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages.hide(monkeypatch)
     known = catalog.load()
     wanted = {"Qwen3", "Qwen3.5", "Qwen3.6", "Llama 3", "Gemma 3", "Gemma 4", "Mistral", "gpt-oss"}
     wanted |= {"GLM", "DeepSeek distills", "Phi", "SmolLM", "Granite"}
