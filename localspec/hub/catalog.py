@@ -147,8 +147,8 @@ class Catalog:
         """The repository and file of the model of that name; raises as `require`."""
         entry = self.require(name)
         if name.quant is None or entry.name != name.name.casefold():
-            return Repository(entry.repo, entry.quant, entry.file, typed=name)
-        return Repository(entry.repo, name.quant, typed=name)
+            return Repository(entry.repo, entry.quant, entry.file)
+        return Repository(entry.repo, name.quant)
 
     def entry_for(self, reference: str) -> Entry | None:
         """The entry for a reference by name or repository; raises as `parse` and `require`."""

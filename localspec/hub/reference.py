@@ -13,7 +13,7 @@
 
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -44,14 +44,12 @@ class CatalogName:
 @dataclass(frozen=True, slots=True)
 class Repository:
     """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the default; `file`:
-    as typed; `revision`: branch, tag or commit; `typed`: the catalogue name it was resolved
-    from."""
+    as typed; `revision`: branch, tag or commit."""
 
     id: str
     quant: str | None = None
     file: str | None = None
     revision: str = "main"
-    typed: CatalogName | None = field(default=None, compare=False)
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:

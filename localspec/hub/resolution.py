@@ -118,10 +118,10 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
             commit = cache.cached_commit(wanted.id, wanted.revision)
             notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
             return FoundModel(folder / chosen.name, wanted, notices)
-    if wanted.typed is not None:
-        from localspec.hub import catalog
+    from localspec.hub import catalog
 
-        typed += " --draft auto" if catalog.load().require(wanted.typed).drafts else ""
+    entry = catalog.load().entry_for(typed)
+    typed += " --draft auto" if entry is not None and entry.drafts else ""
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
 
 
