@@ -179,8 +179,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     "llama": (5_966, 246),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (941, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (938, 56),  # forecasts know experts and instruction sets
+    "loading": (939, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "pairing": (937, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
@@ -195,10 +195,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "prompting": (1_900, 59),  # parts of contents, texts beside thoughts; no stop strings
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
-    "remote": (648, 20),
+    "remote": (646, 20),
     "retrieval": (653, 37),  # says where else learned texts may be
     "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
-    "self_draft": (425, 14),  # the texts of trials came from pairing
+    "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
     # Calls that are left open, or named with their numbers; custom tools, whose input is text by a
