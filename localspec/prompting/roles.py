@@ -164,7 +164,7 @@ class RoleAdapter:
         """Whether thoughts are parts of a content, as for Mistral."""
         answer = {"role": "assistant", "content": "", "reasoning_content": _WORD}
         text = self._render([_USER, _with_thinking_part(answer)])
-        return _WORD in text and "thinking'" not in text  # not a printed list
+        return _WORD in text and not re.search("thinking['\"]:", text)  # not a printed list
 
     def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
         thought, content = message.get("reasoning_content"), message.get("content")

@@ -90,6 +90,14 @@ def test_thoughts_before_calls_are_beside_a_content(both: bool) -> None:
     assert ("[Hm|Well]" if both else "[Hm\n\nWell|]") in found
 
 
+@pytest.mark.parametrize("shown", ["m.content", "m.content | string", "m.content | tojson"])
+def test_thoughts_beside_a_text_are_not_printed_as_parts(shown: str) -> None:
+    """LFM2's template prints lists as JSON."""
+    source = "{% for m in messages %}[{{ m.content if m.content is string else " + shown
+    turn = {"role": "assistant", "content": "Well", "reasoning_content": "Hm"}
+    assert render(source + " }}]{% endfor %}", [*USER, turn, *USER]).count("[Well]") == 1
+
+
 def test_refusals_of_templates_are_quoted() -> None:
     with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
