@@ -108,8 +108,6 @@ class Context(NativeCache):
     def request_hidden(self, layers: tuple[int, ...]) -> None:
         """Provide hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
         NativeError if llama.cpp does not provide them for this architecture."""
-        if layers == self._layers:
-            return
         if self._passes is not None and self.model.layers in layers:
             raise UsageError(
                 "A drafter that reads the last hidden state cannot serve answers in parallel. "

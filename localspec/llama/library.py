@@ -12,12 +12,12 @@ import llama_cpp
 import psutil
 
 from localspec.errors import NativeError, UsageError
-from localspec.llama import ggml, openmp
+from localspec.llama import ggml, restore_waits
 from localspec.text import printable
 
 logger = logging.getLogger("localspec.llama")
 
-openmp.restore()  # llama_cpp is loaded, and OpenMP with it
+restore_waits()  # llama_cpp is loaded, and OpenMP with it
 
 # ggml_log_level of ggml.h; llama_cpp's own table is from an older version.
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}

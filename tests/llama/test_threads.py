@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from localspec import ModelOptions, UsageError
-from localspec.llama import openmp
+from localspec import llama as binding
 from localspec.llama.context import Context
 from localspec.llama.options import MIN_CHUNK, thread_count
 from localspec.llama.threads import OtherProcesses
@@ -58,16 +58,16 @@ def test_invalid_thread_count_is_refused(threads: int | str) -> None:
 
 
 def test_openmp_waits_are_shortened_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(openmp.NAME, raising=False)
+    monkeypatch.delenv(binding.NAME, raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    openmp.shorten_waits()
-    assert os.environ[openmp.NAME] == openmp.SPINS
-    openmp.restore()
-    assert openmp.NAME not in os.environ
-    monkeypatch.setenv(openmp.NAME, "7")
-    openmp.shorten_waits()
-    openmp.restore()
-    assert os.environ[openmp.NAME] == "7", "a value of the user is kept"
+    binding.shorten_waits()
+    assert os.environ[binding.NAME] == binding.SPINS
+    binding.restore_waits()
+    assert binding.NAME not in os.environ
+    monkeypatch.setenv(binding.NAME, "7")
+    binding.shorten_waits()
+    binding.restore_waits()
+    assert os.environ[binding.NAME] == "7", "a value of the user is kept"
 
 
 # Load of other processes, from readings of the cores.
