@@ -22,7 +22,7 @@ from localspec.loading.second_engine import open_embedder
 from localspec.server.activity import Activity
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.failures import ApiError, logger
-from localspec.text import printable
+from localspec.text import counted, printable
 from localspec.worker_threads import run_in_thread
 
 Value = TypeVar("Value")
@@ -50,9 +50,9 @@ class SlotQueue:
     def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
         """Queue each work, to be called with the number of a free slot. Raises ApiError if the
         queue is full."""
-        room = self._most + self.slots
-        if len(works) > room:
-            why = f"The queue has room for {room} answers (--max-queue). Ask for fewer at a time."
+        if len(works) > (room := self._most + self.slots):
+            fit = counted(room, "answer")
+            why = f"The queue has room for {fit} (--max-queue). Ask for fewer at a time."
             raise ApiError(400, why)
         if len(self._tasks) + len(works) > room:
             why = f"The queue is full (--max-queue; waiting: {self.waiting}). Try again later."
