@@ -20,7 +20,6 @@ from localspec.typed import convert, convert_fields
 
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result")
-Record = TypeVar("Record", ModelOptions, Drafting)
 
 OTHER_NAMES = {
     "n_ctx": "context",
@@ -196,8 +195,8 @@ def with_keywords(
     options = convert("options", options or ModelOptions(), ModelOptions)
     drafting = convert("drafting", drafting or Drafting(), Drafting)
     return (
-        _changed(options, {n: given[n] for n in model if n in given}),
-        _changed(drafting, {n: given[n] for n in draft if n in given}),
+        dataclasses.replace(options, **{n: given[n] for n in model if n in given}),
+        dataclasses.replace(drafting, **{n: given[n] for n in draft if n in given}),
     )
 
 
@@ -216,11 +215,6 @@ def advised(stream: Callable[Asked, Result]) -> Callable[Asked, Result]:
 
 def _names(record: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(record))
-
-
-def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
-    # An unchanged object has been checked already.
-    return dataclasses.replace(record, **fields) if fields else record
 
 
 def _unknown(name: str, known: tuple[str, ...], what: str = "load()") -> str:

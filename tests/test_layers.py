@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "hub": (1_735, 75),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (54, 10),
     "kernels": (50, 10),
-    "keywords": (238, 12),  # the options of answers, from engine; names of other tools
+    "keywords": (231, 11),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
     # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
     # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
