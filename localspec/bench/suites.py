@@ -43,8 +43,6 @@ def load_suites(
     (default: the file's stem) and `id` (default: counted). Without files, the stories; `suites`:
     which of them, None for all; `per_suite`: prompts of each at most. Raises UsageError: a file is
     missing, empty or malformed, or a suite is in none."""
-    if per_suite is not None and per_suite < 1:
-        raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
     found: dict[str, dict[str, BenchPrompt]] = {}
     for named in files or (BUILT_IN,):
         path = named if named.exists() else SETS.get(str(named), named)

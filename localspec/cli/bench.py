@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from functools import partial
 from pathlib import Path
@@ -136,6 +135,7 @@ def _settings(params: o.Params, models: OpeningOptions, peers: Peers | None) -> 
     from localspec.bench.benchmark import BenchSettings
     from localspec.bench.scale import find_pair
     from localspec.bench.suites import load_suites
+    from localspec.decoding.params import SamplingParams
 
     if params["scale"] and params["model"]:
         raise UsageError("--scale excludes --model. Leave out one of them.")
@@ -146,6 +146,9 @@ def _settings(params: o.Params, models: OpeningOptions, peers: Peers | None) -> 
         )
     for name in params["scale"] or ():
         find_pair(name)  # raises for an unknown one
+    temperatures = tuple(dict.fromkeys(params["temp"] or TEMPERATURES))
+    for temperature in temperatures:
+        SamplingParams(temperature=temperature)  # raises for an invalid one
     counts = COUNTS | (QUICK if params["quick"] else {})
     counts |= {name: params[name] for name in counts if params[name] is not None}
     return BenchSettings(
@@ -153,7 +156,7 @@ def _settings(params: o.Params, models: OpeningOptions, peers: Peers | None) -> 
         prompts=load_suites(
             params["prompts"] or (), suites=params["suite"] or None, per_suite=counts["per_suite"]
         ),
-        temperatures=_temperatures(params["temp"]),
+        temperatures=temperatures,
         groups=_groups(params["arms"]),
         turns=counts["turns"],
         max_tokens=counts["max_tokens"],
@@ -210,14 +213,6 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _temperatures(given: list[float] | None) -> tuple[float, ...]:
-    found = tuple(dict.fromkeys(given or TEMPERATURES))
-    for temperature in found:
-        if not 0.0 <= temperature < math.inf:
-            raise UsageError(f"temperature is {temperature:g}. Give 0 or more.")
-    return found
 
 
 def _shown(report: Report) -> str:
