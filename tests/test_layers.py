@@ -133,7 +133,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
-    "bench": (2_124, 87),  # three peers, shapes; auto against each of them
+    "bench": (2_117, 87),  # three peers, shapes; auto against each of them
     "chat": (912, 57),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Of long texts the end is drawn.
     "tui": (5_006, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
-    "verify": (1_321, 62),  # compares a certificate with what is here
+    "verify": (1_320, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (43, 10),
     "tests": (40_000, None),

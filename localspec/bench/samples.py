@@ -54,7 +54,6 @@ class Sample:
         seconds: from the first token to the last.
         passes: target passes after the prompt's.
         drafted, tested, accepted: draft tokens.
-        draft_seconds, verify_seconds, overhead_seconds: shares of `seconds`.
         token_ids: of the whole answer; empty if unknown.
         calibration_seconds: before the answer, not included in other times.
     """
@@ -70,9 +69,6 @@ class Sample:
     drafted: int | None = None
     tested: int | None = None
     accepted: int | None = None
-    draft_seconds: float | None = None
-    verify_seconds: float | None = None
-    overhead_seconds: float | None = None
     text: str = ""
     token_ids: tuple[int, ...] = ()
     calibration_seconds: float | None = None
