@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.errors import ModelInvalid
+from localspec.errors import ModelInvalid, NativeError
 from localspec.identity import file_identity
 from localspec.llama import child_process, kernels, library
 from localspec.llama.outcomes import Outcomes
 
 MIN_TIMEOUT, MIN_READ_RATE = 120.0, 10e6
 """Seconds that any file may take, plus the time to read it at the rate of a slow disk, bytes/s."""
+_KILLED = 9  # SIGKILL, which Windows does not define
 _survived = Outcomes("crash_tests", 1000)
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
     """Return if opening the file and decoding with it does not crash; a ModelInvalid if it crashes
-    or hangs, Cancelled if `cancelled` returns true."""
+    or hangs, a NativeError if the system kills it, Cancelled if `cancelled` returns true."""
     facts = _facts(path)
     if facts is None or _survived.get(facts) is not None:
         return  # loading reports a missing file
@@ -35,6 +36,11 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         ) from None
     if status == 0:
         _survived.store(facts, {})
+    elif status == -_KILLED:
+        raise NativeError(
+            f"The system ended a trial of {path.name} in a separate process, as it does when "
+            "memory runs out. Close other programs, or choose a smaller model."
+        )
     elif status < 0:
         raise ModelInvalid(
             f"{path.name} makes llama.cpp crash ({signal.Signals(-status).name}), tested in a "

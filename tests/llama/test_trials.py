@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from localspec import ModelOptions, paths
-from localspec.errors import Cancelled, ModelInvalid
+from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import child_process, crash_test, kernels, library
 from localspec.llama.context import Context
 from localspec.llama.crash_test import require_survivable
@@ -149,6 +149,14 @@ def test_hanging_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ):
             require_survivable(path)
     assert requested == ["file"] * 2, "not stored, as the machine may be the cause"
+
+
+def test_lack_of_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels.status()  # which starts children too
+    replace_children(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(NativeError, match=r"large.gguf .* memory runs out. Close other programs"):
+        require_survivable(tiny_llama(tmp_path / "large.gguf"))
+    assert known() == []
 
 
 @pytest.mark.parametrize("data", [b"\xff", b'[["a"]]'])
