@@ -66,9 +66,10 @@ def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
 
 
 def recorded_targets() -> Iterator[TargetEntry]:
+    """Raises OSError if the folder of all recordings is unreadable."""
     try:
         found = sorted(path for path in root().iterdir() if path.is_dir())
-    except OSError:
+    except FileNotFoundError:
         return
     yield from map(_entry_of, found)
 

@@ -110,7 +110,7 @@ class History(HistoryFile):
         for forget in (chats.forget, forget_conversations):
             try:
                 forget(ids)
-            except LocalspecError as error:  # noqa: PERF203 - twice
+            except (LocalspecError, OSError) as error:  # noqa: PERF203 - twice
                 problems.append(str(error))
         if problems:
             raise HistoryError(

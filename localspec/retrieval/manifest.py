@@ -71,7 +71,11 @@ def exist() -> bool:
 
 
 def folders() -> list[Path]:
-    return sorted(path.parent for path in root().glob(f"*/{FILE}")) if exist() else []
+    """All datastores. Raises OSError if their folder is unreadable."""
+    try:
+        return sorted(path for path in root().iterdir() if (path / FILE).exists())
+    except FileNotFoundError:
+        return []
 
 
 def read(folder: Path) -> Manifest | None:

@@ -154,12 +154,18 @@ def test_rm_removes_all_or_nothing(cli: Cli, conversations: list[Conversation]) 
     assert len(remaining_ids()) == 3
 
 
-def test_rm_reports_all_that_remains(cli: Cli, conversations: list[Conversation]) -> None:
+@pytest.mark.parametrize("damaged", [True, False])
+def test_rm_reports_all_that_remains(
+    cli: Cli, conversations: list[Conversation], damaged: bool
+) -> None:
     files = folders.root() / "a" / folders.TRACE, manifests.root() / "b" / manifests.FILE
     for file in files:
-        file.parent.mkdir(parents=True)
-        file.write_text("damaged")
-    told = str(files[0].parent), f"Remove the folder {files[1].parent}"
+        if damaged:
+            file.parent.mkdir(parents=True)
+            file.write_text("damaged")
+        else:  # unreadable
+            file.parents[1].symlink_to(file.parents[1])
+    told = [str(file.parents[0 if damaged else 1]) for file in files]
     cli("history", "rm", "--yes", "1").refused("removed, but not all", *told, code=1)
 
 

@@ -140,7 +140,10 @@ def open_to_all() -> Iterator[Path]:
 
 @pytest.mark.parametrize("folder_too", [False, True])
 @pytest.mark.parametrize("tidy", [False, True])
-def test_read_only_file(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
+def test_read_only_file(
+    open_to_all: Path, folder_too: bool, tidy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(open_to_all))  # where learned data are looked for
     path = open_to_all / "history.db"
     first = open_history(path)
     before = write_conversation(first, "before")
