@@ -144,7 +144,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
-    "distill": (2_589, 145),
+    "distill": (2_590, 145),
     "doctor": (249, 12),  # answers on a busy machine are found
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -196,7 +196,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),
-    "retrieval": (653, 37),  # says where else learned texts may be
+    "retrieval": (657, 37),  # says where else learned texts may be
     "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
