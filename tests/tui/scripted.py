@@ -259,11 +259,18 @@ class ScriptedEngine:
 class _Answer(Task):
     """The task whose steps a stream reads."""
 
-    ready = over = property(lambda self: True)
+    ready = property(lambda self: True)
+    over = False
 
     def __init__(self, start: Callable[[], Iterator[tuple[Step, str]]]) -> None:
         super().__init__((), lambda task: None)
         self._start = start
 
     def items(self) -> Iterator[tuple[Step, str]]:
-        return self._start()
+        try:
+            yield from self._start()
+        finally:
+            self.over = True
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Nothing runs beside the reader."""
