@@ -77,14 +77,17 @@ class RoleAdapter:
     def _choose_changes(self, messages: Messages) -> tuple[Change, ...]:
         words: list[str] = []
         sample = [_with_test_words(message, words) for message in messages]
+        # In this order; templates move system messages to the beginning.
+        said = [one["content"] for one in sample if one["role"] != "system" and one.get("content")]
         best: tuple[Change, ...] = ()
-        most, until = -1, time.monotonic() + _SECONDS
+        most, until = (-1, False), time.monotonic() + _SECONDS
         for changes in _CHOICES:
             text = self._render(self._apply_changes(sample, changes))
-            count = sum(word in text for word in words)
-            if count > most:
-                best, most = changes, count
-            if most == len(words) or time.monotonic() > until:
+            places = [text.find(content) for content in said]
+            found = sum(word in text for word in words), places == sorted(places)
+            if found > most:
+                best, most = changes, found
+            if most == (len(words), True) or time.monotonic() > until:
                 break
         return best
 
@@ -207,9 +210,7 @@ def _with_test_words(message: Mapping[str, Any], words: list[str]) -> dict[str, 
     sample = dict(message)
     content = message.get("content")
     if content:
-        text = word()
-        part = {"type": "text", "text": text}
-        sample["content"] = text if isinstance(content, str) else [part]
+        sample["content"] = word()
     if message.get("tool_calls"):
         sample["tool_calls"] = [
             {**call, "function": {"name": word(), "arguments": "{}"}}
@@ -248,10 +249,20 @@ def _one_call_each(messages: Messages) -> Messages:
         if not message.get("tool_calls"):
             found.append(message)
             continue
-        if message.get("content"):
-            found.append({"role": message["role"], "content": message["content"]})
-        waiting = [{**message, "content": "", "tool_calls": [one]} for one in message["tool_calls"]]
+        first, *later = message["tool_calls"]
+        waiting = [{**message, "tool_calls": [first]}]
+        waiting += [{"role": message["role"], "content": "", "tool_calls": [one]} for one in later]
     return found + waiting
+
+
+def _text_before_calls(messages: Messages) -> Messages:
+    found: Messages = []
+    for message in messages:
+        if message.get("tool_calls") and message.get("content"):
+            found.append({"role": message["role"], "content": message["content"]})
+            message = {**message, "content": ""}
+        found.append(message)
+    return found
 
 
 def _one_system(messages: Messages) -> Messages:
@@ -277,18 +288,22 @@ def _alternate_roles(messages: Messages) -> Messages:
     said = [
         m for m in messages if m["role"] != "assistant" or m.get("content") or "tool_calls" in m
     ]
+    answered = False  # Mistral's counts neither calls nor results
     for message in _merge(said):
         last = found[-1] if found else {"role": "system"}
-        if message["role"] == "assistant" and last["role"] == "system":
+        plain = not (_is_result(message) or message.get("tool_calls"))
+        if message["role"] == "assistant" and (last["role"] == "system" or (answered and plain)):
             found.append({"role": "user", "content": ""})
         elif message["role"] == "user" and (_is_result(last) or last.get("tool_calls")):
             found.append({"role": "assistant", "content": ""})
         found.append(message)
+        answered = message["role"] == "assistant" if plain else answered
     return found
 
 
 _COSTS: dict[Change, int] = {
     _calls_as_text: 8,
+    _text_before_calls: 1,
     _one_call_each: 2,
     _one_system: 1,
     _system_in_question: 4,
@@ -309,7 +324,7 @@ def _merge(messages: Messages) -> Messages:
     found: Messages = []
     for message in messages:
         last = found[-1] if found else {"role": None}
-        apart = _is_result(message) or last.get("tool_calls")
+        apart = _is_result(message) or last.get("tool_calls") or message.get("tool_calls")
         if last["role"] == message["role"] and not apart:
             content = joined(last.get("content") or "", message.get("content") or "")
             found[-1] = {**last, **message, "content": content}

@@ -27,6 +27,8 @@ _ANSWERED = ("content", "reasoning_content", "thinking")
 _HIDDEN, _QUOTED = "\ufdd0", re.compile("(?<=`)<(?=/?think>`)")
 """Replaces the beginning of marks that an answer quotes as code: templates would take them for
 marks of thoughts."""
+_NOTHING = {"type": "object", "properties": {}, "required": []}
+_TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": _NOTHING}}
 _HINT = "On the command line, --raw does without the template."
 
 
@@ -79,20 +81,21 @@ class ChatTemplate:
             if all(one["role"] == "system" for one in messages):
                 asked = [*messages[:-1], {**messages[-1], "role": "user"}]
                 messages = messages if self._answers_system else asked
-            fitted = self._adapter.fit(messages)
+            adapter = self._adapters[bool(tools)]
+            fitted = adapter.fit(messages)
             try:
                 text = self._render(fitted, tools, more)
             except (jinja2.TemplateError, TypeError, RecursionError) as error:
                 if not tools or isinstance(error, LimitError):
                     raise
-                fitted = self._adapter.fit(asked)
+                fitted = adapter.fit(asked)
                 text = self._render(fitted, map_schemas(tools, _simplify), more)
             for one in messages:
                 if one["role"] not in ROLES and str(one.get("content")) not in unmarked(text):
                     _refuse(f"The role '{one['role'][:40]}' is not known")
             text = text.replace(_HIDDEN, mark_text("<")) if _HIDDEN in text else text
             begins = (more or {}).get("add_generation_prompt", True)
-            return text + self._adapter.begin if begins and not self._knows_begin else text
+            return text + self._adapters[0].begin if begins and not self._knows_begin else text
         except Exception as error:  # a template may raise any exception
             verb = "refuses these messages" if isinstance(error, jinja2.TemplateError) else "fails"
             raise UsageError(
@@ -106,7 +109,7 @@ class ChatTemplate:
         """Whether an answer begins after a system message alone, as after a user's."""
 
         def end(role: str, *, begins: bool = True) -> str:
-            messages = self._adapter.fit([{"role": role, "content": "Q"}])
+            messages = self._adapters[0].fit([{"role": role, "content": "Q"}])
             more = {"add_generation_prompt": begins}
             return str(unmarked(self._render(messages, None, more))).rpartition("Q")[2]
 
@@ -114,16 +117,21 @@ class ChatTemplate:
         return end("system").endswith(begin)
 
     @cached_property
-    def _adapter(self) -> RoleAdapter:
-        def render_plain(messages: Sequence[Message]) -> str:
+    def _adapters(self) -> tuple[RoleAdapter, RoleAdapter]:
+        """Without tools, and with some: templates put these into the first question."""
+        return self._adapter_for(None), self._adapter_for([_TOOL])
+
+    def _adapter_for(self, tools: Sequence[Mapping[str, Any]] | None) -> RoleAdapter:
+        def render_sample(messages: Sequence[Message]) -> str:
             try:
-                return str(unmarked(self._render(messages, None, {"add_generation_prompt": False})))
+                found = self._render(messages, tools, {"add_generation_prompt": False})
+                return str(unmarked(found))
             except LimitError:
                 raise
             except Exception:
                 return ""
 
-        return RoleAdapter(render_plain, foreign=thought_marks(self.source)[0] != OPENS)
+        return RoleAdapter(render_sample, foreign=thought_marks(self.source)[0] != OPENS)
 
     def _render(
         self,

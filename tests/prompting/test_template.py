@@ -98,6 +98,58 @@ def test_thoughts_beside_a_text_are_not_printed_as_parts(shown: str) -> None:
     assert render(source + " }}]{% endfor %}", [*USER, turn, *USER]).count("[Well]") == 1
 
 
+CALLS = [
+    {"id": id, "type": "function", "function": {"name": f"f{id}", "arguments": "{}"}} for id in "ab"
+]
+RESULTS: list[Message] = [
+    {"role": "tool", "tool_call_id": call["id"], "content": f"of {call['id']}"} for call in CALLS
+]
+CALLED: Message = {"role": "assistant", "content": "Well", "reasoning_content": "Hm"}
+SHOWN = """{% for c in m.tool_calls or [] %}({{ c.function.name }} {{ c.function.arguments }}
+    {{- c.id }}){% endfor %}"""
+LATE = f"""{{% set x = namespace(said='') %}}{{% for m in messages %}}{{% if m.role != 'tool' %}}
+    {{{{- x.said }}}}{{% set x.said = '' %}}{{% endif %}}{SHOWN}{{% if m.tool_calls %}}
+    {{%- set x.said = m.content or '' %}}{{% else %}}[{{{{ m.content }}}}]{{% endif %}}
+    {{%- endfor %}}{{{{ x.said }}}}"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        LATE,  # texts behind results, as in Gemma 4's
+        # Neither texts beside calls, nor two answers in a row, as in Mistral's.
+        "{% set x = namespace(last='') %}{% for m in messages %}" + SHOWN + "{% if not m.tool_calls"
+        " %}{% if m.role == x.last and m.role != 'tool' %}{{ raise_exception('Alternate') }}"
+        "{% endif %}[{{ m.content }}]{% set x.last = m.role if m.role != 'tool' else x.last %}"
+        "{% endif %}{% endfor %}",
+    ],
+    ids=["late", "dropped"],
+)
+def test_texts_beside_calls_stay_before_them(source: str) -> None:
+    answer: Message = {"role": "assistant", "content": "Five"}
+    found = render(source, [*USER, {**CALLED, "tool_calls": CALLS}, *RESULTS, answer])
+    order = [found.find(one) for one in ("[Well]", "(fa", "(fb", "[of a]", "[of b]", "[Five]")]
+    assert order == sorted(order)
+    assert order[0] > 0
+
+
+def test_thoughts_before_several_calls_are_rendered_once() -> None:
+    source = "{% for m in messages %}{% if (m.tool_calls or []) | length > 1 %}{{ raise_exception("
+    source += "'One') }}{% endif %}<{{ m.reasoning_content }}|{{ m.content }}>" + SHOWN
+    found = render(source + "{% endfor %}", [*USER, {**CALLED, "tool_calls": CALLS}, *RESULTS])
+    assert found.count("Hm") == 1
+    assert found.index("<Hm|Well>(fa") < found.index("|of a>") < found.index("(fb")
+
+
+def test_conversations_fit_templates_that_treat_tools_specially() -> None:
+    """Llama's template takes the first message for a question if there are tools."""
+    source = "{% if tools %}{{ tools | length }}{{ messages[0].content }}{% set messages = messages"
+    source += "[1:] %}{% endif %}{% for m in messages %}[{{ m.content }}]" + SHOWN + "{% endfor %}"
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+    found = render(source, [{**CALLED, "tool_calls": CALLS}, *RESULTS, *USER], tools=tools)
+    assert [one for one in ("Well", "(fa", "(fb", "[of a]", "[of b]") if one not in found] == []
+
+
 def test_refusals_of_templates_are_quoted() -> None:
     with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
