@@ -46,6 +46,7 @@ class Block(Record):
     type: str
     source: Source | str | None = None
     title: str | None = None
+    context: str | None = None  # of a document
     text: str | None = None
     thinking: str | None = None
     id: str | None = None
@@ -165,17 +166,18 @@ def _image(block: Block) -> ContentPart:
 
 
 def _text(blocks: Sequence[Block]) -> str:
-    found = []
+    found: list[str] = []
     for block in blocks:
         if block.type in ("thinking", "redacted_thinking"):
             continue
         source = block.source
+        found += filter(None, [block.title, block.context])
         if block.type == "document" and isinstance(source, Source) and source.type == "text":
             found.append(source.data)
         elif block.type == "document" and isinstance(source, Source) and source.type == "content":
             found.append(_text(source.content))
         elif block.type in ("search_result", "compaction"):
-            found += [*filter(None, [block.title]), _text(block.content or ())]
+            found.append(_text(block.content or ()))
         elif block.type in ("text", "tool_reference"):
             found.append(block.text or block.tool_name or "")
         else:

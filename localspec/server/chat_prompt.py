@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
-from localspec.prompting.marked_text import mark_text
+from localspec.prompting.marked_text import keep_marks, mark_text
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
@@ -96,6 +97,11 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     if continues == "reasoning_content":
         last = {**last, "content": ""}
     text = prompts.text(messages[:-1], tools=tools, more=more)
+    opens, closes = prompts.thought_marks
+    if last.get("reasoning_content") or str(last.get("content")).lstrip().startswith(opens):
+        # It replaces the empty thought with which some templates begin an answer.
+        empty = rf"({re.escape(opens)}\s*)?{re.escape(closes)}\s*\Z"
+        text = keep_marks(re.sub(empty, "", text))
     return text + _continuation(text, last, *prompts.begun_marks, closed=continues == "content")
 
 

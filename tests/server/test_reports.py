@@ -197,6 +197,16 @@ def test_part_of_an_answer_to_continue(families: Running, part: Any, said: str, 
         assert render(families, model, turns, continue_final_message=part).endswith(end)
 
 
+def test_a_prefilled_thought_replaces_an_empty_one(families: Running) -> None:
+    off: Any = {"chat_template_kwargs": {"enable_thinking": False}}
+    for model, opens in (("qwen3", "<think>"), ("hy3", "<think:opensource>")):
+        assert render(families, model, ASK, **off).count(opens) == 1
+        for turn in (assistant("", reasoning_content="Hm"), assistant(f"{opens}\nHm")):
+            found = render(families, model, [*ASK, turn], **off)
+            assert found.endswith(f"{opens}\nHm")
+            assert found.count(opens) == 1
+
+
 def test_marks_of_thoughts_that_are_text(families: Running) -> None:
     assert message(chat(families, "apriel"))["reasoning_content"]
     asked: Any = {"grammar": 'root ::= "B\\n[END FINAL RESPONSE]"', "max_tokens": 60}
@@ -872,6 +882,8 @@ FOX: Any = [{"type": "text", "text": "FOX"}]
     [
         {"type": "document", "source": {"type": "text", "data": "FOX"}},
         {"type": "document", "source": {"type": "content", "content": FOX}},
+        {"type": "document", "source": {"type": "text", "data": "x"}, "title": "FOX"},
+        {"type": "document", "source": {"type": "text", "data": "x"}, "context": "FOX"},
         {"type": "search_result", "source": "x", "title": "", "content": FOX},
     ],
     ids=str,
