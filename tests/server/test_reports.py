@@ -646,16 +646,26 @@ def test_tools_with_a_schema_give_a_call_or_matching_json(families: Running, mod
     assert kinds == {"call", "answer"}
 
 
-def test_parallel_response_calls_are_one_turn(families: Running) -> None:
-    items: list[Any] = [
+@pytest.mark.parametrize("said", ["", "Let me look."])
+def test_response_items_of_one_turn(families: Running, said: str) -> None:
+    calls: Any = [
         {"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"} for id in "ab"
     ]
-    items += [{"type": "function_call_output", "call_id": id, "output": "5"} for id in "ab"]
-    turns = [*ASK, assistant("", tool_calls=[tool_call("f", id=id) for id in "ab"])]
-    turns += [{"role": "tool", "tool_call_id": id, "content": "5"} for id in "ab"]
+    outputs: Any = [{"type": "function_call_output", "call_id": id, "output": "5"} for id in "ab"]
+    thoughts: Any = [
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": one}]}
+        for one in ("Hm.", "Why not?")
+    ]
+    words = [assistant(said)] if said else []
+    one = assistant(
+        said, tool_calls=[tool_call("f", id=id) for id in "ab"], reasoning_content="Hm.\nWhy not?"
+    )
+    turns = [*ASK, one, *({"role": "tool", "tool_call_id": id, "content": "5"} for id in "ab")]
     few = {"model": "qwen3", "max_tokens": 1, "max_output_tokens": 1}
-    number = prompt_length(families, "/v1/responses", **few, input=[*ASK, *items])
-    assert number == prompt_length(families, CHAT, **few, messages=turns)
+    expected = prompt_length(families, CHAT, **few, messages=turns)
+    for items in ([*thoughts, *words, *calls], [*thoughts, *calls, *words]):
+        asked = [*ASK, *items, *outputs]
+        assert prompt_length(families, "/v1/responses", **few, input=asked) == expected
 
 
 @pytest.mark.parametrize(

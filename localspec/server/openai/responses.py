@@ -22,6 +22,7 @@ from localspec.server.openai.messages import (
     FunctionTool,
     Message,
     ToolCall,
+    text_of,
 )
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
@@ -117,10 +118,15 @@ class ResponsesRequest(Thinking, Sampling):
             last = found[-1] if found else None
             if last is not None and last.role == message.role == "assistant":
                 calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
-                if _is_thought(last) or message.tool_calls:  # of one turn
-                    both = {"content": last.content or message.content, "tool_calls": calls or None}
-                    thought = last.reasoning_content or message.reasoning_content
-                    message = message.model_copy(update={**both, "reasoning_content": thought})
+                if _is_thought(last) or calls:  # of one turn
+                    texts = (text_of(one.content) for one in (last, message))
+                    thoughts = (one.reasoning_content for one in (last, message))
+                    both = {
+                        "content": "\n".join(filter(None, texts)) or message.content,
+                        "reasoning_content": "\n".join(filter(None, thoughts)) or None,
+                        "tool_calls": calls or None,
+                    }
+                    message = message.model_copy(update=both)
                     found.pop()
             found.append(message)
         found = [message for message in found if not _is_thought(message)]
