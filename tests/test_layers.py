@@ -192,7 +192,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
-    "prompting": (1_923, 59),  # parts of contents, texts beside thoughts and calls, in their order
+    "prompting": (1_927, 59),  # parts of contents, texts beside thoughts and calls, in their order
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),

@@ -359,7 +359,8 @@ def _convert_calls(messages: Messages, form: CallForm) -> Messages:
             message = {**message, "content": message.get("content") or content, "tool_calls": calls}
         elif _is_result(message):
             given, name = message.get("tool_call_id"), message.get("name")
-            of_it = [one for one in waiting if given in (None, one[0])][:1]
+            meant = [one for one in waiting if (given == one[0] if given else name == one[1])]
+            of_it = (meant or ([] if given else waiting))[:1]
             _, known, new = (*of_it, (given, None, _id_of(given, name, count, ids)))[0]
             waiting = [one for one in waiting if one not in of_it]
             more = {"name": name or known} if name or known else {}

@@ -173,13 +173,16 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 def _order_results(messages: Sequence[Message]) -> list[Message]:
-    """Sort results into the order of their calls: most templates show no ids."""
-    found, ids = list[Message](), list[Any]()
+    """Sort results into the order of their calls: most templates show no ids. Without ids, as in
+    ollama's protocol, names tell."""
+    found, calls = list[Message](), list[Any]()
     for results, run in groupby(messages, lambda one: one["role"] == "tool"):
         some = [*run]
-        if results and all(one.get("tool_call_id") in ids for one in some):
-            some.sort(key=lambda one: ids.index(one.get("tool_call_id")))
-        ids = [call.get("id") for call in some[-1].get("tool_calls") or ()]
+        of = [one.get("tool_call_id") or one.get("name") for one in some]
+        if results and all(one in calls for one in of):
+            some = [some[i] for i in sorted(range(len(of)), key=lambda i: calls.index(of[i]))]
+        given = some[-1].get("tool_calls") or ()
+        calls = [one.get("id") or (one.get("function") or {}).get("name") for one in given]
         found += some
     return found
 

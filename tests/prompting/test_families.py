@@ -144,11 +144,17 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     assert re.findall(r"\w*\.?\w+:\d", found) == ["functions.weather:0"] * 2 + ["functions.f:1"] * 2
 
 
-def test_results_are_in_the_order_of_their_calls(open_prompts: Open) -> None:
-    asked = assistant(None, tool_calls=[called(one, "{}", "weather") for one in "ab"])
-    results = [result(f"of {one}", of=one) for one in "ba"]
-    found = text(open_prompts(FAMILIES["qwen3"]), ASK, asked, *results, AGAIN)
-    assert 0 < found.index("of a") < found.index("of b")
+@pytest.mark.parametrize("ids", [True, False])
+def test_results_are_in_the_order_of_their_calls(open_prompts: Open, ids: bool) -> None:
+    """Ollama's clients send names instead of ids."""
+    asked = assistant(None, tool_calls=[called(one if ids else "", "{}", one) for one in "ab"])
+    results = [
+        {"role": "tool", "content": f"of {one}", "tool_call_id" if ids else "name": one}
+        for one in "ba"
+    ]
+    for name in ("qwen3", "mistral-v3"):
+        found = text(open_prompts(FAMILIES[name]), ASK, asked, *results, AGAIN)
+        assert 0 < found.index("of a") < found.index("of b")
 
 
 def test_unknown_roles_are_refused(open_prompts: Open) -> None:
