@@ -74,7 +74,7 @@ class Sampler:
         if any(not 0 <= token < vocabulary for token in params.logit_bias):
             raise UsageError(
                 f"logit-bias names a token id outside 0 … {vocabulary - 1}. "
-                "Look ids up with Engine.tokenize()."
+                "Look ids up with Engine.tokenize(), or /tokenize of localspec serve."
             )
         self._vocabulary = vocabulary
         penalties = params.repeat_penalty, params.frequency_penalty, params.presence_penalty

@@ -58,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run --rule typical --rule-threshold 2 hi", "must be in (0, 1]"),
         ("run --logit-bias fox=1 hi", "logit-bias is 'fox=1'"),
         ("run --logit-bias 5=inf hi", "logit-bias is '5=inf'"),
-        ("run --logit-bias 99999=1 hi", "logit-bias names a token id outside"),
+        ("run --logit-bias 99999=1 hi", "tokenize of localspec serve"),
         ("run --stop '' hi", "--stop is empty"),
         ("run --stop \udcff hi", "--stop is not UTF-8: byte 0"),
         ("run --system a\udcff hi", "--system is not UTF-8: byte 1"),
