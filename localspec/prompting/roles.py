@@ -5,24 +5,28 @@ unsupported fields. To find out, a conversation of the same shape is rendered wi
 each content. The cheapest changes that lose no word are applied.
 """
 
-import hashlib
 import itertools
 import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
+from localspec.prompting.call_format import (
+    ANY,
+    NAMED,
+    NINE,
+    CallForm,
+    Messages,
+    convert_calls,
+    converted_arguments,
+    is_result,
+)
 from localspec.prompting.detokenizer import CHANNEL, FINAL
 from localspec.prompting.marked_text import MarkedText, keep_marks, mark_all, mark_text
 from localspec.prompting.reasoning import split_thoughts
 
-Messages = list[dict[str, Any]]
-CallForm = tuple[bool, str | None, str]
-"""A template's format of calls: whether arguments are an object rather than JSON, the content of a
-message without one, and the ids it accepts: `_ANY`, `_NINE` or `_NAMED`."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
@@ -32,7 +36,6 @@ _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
-_ANY, _NINE, _NAMED = "any", "nine letters and digits, as Mistral's", "functions.NAME:0, as Kimi's"
 _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
@@ -141,13 +144,13 @@ class RoleAdapter:
     @cached_property
     def _call_form(self) -> CallForm | None:
         """The format of calls; None if the template supports no calls or no results."""
-        forms = itertools.product((_ANY, _NINE, _NAMED), (True, False), ("", None))
+        forms = itertools.product((ANY, NINE, NAMED), (True, False), ("", None))
         tried = [(whole, content, ids) for ids, whole, content in forms]
         for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # or without names of arguments
             for form in tried:
                 text = self._render(self._in_parts(_sample_call(form)))
                 if all(word in text for word in words):
-                    return (*form[:2], _NAMED) if f".{_WORD}:0" in text else form
+                    return (*form[:2], NAMED) if f".{_WORD}:0" in text else form
         return None
 
     @cached_property
@@ -181,11 +184,11 @@ class RoleAdapter:
 
     def _convert_calls(self, messages: Messages) -> Messages:
         """Convert calls and their results to the template's format."""
-        called = any(one.get("tool_calls") or _is_result(one) for one in messages)
+        called = any(one.get("tool_calls") or is_result(one) for one in messages)
         if not called or self._call_form is None:
             return messages
         found = [self._with_thought(one) if one.get("tool_calls") else one for one in messages]
-        return _convert_calls(found, self._call_form)
+        return convert_calls(found, self._call_form)
 
 
 def _with_thinking_part(message: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +230,7 @@ def _calls_as_text(messages: Messages) -> Messages:
     found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
     return [
         {"role": "user", "content": joined(_RESULT, message.get("content") or "", between="")}
-        if _is_result(message)
+        if is_result(message)
         else message
         for message in found
     ]
@@ -237,7 +240,7 @@ def _one_call_each(messages: Messages) -> Messages:
     found: Messages = []
     waiting: Messages = []
     for message in messages:
-        if _is_result(message):
+        if is_result(message):
             name = message.get("tool_call_id")
             of_it = [one for one in waiting if one["tool_calls"][0].get("id") == name] or waiting
             if of_it:
@@ -291,10 +294,10 @@ def _alternate_roles(messages: Messages) -> Messages:
     answered = False  # Mistral's counts neither calls nor results
     for message in _merge(said):
         last = found[-1] if found else {"role": "system"}
-        plain = not (_is_result(message) or message.get("tool_calls"))
+        plain = not (is_result(message) or message.get("tool_calls"))
         if message["role"] == "assistant" and (last["role"] == "system" or (answered and plain)):
             found.append({"role": "user", "content": ""})
-        elif message["role"] == "user" and (_is_result(last) or last.get("tool_calls")):
+        elif message["role"] == "user" and (is_result(last) or last.get("tool_calls")):
             found.append({"role": "assistant", "content": ""})
         found.append(message)
         answered = message["role"] == "assistant" if plain else answered
@@ -316,15 +319,11 @@ _CHOICES = sorted(
 )
 
 
-def _is_result(message: Mapping[str, Any]) -> bool:
-    return message["role"] in ("tool", "function")
-
-
 def _merge(messages: Messages) -> Messages:
     found: Messages = []
     for message in messages:
         last = found[-1] if found else {"role": None}
-        apart = _is_result(message) or last.get("tool_calls") or message.get("tool_calls")
+        apart = is_result(message) or last.get("tool_calls") or message.get("tool_calls")
         if last["role"] == message["role"] and not apart:
             content = joined(last.get("content") or "", message.get("content") or "")
             found[-1] = {**last, **message, "content": content}
@@ -338,44 +337,7 @@ def _sample_call(form: CallForm) -> Messages:
     calls = [{"id": "call_0123456789", "type": "function", "function": call}]
     result = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
     asked, answer = {"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}
-    return _convert_calls([asked, answer, result], form)
-
-
-def _convert_calls(messages: Messages, form: CallForm) -> Messages:
-    whole, content, ids = form
-    found: Messages = []
-    count, waiting = 0, list[tuple[Any, Any, str]]()  # the given ids, names and ids of calls
-    for message in messages:
-        if message.get("tool_calls"):
-            calls = []
-            for call in message["tool_calls"]:
-                function = dict(call.get("function") or {})
-                function["arguments"] = _arguments(function.get("arguments"), whole=whole)
-                given, name = call.get("id"), function.get("name")
-                waiting.append((given, name, _id_of(given, name, count, ids)))
-                named = {"type": "function", **call, "id": waiting[-1][2]}
-                calls.append({**named, "function": function})
-                count += 1
-            message = {**message, "content": message.get("content") or content, "tool_calls": calls}
-        elif _is_result(message):
-            given, name = message.get("tool_call_id"), message.get("name")
-            meant = [one for one in waiting if (given == one[0] if given else name == one[1])]
-            of_it = (meant or ([] if given else waiting))[:1]
-            _, known, new = (*of_it, (given, None, _id_of(given, name, count, ids)))[0]
-            waiting = [one for one in waiting if one not in of_it]
-            more = {"name": name or known} if name or known else {}
-            message = {**message, **more, "role": "tool", "tool_call_id": new}
-        found.append(message)
-    return found
-
-
-def _id_of(given: Any, name: Any, number: int, ids: str) -> str:
-    """The id of a call: the given one, if the template accepts it."""
-    if ids == _NAMED:
-        return f"functions.{name}:{number}"
-    said = str(given or f"call_{number}")
-    fits = ids == _ANY or (len(said) == 9 and said.isalnum())
-    return said if fits else hashlib.sha256(said.encode()).hexdigest()[:9]
+    return convert_calls([asked, answer, result], form)
 
 
 def joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
@@ -396,22 +358,12 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     said = []
     for call in message["tool_calls"]:
         function = dict(call.get("function") or {})
-        converted = {**function, "arguments": _arguments(function.get("arguments"), whole=True)}
+        converted = {
+            **function,
+            "arguments": converted_arguments(function.get("arguments"), whole=True),
+        }
         said.append(json.dumps(converted, ensure_ascii=False))
     others = {name: value for name, value in message.items() if name != "tool_calls"}
     # The model's content may have <think>; the arguments of its calls are text.
     content = mark_all(message.get("content") or "", answer=message["role"] in ANSWERS)
     return {**others, "content": joined(content, mark_text("\n".join(said)), "\n")}
-
-
-def _arguments(arguments: Any, *, whole: bool) -> Any:
-    if not whole:
-        return (
-            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        )
-    found = arguments
-    if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):
-            found = json.loads(arguments)
-    # Clients resend invalid arguments in later turns, and templates iterate over them.
-    return found if isinstance(found, Mapping) else {"arguments": found} if found else {}
