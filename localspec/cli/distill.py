@@ -180,7 +180,7 @@ def _request(console: Console, params: Mapping[str, Any]) -> DistillRequest:
 
 def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     from localspec.distill import distillation
-    from localspec.distill.pytorch import torch_package
+    from localspec.distill.network import torch_package
     from localspec.distill.training import lower_priority
     from localspec.llama import library
 
@@ -251,7 +251,7 @@ def _summary(made: DistillResult) -> str:
 
 
 def _prompts(files: Sequence[str], history: bool) -> list[Prompt]:
-    from localspec.distill.prompts import read_prompts
+    from localspec.distill.recording import read_prompts
 
     found = [prompt for path in files for prompt in read_prompts(expanded(path))]
     if history:
@@ -307,10 +307,10 @@ def _record(target: TargetEntry) -> dict[str, Any]:
 
 
 def _forget(console: Console, names: Sequence[str]) -> int:
-    from localspec.distill import chats, folders
+    from localspec.distill import folders
 
     deleted = folders.forget([name for name in names if name != HISTORY])
-    answers = chats.forget() if HISTORY in names else 0
+    answers = folders.forget_chats() if HISTORY in names else 0
     lines = []
     if HISTORY in names:
         lines.append(f"Forgotten answers recorded in chats: {answers:,}.")

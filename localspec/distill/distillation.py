@@ -17,13 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.distill import folders, training
+from localspec.distill import folders, recording, training
 from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
 from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
-from localspec.distill.prompts import questions, text_questions
-from localspec.distill.pytorch import device, torch_package
-from localspec.distill.recording import RecordedQuestion, open_recorder, record_answers
+from localspec.distill.network import device, torch_package
 from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import ROUND, Point, Run, TrainingPlan, saving
@@ -54,17 +52,21 @@ def record(
 ) -> tuple[int, int]:
     """Record the target's answers to new prompts; returns answers and tokens of the whole trace."""
     with ExitStack() as stack:
-        engine = stack.enter_context(open_recorder(request.target, request.threads, CONTEXT))
+        engine = stack.enter_context(
+            recording.open_recorder(request.target, request.threads, CONTEXT)
+        )
         vocabulary = engine.model.vocabulary
         header = folders.header_of(request.target, vocabulary)
         folder = folders.folder_of(request.target, header.identity)
         trace = stack.enter_context(Trace(folder / folders.TRACE, header))
         _require_room(trace, request.tokens)
-        asked = questions(request.prompts, engine.prompts, raw=request.raw, answers=request.answers)
+        asked = recording.questions(
+            request.prompts, engine.prompts, raw=request.raw, answers=request.answers
+        )
         skipped = SkippedFiles()
-        read = (text_questions(path, vocabulary, skipped) for path in request.texts)
+        read = (recording.text_questions(path, vocabulary, skipped) for path in request.texts)
         there, tokens = trace.tokens(held_back=False) + trace.tokens(held_back=True), 0
-        for answer in record_answers(
+        for answer in recording.record_answers(
             engine,
             chain(asked, chain.from_iterable(read)),
             header.k,
@@ -210,18 +212,20 @@ def draft_texts(
         for old in folder.glob(f"{partial.name}*"):  # including SQLite's journals
             old.unlink()
     write(draft)
-    with open_recorder(draft, plan.threads, plan.longest) as engine:
+    with recording.open_recorder(draft, plan.threads, plan.longest) as engine:
         begun = _beginnings(plan, trace, epoch)
-        said = list(record_answers(engine, begun, 1, longest=CONTINUATION, seed=plan.seed))
+        said = list(
+            recording.record_answers(engine, begun, 1, longest=CONTINUATION, seed=plan.seed)
+        )
     given = [
-        RecordedQuestion(tuple(record.prompt.tolist()), 0, tuple(record.answer.tolist()))
+        recording.RecordedQuestion(tuple(record.prompt.tolist()), 0, tuple(record.answer.tolist()))
         for record in sorted(said, key=lambda record: record.key)  # because some finish sooner
     ]
     with (
         Trace(partial, trace.header) as made,
-        open_recorder(target, plan.threads, plan.longest) as engine,
+        recording.open_recorder(target, plan.threads, plan.longest) as engine,
     ):
-        found = record_answers(engine, given, trace.header.k, longest=CONTINUATION)
+        found = recording.record_answers(engine, given, trace.header.k, longest=CONTINUATION)
         for record in sorted(found, key=lambda record: record.key):
             made.append(record)
     with saving(folder):
@@ -230,7 +234,9 @@ def draft_texts(
     return Trace(path)
 
 
-def _beginnings(plan: TrainingPlan, trace: Trace, epoch: int) -> Iterator[RecordedQuestion]:
+def _beginnings(
+    plan: TrainingPlan, trace: Trace, epoch: int
+) -> Iterator[recording.RecordedQuestion]:
     """Beginnings of answers to continue, enough for their share of an epoch's tokens."""
     random = np.random.Generator(np.random.PCG64([plan.seed, epoch, 1]))
     numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
@@ -244,4 +250,4 @@ def _beginnings(plan: TrainingPlan, trace: Trace, epoch: int) -> Iterator[Record
         begin = text[max(0, end + CONTINUATION + 1 - plan.longest) : end]
         if len(begin):
             wanted -= CONTINUATION
-            yield RecordedQuestion(tuple(begin.tolist()), epoch)
+            yield recording.RecordedQuestion(tuple(begin.tolist()), epoch)

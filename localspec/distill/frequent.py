@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.distill.losses import ABSENT
+from localspec.distill.network import ABSENT
 from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.weights import Fact, tokenizer_of
 from localspec.errors import UsageError

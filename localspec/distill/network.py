@@ -1,14 +1,70 @@
-"""A llama model in PyTorch (Touvron et al. 2023), as a function of its weights by GGUF names.
+"""What trains a draft: a llama model in PyTorch (Touvron et al. 2023), and its distance from the
+target's distribution p (DistillSpec, Zhou et al. 2023).
 
-RoPE of GGUF's type NORM rotates neighbouring pairs. Weights are float32; activations are
-[batch, tokens, width].
+The model is a function of its weights by GGUF names. RoPE of GGUF's type NORM rotates neighbouring
+pairs. Weights are float32; activations are [batch, tokens, width]. Of p only the likeliest tokens
+are known; all others together count as one more class.
 """
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import Any, NamedTuple
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill.pytorch import Tensor, torch
+from localspec.errors import UsageError, extra_package
+from localspec.signals import delayed_signals
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+Tensor = Any
+"""A torch.Tensor; torch is not imported for its types."""
+MIN_REST = 1e-6
+"""Smallest q of all other tokens, so that its logarithm is finite."""
+ABSENT = -30.0
+"""The log p of a token that a draft does not have."""
+CHUNK = 1 << 24
+"""Logits per chunk: 64 MiB, and as much for their gradients."""
+
+
+def torch_package() -> Any:
+    """The package torch, or a UsageError."""
+    if known := sys.modules.get("torch"):
+        return known
+    with delayed_signals():
+        return extra_package("torch", "Drafts are trained with", "train")
+
+
+class _Torch:
+    """PyTorch, imported with its first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch_package(), name)
+
+
+torch: Any = _Torch()
+
+
+def device(wanted: str) -> Any:
+    """The device for training, one of DEVICES; "auto" picks the fastest. A UsageError if it does
+    not exist."""
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if wanted == "auto":
+        wanted = next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if wanted not in there:
+        raise UsageError(f"There is no device '{wanted}'. Choose one of {', '.join(DEVICES)}.")
+    if not there[wanted]:
+        raise UsageError(
+            f"PyTorch finds no device '{wanted}' here. Use --device cpu, or install a PyTorch "
+            "that was built for it."
+        )
+    return torch.device(wanted)
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
@@ -102,3 +158,90 @@ def _rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
     turned = turned.flatten(-2)
     return turned if count == x.shape[-1] else torch.cat((turned, x[..., count:]), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Sums over tokens. `loss`: training loss in nats; `agreed`: how often p and q have the same
+    likeliest token; `overlap`: Σ min(p, q) (Leviathan et al. 2023, section 3)."""
+
+    tokens: int = 0
+    loss: float = 0.0
+    agreed: int = 0
+    overlap: float = 0.0
+
+    def __add__(self, other: Metrics) -> Metrics:
+        return Metrics(*map(add, astuple(self), astuple(other)))
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / max(1, self.tokens)
+
+    @property
+    def agreement(self) -> float:
+        return self.agreed / max(1, self.tokens)
+
+    @property
+    def acceptance(self) -> float:
+        return self.overlap / max(1, self.tokens)
+
+
+class Labels(NamedTuple):
+    """At n positions: next token [n], likeliest ids and log p [n, k], p of all others [n]."""
+
+    following: Tensor
+    ids: Tensor
+    log_p: Tensor
+    rest: Tensor
+
+    def at(self, places: Any) -> Labels:
+        return Labels(*(tensor[places] for tensor in self))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """States [n, width], the output matrix [vocabulary, width], and the labels."""
+
+    states: Tensor
+    matrix: Tensor
+    labels: Labels
+
+
+def divergence(logits: Tensor, labels: Labels, hard: float) -> tuple[Tensor, Metrics]:
+    """KL(p ‖ q) plus `hard` × cross entropy of the next token, summed over n positions; `logits`:
+    the draft's, [n, vocabulary]."""
+    total = torch.logsumexp(logits, -1, keepdim=True)
+    log_q = logits.gather(1, labels.ids) - total
+    p = labels.log_p.exp()
+    other = (1.0 - log_q.exp().sum(-1)).clamp_min(MIN_REST)
+    rest = labels.rest.clamp_min(0.0)
+    entropy = (p * labels.log_p).sum(-1) + torch.special.xlogy(rest, rest)
+    kl = entropy - (p * log_q).sum(-1) - rest * other.log()
+    missed = total[:, 0] - logits.gather(1, labels.following[:, None])[:, 0]
+    loss = (kl + hard * missed).sum()
+    with torch.no_grad():
+        measured = Metrics(
+            len(logits),
+            float(loss),
+            int((logits.argmax(-1) == labels.ids[:, 0]).sum()),
+            float(torch.minimum(p, log_q.exp()).sum()),
+        )
+    return loss, measured
+
+
+def chunked_loss(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Metrics]:
+    """`divergence` of states, in chunks: all logits at once would take gigabytes. With `backward`,
+    adds to the matrix's gradient. Returns the gradient of the mean loss with respect to the states
+    (None without `backward`), and metrics."""
+    count, size = len(output.states), max(1, CHUNK // len(output.matrix))
+    measured, gradients = Metrics(), []
+    for start in range(0, max(1, count), size):  # without positions the gradients are zeros
+        here = slice(start, start + size)
+        piece = output.states[here].detach().requires_grad_(backward)
+        with torch.set_grad_enabled(backward):
+            loss, found = divergence(piece @ output.matrix.T, output.labels.at(here), hard)
+            if backward:
+                (loss / max(1, count)).backward()
+                gradients.append(piece.grad)
+        measured += found
+    return (torch.cat(gradients) if backward else None), measured

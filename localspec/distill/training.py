@@ -14,11 +14,10 @@ import numpy.typing as npt
 import psutil
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import losses
+from localspec.distill import network
 from localspec.distill.frequent import Answers
 from localspec.distill.kinds import DraftKind, TrainingBatch
-from localspec.distill.losses import Labels, Metrics
-from localspec.distill.pytorch import Tensor, device, torch
+from localspec.distill.network import Labels, Metrics, Tensor, device, torch
 from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import Weights
@@ -65,7 +64,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
     `shape`: of the draft, or of a head's target."""
     needed = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
     needed += 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
-    needed, free = needed + 4 * 4 * losses.CHUNK, psutil.virtual_memory().available
+    needed, free = needed + 4 * 4 * network.CHUNK, psutil.virtual_memory().available
     if needed > free:
         raise LocalspecError(
             f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "
@@ -199,7 +198,7 @@ class Training:
     def _train_step(self, step: int, records: Sequence[TraceRecord], hard: float) -> Metrics:
         measured, states, gradients = Metrics(), [], []
         for output in self._kind.outputs(self._weights, self._batch(records)):
-            gradient, found = losses.chunked_loss(output, hard, backward=True)
+            gradient, found = network.chunked_loss(output, hard, backward=True)
             measured += found
             states.append(output.states)
             gradients.append(gradient)
@@ -224,7 +223,9 @@ class Training:
         with torch.no_grad():
             for batch in self._held:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
-                    depths[depth] += losses.chunked_loss(output, self._plan.hard, backward=False)[1]
+                    depths[depth] += network.chunked_loss(output, self._plan.hard, backward=False)[
+                        1
+                    ]
         found = sum(depths.values(), Metrics())
         if not math.isfinite(found.mean_loss):
             raise LocalspecError(

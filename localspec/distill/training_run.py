@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.distill.pytorch import torch
+from localspec.distill.network import torch
 from localspec.errors import TraceError
 from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import fingerprint
@@ -74,7 +74,7 @@ class Point:
     """A measurement after some steps, answer tokens (counted each time) and seconds.
 
     `loss`: of training since the previous point, nats per token; None before the first step.
-    `held_loss`, `agreement`, `acceptance`: on held-back answers; see `localspec.distill.losses`.
+    `held_loss`, `agreement`, `acceptance`: on held-back answers; see `localspec.distill.network`.
     `depths`: agreement by head, the nearest first; empty for a draft."""
 
     step: int

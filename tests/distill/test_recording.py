@@ -17,8 +17,7 @@ from scipy.special import log_softmax
 from localspec import Engine, ModelOptions
 from localspec.distill import distillation
 from localspec.distill.distillation import draft_texts
-from localspec.distill.prompts import questions, read_prompts, text_questions
-from localspec.distill.recording import RecordedQuestion
+from localspec.distill.recording import RecordedQuestion, questions, read_prompts, text_questions
 from localspec.distill.recording import record_answers as recorded_by
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.training_run import ROUND, Run

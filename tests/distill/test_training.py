@@ -15,13 +15,12 @@ from scipy.special import log_softmax
 import localspec
 from localspec import ModelOptions
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import distillation, folders, losses, network, training, weights
+from localspec.distill import distillation, folders, network, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distillation import distill
 from localspec.distill.frequent import KeptTokens
 from localspec.distill.kinds import EagleHead, MedusaHeads, TrainingBatch
-from localspec.distill.losses import Labels, Output
-from localspec.distill.pytorch import device
+from localspec.distill.network import Labels, Output, device
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
@@ -87,7 +86,7 @@ def test_loss_is_the_divergence_over_classes() -> None:
     """Compared with numpy in 64 bits, over the k likeliest tokens and one class for all others."""
     target, draft = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 6, 30)) * 2
     wanted = labels(target, 5)
-    loss, found = losses.divergence(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
+    loss, found = network.divergence(torch.from_numpy(draft.astype(np.float32)), wanted, 0.25)
     p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))
     expected = overlap = 0.0
     for row in range(6):
@@ -99,7 +98,7 @@ def test_loss_is_the_divergence_over_classes() -> None:
     assert float(loss) == pytest.approx(expected, rel=1e-3)
     assert found.overlap == pytest.approx(overlap, rel=1e-4)
     assert found.agreed == (p.argmax(1) == q.argmax(1)).sum()
-    same, zero = losses.divergence(torch.from_numpy(target.astype(np.float32)), wanted, 0.0)
+    same, zero = network.divergence(torch.from_numpy(target.astype(np.float32)), wanted, 0.0)
     assert float(same) == pytest.approx(0.0, abs=1e-3)
     assert zero.agreement == 1.0
 
@@ -110,9 +109,11 @@ def test_chunks_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.from_numpy(normal(size=(30, 8)).astype(np.float32))
     wanted, found = labels(normal(size=(11, 30)), 4), []
     for piece in (1 << 24, 30 * 4):  # all at once, and four positions at a time
-        monkeypatch.setattr(losses, "CHUNK", piece)
+        monkeypatch.setattr(network, "CHUNK", piece)
         matrix = weights.clone().requires_grad_(True)
-        gradient, measured = losses.chunked_loss(Output(states, matrix, wanted), 0.1, backward=True)
+        gradient, measured = network.chunked_loss(
+            Output(states, matrix, wanted), 0.1, backward=True
+        )
         found.append((gradient, matrix.grad, measured.loss))
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
         assert torch.allclose(one, other, atol=1e-6)
