@@ -4,12 +4,15 @@ Each message has a sentence with the cause and one with the next step. Imports n
 localspec, so that every module can import it.
 """
 
+import errno
 import logging
 from importlib import import_module
 from typing import Any
 
 # Warnings of a library are silent until a program handles them.
 logging.getLogger("localspec").addHandler(logging.NullHandler())
+
+_UNREADABLE = (errno.EACCES, errno.EPERM, errno.ELOOP)
 
 
 class LocalspecError(Exception):
@@ -125,7 +128,7 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
     if isinstance(error, MemoryError):
         text = "There is not enough memory. Use a smaller model, or a shorter context with --ctx."
         return text, 1
-    if isinstance(error, PermissionError) and error.filename is not None:
+    if isinstance(error, OSError) and error.filename and error.errno in _UNREADABLE:
         return (
             f"{error.filename} cannot be opened: {error.strerror}. Check the permissions of its "
             "folders. LOCALSPEC_HOME names another folder for localspec's own files.",

@@ -141,13 +141,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
     "bench": (2_117, 87),  # three peers, shapes; auto against each of them
-    "chat": (912, 57),  # names that terminals quote; the line of figures, from answer_line
+    "chat": (917, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_161, 160),
+    "cli": (5_162, 160),
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -156,13 +156,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (137, 20),  # closed folders are told; the log; packages of extras, from three rooms
+    "errors": (140, 20),  # closed folders are told; the log; packages of extras, from three rooms
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_754, 83),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_635, 56),
+    "history": (1_636, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_735, 75),  # pipes, empty variables; names of ollama; errors repeat the command

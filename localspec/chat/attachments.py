@@ -23,12 +23,17 @@ _LARGE_IMAGE = (
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 
+def unquoted(name: str) -> str:
+    """A file's name without quotes and backslashes of a shell, in which terminals paste names."""
+    with suppress(ValueError):  # of shlex
+        if not os.path.exists(expanded(name)) and len(words := shlex.split(name)) == 1:
+            return words[0]
+    return name
+
+
 def read_attachment(name: str) -> Attachment:
     """Read a text file, or an image by its extension. Raises UsageError for other files."""
-    path = expanded(name)
-    with suppress(ValueError):  # of shlex; terminals quote the names of dropped files
-        if not os.path.exists(path) and len(words := shlex.split(name)) == 1:
-            path = expanded(words[0])
+    path = expanded(unquoted(name))
     image = path.suffix.lower() in _IMAGES
     try:
         data = read_file(path, most=MAX_IMAGE_BYTES if image else MAX_BYTES)

@@ -182,7 +182,8 @@ def open_history() -> Iterator[History | None]:
     from localspec.history.history import History
     from localspec.history.trouble import READ_ONLY
 
-    if not paths.history_file().exists():
+    path = paths.history_file()
+    if not (path.exists() or path.is_symlink()):
         yield None
         return
     # Commands that read must not move files.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
-from localspec.errors import HistoryError, LocalspecError, UsageError
+from localspec.errors import HistoryError, LocalspecError, UsageError, describe
 from localspec.history.history_file import HistoryFile
 from localspec.history.rows import storable
 from localspec.history.statements import (
@@ -111,7 +111,7 @@ class History(HistoryFile):
             try:
                 forget(ids)
             except (LocalspecError, OSError) as error:  # noqa: PERF203 - twice
-                problems.append(str(error))
+                problems.append(describe(error)[0])
         if problems:
             raise HistoryError(
                 "The conversations are removed, but not all data learned from them. "

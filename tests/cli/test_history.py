@@ -50,6 +50,9 @@ def test_empty_history(cli: Cli, home: Path) -> None:
     for arguments in (("show", "1"), ("export", "1"), ("rm", "1", "--yes")):
         cli("history", *arguments).refused("the history is empty")
     assert list(home.iterdir()) == []  # looking makes no files
+    paths.data_folder().mkdir()
+    paths.history_file().symlink_to("gone")
+    cli("history", "list").refused(str(paths.history_file()), "cannot be used: No such", code=1)
 
 
 def test_list_as_json(cli: Cli, conversations: list[Conversation]) -> None:
@@ -166,6 +169,8 @@ def test_rm_reports_all_that_remains(
         else:  # unreadable
             file.parents[1].symlink_to(file.parents[1])
     told = [str(file.parents[0 if damaged else 1]) for file in files]
+    if not damaged:
+        told.append("cannot be opened: Too many levels of symbolic links. Check")
     cli("history", "rm", "--yes", "1").refused("removed, but not all", *told, code=1)
 
 

@@ -184,7 +184,12 @@ async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     async with chat(Script("Hi **there**.")) as shown:
         await shown.send("Say hello")
-        for argument, name in (("md talk.md", "talk.md"), ("json", "say-hello.json")):
+        for argument, name in (
+            ("md talk.md", "talk.md"),
+            ('"a b.md"', "a b.md"),  # as /attach takes names
+            ("c d.md", "c d.md"),
+            ("json", "say-hello.json"),
+        ):
             file = tmp_path / name
             await shown.command(f"/export {argument}", says=f"Written to {file}.", error=False)
             said = ["Say hello", "Hi **there**."]

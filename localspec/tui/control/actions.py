@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chat import words
-from localspec.chat.attachments import read_attachment
+from localspec.chat.attachments import read_attachment, unquoted
 from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
@@ -175,7 +175,7 @@ class Actions:
             form, name = "", argument
         if not self._session.conversation.messages:
             raise UsageError("There is nothing to export yet.")
-        where = path_to_file(name.strip() or ".")
+        where = path_to_file(unquoted(name.strip()) or ".")
         written = write_export(self._session.conversation, where, form=form or None)
         self._host.show_notice(f"Written to {written.absolute()}.")
 
