@@ -128,6 +128,9 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
     if isinstance(error, MemoryError):
         text = "There is not enough memory. Use a smaller model, or a shorter context with --ctx."
         return text, 1
+    if isinstance(error, RuntimeError) and "new thread" in str(error):
+        text = "The system allows no further thread. Close other programs, or raise the limits of "
+        return f"{text}memory and processes (ulimit -a).", 1
     if isinstance(error, OSError) and error.filename and error.errno in _UNREADABLE:
         return (
             f"{error.filename} cannot be opened: {error.strerror}. Check the permissions of its "

@@ -156,7 +156,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (140, 20),  # closed folders are told; the log; packages of extras, from three rooms
+    "errors": (143, 20),  # lacking folders and threads are told; the log; packages of extras
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
@@ -184,7 +184,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls beside names in GBNF: terminals end where the next character tells.
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
-    "llama": (5_969, 246),  # contexts without the kernels are llama.cpp's in all
+    "llama": (
+        5_973,
+        246,
+    ),  # aborts without memory; contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (939, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (937, 56),  # forecasts know experts and instruction sets

@@ -84,12 +84,16 @@ def on_abort(report: Callable[[NativeError], object]) -> None:
             pass
         where, _, what = message.decode("utf-8", "replace").strip().partition(": ")
         source = f" ({PurePath(where).name})" if what else ""
-        report(
-            NativeError(
-                f"llama.cpp aborted: {what or where}{source}. The file of the model may be "
-                "damaged: download it again, or choose another model."
-            )
+        text = (
+            f"llama.cpp aborted: {what or where}{source}. The file of the model may be damaged: "
+            "download it again, or choose another model."
         )
+        if any("alloc" in line for line in _errors):
+            text = (
+                f"There is not enough memory ({first_error()}). Use a smaller model, or a shorter "
+                "context with --ctx."
+            )
+        report(NativeError(text))
 
     callback = ggml.AbortCallback(abort)
     ggml.set_abort_callback(callback)

@@ -8,7 +8,7 @@ import pytest
 from localspec.errors import NativeError
 from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
-from tests.cli.process import finished
+from tests.cli.process import LOCALSPEC, finished
 from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama
 from tests.support.patches import fail_with
@@ -65,6 +65,14 @@ def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path)
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kilobytes", [450_000, 600_000])
+def test_lack_of_memory_is_no_damaged_file(kilobytes: int) -> None:
+    limited = ("sh", "-c", f'ulimit -v {kilobytes}; exec "$@"', "sh", *LOCALSPEC)
+    result = finished("run", "-n", "4", "hi", command=limited)
+    assert result.code == 0 or ("memory" in result.err and "damaged" not in result.err)
+
+
+@pytest.mark.nightly
 def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     result = finished("run", "hi", "--jsonl", "-m", str(path), "-d", "none", "-t", "1")
@@ -110,6 +118,7 @@ def test_an_error_in_the_middle_of_an_answer_ends_its_line(
     [
         (ZeroDivisionError("division by zero"), "Internal error, ZeroDivisionError: division by"),
         (MemoryError(), "There is not enough memory"),
+        (RuntimeError("can't start new thread"), "The system allows no further thread. Close"),
         (PermissionError(13, "Not allowed", "a/b"), "a/b cannot be opened: Not allowed. Check the"),
     ],
 )
