@@ -261,7 +261,8 @@ def _with_settings(params: Mapping[str, Any]) -> dict[str, Any]:
         flags = load_settings(**flags).model_dump(include=set(_FLAGS))
     # Verbs that measure have no prompt cache, because they measure prefill.
     cache = flags["prompt_cache"] if "prompt_cache" in params else None
-    return {**params, **flags, "draft": flags["draft"] or "auto", "prompt_cache": cache}
+    draft = "auto" if flags["draft"] is None else flags["draft"]
+    return {**params, **flags, "draft": draft, "prompt_cache": cache}
 
 
 def uses_model(drafter: str) -> bool:

@@ -134,6 +134,7 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
 def test_empty_names_of_files(cli: Cli, option: str) -> None:
     """As of a variable of a shell that is not set, which would name the current folder."""
     cli("run", option, "", "hi").refused(f"{option} is empty. Leave it out, or ")
+    cli("run", "-d", "", "hi").refused("The name of the model is empty.")
 
 
 def test_counts_that_no_database_takes(cli: Cli) -> None:
