@@ -140,7 +140,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
-    "bench": (2_117, 87),  # three peers, shapes; auto against each of them
+    "bench": (2_096, 87),  # three peers, shapes; auto against each of them
     "chat": (917, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
@@ -152,7 +152,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_560, 145),
-    "doctor": (249, 12),  # answers on a busy machine are found
+    "doctor": (248, 12),  # answers on a busy machine are found
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
@@ -234,7 +234,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Of long texts the end is drawn.
     "tui": (5_006, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
-    "verify": (1_320, 62),  # compares a certificate with what is here
+    "verify": (1_319, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (43, 10),
     "tests": (40_000, None),

@@ -22,9 +22,9 @@ from typing import TypeAlias
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.bench.llama_server import LlamaServer, server_configurations
-from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import BenchPrompt, PeerSetup, Question
 from localspec.bench.scale import scaled_pair
+from localspec.bench.suites import prompt_tokens
 from localspec.llama.library import default_threads
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"

@@ -1,25 +1,29 @@
-"""Open pairs, run the arms, and gather the report."""
+"""Open pairs, and run all arms over all prompts, interleaved, so that drifts of the machine's speed
+cancel out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import count, product
 
 from localspec import Engine, ModelOptions
 from localspec.bench.arms import localspec_arms
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
-from localspec.bench.prompt_texts import render_prompts
 from localspec.bench.report import PairResults, Report
-from localspec.bench.runner import run
-from localspec.bench.samples import Arm, BenchPrompt
+from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
+from localspec.bench.suites import by_suite, render_prompts
+
+WARM_UP_TOKENS = 8
 
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """Settings of a benchmark; see `localspec.bench.runner.run` and `localspec.bench.arms`."""
+    """Settings of a benchmark. `prompts`: interleaved; `groups`: of `localspec.bench.arms`;
+    `max_tokens`: of an answer; `seed`: of every prompt, in all arms and turns."""
 
     options: ModelOptions
     prompts: Sequence[BenchPrompt]
@@ -100,12 +104,60 @@ def measure(
         results.append(found)
         for sample in run(
             arms,
-            prompts,
-            settings.temperatures,
-            turns=settings.turns,
-            max_tokens=settings.max_tokens,
-            seed=settings.seed,
-            dropped=found.dropped,
-            progress=lambda done, total, what: notify(f"{name} · {done} of {total} · {what}"),
+            replace(settings, prompts=prompts),
+            found.dropped,
+            lambda done, total, what: notify(f"{name} · {done} of {total} · {what}"),
         ):
             found.samples.append(sample)
+
+
+def run(
+    arms: Sequence[Arm],
+    settings: BenchSettings,
+    dropped: dict[str, str],
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> Iterator[Sample]:
+    """Let every arm answer every prompt at every temperature.
+
+    Turns run one after the other, and suites within a turn. All arms answer a prompt in succession,
+    and the first one rotates. An arm that fails is added to `dropped`, with the reason. `progress`:
+    gets the numbers of answers done and in all, and a description, before each answer.
+    """
+    left, done, rotation = list(arms), 0, count()
+    temperatures, most = settings.temperatures, settings.max_tokens
+    suites = by_suite(settings.prompts)
+    prompts = [prompt for suite in suites.values() for prompt in suite]
+    firsts = [suite[0] for suite in suites.values()]
+
+    def ask(
+        arm: Arm, prompt: BenchPrompt, temperature: float, what: str, most: int = most
+    ) -> Sample | None:
+        # Arms may have been dropped, so the total is computed again.
+        answers = len(prompts) * sum(settings.turns if arm.every_turn else 1 for arm in left)
+        progress(done, max(done, answers * len(temperatures)), what)
+        try:
+            return arm.generate(Question(prompt, temperature, settings.seed, most))
+        except Exception as error:
+            left.remove(arm)
+            dropped[arm.name] = str(error) or type(error).__name__
+            return None
+
+    # The first pass has additional costs: allocations, page faults and measurements.
+    for arm in arms:
+        few = min(WARM_UP_TOKENS, most)
+        ask(arm, firsts[0], temperatures[0], f"warming up {arm.name}", few)
+    for temperature in temperatures:
+        for arm, prompt in product([arm for arm in left if arm.practises], firsts):
+            if arm in left:
+                ask(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+        kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
+        for turn, prompt in product(range(settings.turns), prompts):
+            those = [arm for arm in left if turn == 0 or arm.every_turn]
+            first = next(rotation) % max(1, len(those))
+            for arm in those[first:] + those[:first]:
+                what = f"{kind} · {prompt.suite} · turn {turn + 1} · {arm.name}"
+                sample = ask(arm, prompt, temperature, what)
+                if sample is not None:
+                    done += 1
+                    which = replace(sample, arm=arm.name, suite=prompt.suite, prompt=prompt.id)
+                    yield replace(which, temperature=temperature, turn=turn)

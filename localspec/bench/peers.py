@@ -16,8 +16,8 @@ from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
 from localspec.bench.child import ANSWER_TIMEOUT, START_TIMEOUT, Child
 from localspec.bench.llama_server import LlamaServer, server_configurations
-from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import Arm, PeerSetup, Question, Sample
+from localspec.bench.suites import prompt_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

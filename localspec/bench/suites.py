@@ -1,15 +1,19 @@
-"""Prompts from the package's suites and from users' files."""
+"""Prompts from the package's suites and from users' files, and as a model reads them."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from localspec.bench.samples import BenchPrompt
+from localspec.engine import Engine
 from localspec.errors import UsageError
 from localspec.files import read_file
+from localspec.prompting.marked_text import unmarked
+from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message, check_messages
 from localspec.text import decoded
 
@@ -142,3 +146,34 @@ def _name(fields: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f'has "{key}" that is not text. Write it like {_SHAPE}')
     return value
+
+
+def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
+    """The prompt for `Engine.stream`: messages, or raw text without messages or a template."""
+    if prompt.messages and engine.model.chat_template is not None:
+        return prompt.messages
+    if prompt.messages:
+        return "\n\n".join(str(message["content"]) for message in prompt.messages)
+    return prompt.text
+
+
+def render_prompts(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
+    """Prompts with the `text` that this model reads, also for peers. Raises UsageError: the model's
+    template refuses the messages."""
+    return [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
+
+
+def prompt_tokens(engine: Engine, text: str) -> list[int]:
+    """Token ids of a prompt, as in `Engine.stream`."""
+    return engine.model.vocabulary.tokenize(text, special=True, add_bos=True)
+
+
+def _text(engine: Engine, prompt: BenchPrompt) -> str:
+    """The text as rendered by `Engine.stream`, without the BOS, which is added to raw text."""
+    given = prompt_for(engine, prompt)
+    if isinstance(given, str):
+        return given
+    vocabulary = engine.model.vocabulary
+    text = str(unmarked(engine.prompts.text(given)))
+    bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""
+    return text.removeprefix(bos)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from statistics import mean
 from time import perf_counter
 
-from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
-from localspec.bench.suites import SUITES, by_suite, interleaved, load_suites
+from localspec.bench.suites import SUITES, by_suite, interleaved, load_suites, prompt_for
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.options import Drafting

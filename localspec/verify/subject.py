@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from localspec.bench.prompt_texts import prompt_for
-from localspec.bench.suites import SETS, load_suites
+from localspec.bench.suites import SETS, load_suites, prompt_for
 from localspec.decoding.distribution import Ids
 from localspec.decoding.interfaces import PassRequest, Target
 from localspec.decoding.params import SamplingParams

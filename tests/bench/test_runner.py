@@ -2,14 +2,13 @@
 
 import itertools
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import pytest
 
-from localspec import Engine
+from localspec import Engine, ModelOptions
 from localspec.bench.arms import LocalspecArm
-from localspec.bench.runner import WARM_UP_TOKENS, run
+from localspec.bench.benchmark import WARM_UP_TOKENS, BenchSettings, run
 from localspec.bench.samples import Arm, BenchPrompt, Question, Sample
 from localspec.drafters.options import Drafting
 from localspec.errors import NativeError
@@ -48,8 +47,9 @@ def outcome(
 ) -> tuple[list[Sample], dict[str, str]]:
     """The samples and dropped arms of a run."""
     dropped: dict[str, str] = {}
-    ask = partial(run, arms, PROMPTS, temperatures, turns=turns, max_tokens=99, seed=1)
-    return [*ask(dropped=dropped)], dropped
+    kept: dict[str, Any] = {"options": ModelOptions(), "prompts": PROMPTS, "groups": ()}
+    kept |= {"temperatures": temperatures, "turns": turns, "max_tokens": 99, "seed": 1}
+    return [*run(arms, BenchSettings(**kept), dropped)], dropped
 
 
 def counts(samples: list[Sample]) -> Counter[str]:
