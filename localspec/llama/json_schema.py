@@ -92,6 +92,8 @@ def bound_embedded_schemas(grammar: str) -> str:
         except (ValueError, RecursionError):
             continue  # llguidance reports it
         options = {name: schema[name] for name in schema.keys() & {"x-guidance"}}
+        if (cause := _unenforced_in(schema)) is not None:
+            raise cause
         found += [grammar[at : match.end()], json.dumps({**_bound(schema), **options})]
         at = end
     return "".join([*found, grammar[at:]])
@@ -125,14 +127,14 @@ def _compile_resolved(
     if cause is not None and "oneOf" in str(cause):
         schema = map_schemas(schema, lambda part: as_any_of(part, schema, dict, opens=False))
         grammar, cause = _compile(schema)
-    unenforced = (why for part in values_in(schema) for _, why in _unenforced(part))
-    why = next(unenforced, None)
-    return schema, grammar, cause if why is None else UsageError(why)
+    return schema, grammar, cause
 
 
 def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
     from llguidance import LLMatcher
 
+    if (cause := _unenforced_in(schema)) is not None:
+        return "", cause
     options = {"whitespace_pattern": _WHITESPACE}
     grammar = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
     try:
@@ -166,7 +168,7 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     """Drop idle keywords and unknown formats; counts such as 2.0 become 2."""
-    found = {}
+    found = dict[str, Any]()
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
         if (beside and not part.keys() & set(beside)) or value in anything:
@@ -176,6 +178,10 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         if key in _MOST and isinstance(value, int | float) and value > _LONGEST:
             continue
         if key == "maxProperties" and _has_at_most(part, value):
+            continue
+        if key == "additionalItems" and not isinstance(part.get("items"), list):
+            if "prefixItems" in part:  # llguidance would drop them
+                found.setdefault("items", value)
             continue
         if key == "$schema":  # llguidance accepts one spelling of each address, and knows no others
             if not (known := _DIALECT.search(str(value))):
@@ -243,8 +249,15 @@ def _exact_bound(bound: float, limit: float) -> int:
     return int(found)
 
 
+def _unenforced_in(schema: Mapping[str, Any]) -> UsageError | None:
+    """The first of `_unenforced` in a schema."""
+    found = (why for part in values_in(schema) for _, why in _unenforced(part))
+    return next(map(UsageError, found), None)
+
+
 def _unenforced(part: Any) -> Iterator[tuple[str, str]]:
-    """Keywords that llguidance accepts but does not enforce, each with a sentence about it."""
+    """Keywords that llguidance accepts but does not enforce, or crashes on, each with a sentence
+    about it."""
     if not isinstance(part, dict):
         return
     least, required = part.get("minProperties"), part.get("required")
@@ -261,11 +274,12 @@ def _unenforced(part: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether llguidance reproduces this number: it reads doubles, with some fifteen digits."""
+    """Whether llguidance reproduces this number: it reads doubles, with some fifteen digits, and
+    crashes on integers below 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
-    if isinstance(value, int) and not 1 << 53 < abs(value) < 1 << 64:
-        return abs(value) < 1 << 64
+    if abs(value) > _MAX_BOUND or (isinstance(value, int) and abs(value) <= 1 << 53):
+        return abs(value) <= _MAX_BOUND
     _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
     return len(digits) <= 15 and -20 <= int(exponent) <= 20
 

@@ -118,6 +118,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ),
         ({"prefixItems": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
         ({"items": [FLAG], "unevaluatedItems": False}, ["[true]"], ["[true,true]", "[1]"]),
+        ({"prefixItems": [FLAG], "additionalItems": False}, ["[true]"], ["[true,true]", "[1]"]),
         ({"allOf": [{"properties": {"a": {}}}], "additionalProperties": FLAG}, ["{}"], ['{"a":1}']),
         ({"allOf": [{"prefixItems": [{}]}], "items": FLAG}, ["[true]", "[]"], ["[1]", "[true,1]"]),
         (
@@ -271,6 +272,7 @@ def test_accepted_and_rejected_answers(
         ({"properties": {"a": {"const": {"b": [2**53 + 1]}}}}, "number 9007199254740993,"),
         ({"const": 123456789.12345679}, "number 123456789.12345679,"),
         ({"const": 2**70}, "number 1180591620717411303424,"),
+        ({"type": "integer", "enum": [-(2**63)]}, "number -9223372036854775808,"),
         ({"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}, "bound -1000000000"),
         ({"type": "number", "minimum": 5e-324}, "too close to 0"),
         ({"type": "number", "exclusiveMaximum": -1e-310}, "too close to 0"),
@@ -301,6 +303,8 @@ def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
     for between in (" ", " // why\n"):
         with pytest.raises(UsageError, match="bound -1"):
             Grammar(vocabulary, f"start: %json{between}{json.dumps(schema)}")
+    with pytest.raises(UsageError, match="number -1"):
+        Grammar(vocabulary, 'start: %json {"type": "integer", "const": -1e19}')
     small = Grammar(vocabulary, 'start: %json {"type": "integer", "minimum": -1e20} "!"')
     check_texts(vocabulary, small, ["5!"], ["5"])
     spelled = Grammar(vocabulary, 'start: %json {"const": "%json {}"}')
