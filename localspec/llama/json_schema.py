@@ -5,13 +5,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from itertools import filterfalse
 from typing import Any
 from urllib.parse import quote
 
 from localspec.errors import UsageError
 from localspec.llama.intended_schema import (
-    as_any_of,
     bounded_values_in,
     intended,
     map_schemas,
@@ -27,14 +27,6 @@ MAX_REFERENCES = 300
 _MAX_PATTERNS = 50
 """Property patterns of an object, which are compared pairwise."""
 
-_UNENFORCED = frozenset(
-    (
-        "not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
-        "propertyNames", "dependencies", "dependentRequired", "dependentSchemas",
-        "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef",
-        "minProperties", "maxProperties"
-    )
-)  # fmt: skip
 _FORMATS = frozenset(
     (
         "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid",
@@ -43,22 +35,22 @@ _FORMATS = frozenset(
     )
 )  # fmt: skip
 _IN_ASCII = {"iri": "uri", "idn-email": "email", "idn-hostname": "hostname"}
-_IDLE: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
-    "if": (("then", "else"), ()),
-    "then": (("if",), ()),
-    "else": (("if",), ()),
-    **dict.fromkeys(("minContains", "maxContains"), (("contains",), ())),
-    "uniqueItems": ((), (False,)),
-    "propertyNames": ((), (True, {}, {"type": "string"})),
-    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), ((), ({},))),
-    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), ((), (True,))),
-    "$dynamicAnchor": (("$dynamicRef",), ()),
-    "$recursiveAnchor": ((), (True, False)),
+_IDLE: dict[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,),
+    "propertyNames": (True, {}, {"type": "string"}),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), ({},)),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), (True,)),
+    "$recursiveAnchor": (True, False),
 }
-"""Keywords without effect: the sibling keywords that they need, and their idle values."""
-_TRIED = frozenset(("type", "format", "pattern", "patternProperties", "multipleOf"))
-"""Keywords that can be enforced with some values only."""
+"""Values of keywords without effect."""
+_COUNTS = frozenset(("minProperties", "maxProperties"))
 _COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
+_NESTED = _COMPOSED | frozenset(
+    """
+    $defs definitions properties items prefixItems additionalItems additionalProperties
+    """.split()
+)
+"""Keywords that may refer to other parts of a schema."""
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
@@ -74,10 +66,10 @@ _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
-    _, grammar, cause = _compile_resolved(_bound(schema))
-    if cause is not None:
+    bounded = _bound(schema)
+    if (cause := _why_not(bounded)) is not None:
         raise cause
-    return grammar
+    return _grammar(bounded)
 
 
 def bound_embedded_schemas(grammar: str) -> str:
@@ -92,7 +84,7 @@ def bound_embedded_schemas(grammar: str) -> str:
         except (ValueError, RecursionError):
             continue  # llguidance reports it
         options = {name: schema[name] for name in schema.keys() & {"x-guidance"}}
-        if (cause := _unenforced_in(schema)) is not None:
+        if (cause := next(_unenforced(schema), None)) is not None:
             raise cause
         found += [grammar[at : match.end()], json.dumps({**_bound(schema), **options})]
         at = end
@@ -104,10 +96,10 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
     arguments; and these keywords, or a sentence on why the whole schema was left out."""
     left_out: set[str] = set()
     try:
-        bounded, _, cause = _compile_resolved(_bound(intended(schema, of_objects=True)))
-        if cause is not None:
+        bounded = _bound(intended(schema, of_objects=True))
+        if (cause := _why_not(bounded)) is not None:
             bounded = map_schemas(bounded, lambda part: _loosen(part, left_out))
-            cause = _compile(bounded)[1]
+            cause = _why_not(bounded)
     except RecursionError:
         cause = too_large("it is nested too deeply")
     except UsageError as error:
@@ -118,30 +110,29 @@ def make_enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
     return {**bounded, **kind}, sorted(left_out)
 
 
-def _compile_resolved(
-    schema: Mapping[str, Any],
-) -> tuple[Mapping[str, Any], str, UsageError | None]:
-    """`_compile` a schema, replacing `oneOf` if needed: the schema used, its grammar, and why that
-    cannot be enforced."""
-    grammar, cause = _compile(schema)
-    if cause is not None and "oneOf" in str(cause):
-        schema = map_schemas(schema, lambda part: as_any_of(part, schema, dict, opens=False))
-        grammar, cause = _compile(schema)
-    return schema, grammar, cause
+def _grammar(schema: Mapping[str, Any]) -> str:
+    options = {"whitespace_pattern": _WHITESPACE}
+    return f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
 
 
-def _compile(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
+def _why_not(schema: Mapping[str, Any]) -> UsageError | None:
+    """Why a bounded schema cannot be enforced."""
+    if (cause := next(_unenforced(schema), None)) is not None:
+        return cause
+    fault = _fault(_grammar(schema))
+    return None if fault is None else _error_for(fault)
+
+
+@lru_cache(maxsize=256)  # agents send the same tools with every request
+def _fault(grammar: str) -> str | None:
+    """llguidance's message about a grammar; None if it is valid."""
     from llguidance import LLMatcher
 
-    if (cause := _unenforced_in(schema)) is not None:
-        return "", cause
-    options = {"whitespace_pattern": _WHITESPACE}
-    grammar = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
     try:
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     except ValueError as error:
-        return "", _error_for(str(error))
-    return grammar, _error_for(messages[0]) if failed else None
+        return str(error)
+    return messages[0] if failed else None
 
 
 def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -170,8 +161,7 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
     """Drop idle keywords and unknown formats; counts such as 2.0 become 2."""
     found = dict[str, Any]()
     for key, value in part.items():
-        beside, anything = _IDLE.get(key, ((), ()))
-        if (beside and not part.keys() & set(beside)) or value in anything:
+        if value in _IDLE.get(key, ()):
             continue
         if key in ("pattern", "format") and isinstance(value, str):
             continue
@@ -215,11 +205,8 @@ def _add_texts(found: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     known = FORMATS.get(str(form), FORMATS.get(str(part.get("contentEncoding"))))
     form = _IN_ASCII.get(str(form), form)
     forms = [{"pattern": known}] if known else [{"format": form}] if str(form) in _FORMATS else []
-    if (
-        texts
-        and forms
-        and _EXCLUSIVE in str(_compile({"type": "string", "allOf": [*texts, *forms]})[1])
-    ):
+    both = {"type": "string", "allOf": [*texts, *forms]}
+    if texts and forms and _EXCLUSIVE in str(_why_not(both)):
         forms = []
     for text in (*texts, *forms):
         if text.keys() & found.keys():
@@ -249,28 +236,23 @@ def _exact_bound(bound: float, limit: float) -> int:
     return int(found)
 
 
-def _unenforced_in(schema: Mapping[str, Any]) -> UsageError | None:
-    """The first of `_unenforced` in a schema."""
-    found = (why for part in values_in(schema) for _, why in _unenforced(part))
-    return next(map(UsageError, found), None)
-
-
-def _unenforced(part: Any) -> Iterator[tuple[str, str]]:
-    """Keywords that llguidance accepts but does not enforce, or crashes on, each with a sentence
-    about it."""
-    if not isinstance(part, dict):
-        return
-    least, required = part.get("minProperties"), part.get("required")
-    named = len(set(map(str, required))) if isinstance(required, list) else 0
-    if isinstance(least, int) and least > named + 1:  # a repeated name would be counted
-        why = "properties that are required and one more. Name them in 'required'."
-        why = f"The JSON schema uses 'minProperties', which cannot be enforced beyond the {why}"
-        yield "minProperties", why
-    for key in ("const", "enum"):
-        for number in filterfalse(_is_exact, values_in(part.get(key))):
-            why = "Make it a string, or leave it out and check the answer for it."
-            what = f"The JSON schema has the number {str(number)[:40]}"
-            yield key, f"{what}, which cannot be enforced to its last digit. {why}"
+def _unenforced(schema: Mapping[str, Any]) -> Iterator[UsageError]:
+    """Keywords that llguidance accepts but does not enforce, or crashes on."""
+    for part in values_in(schema):
+        if not isinstance(part, dict):
+            continue
+        least, required = part.get("minProperties"), part.get("required")
+        named = len(set(map(str, required))) if isinstance(required, list) else 0
+        if isinstance(least, int) and least > named + 1:  # a repeated name would be counted
+            yield UsageError(
+                "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
+                "properties that are required and one more. Name them in 'required'."
+            )
+        for number in filterfalse(_is_exact, values_in([part.get("const"), part.get("enum")])):
+            yield UsageError(
+                f"The JSON schema has the number {str(number)[:40]}, which cannot be enforced to "
+                "its last digit. Make it a string, or leave it out and check the answer for it."
+            )
 
 
 def _is_exact(value: Any) -> bool:
@@ -286,13 +268,10 @@ def _is_exact(value: Any) -> bool:
 
 def _loosen(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     """Drop keywords that cannot be enforced; their names are added to `left_out`."""
-    gone = part.keys() & _UNENFORCED | {key for key, _ in _unenforced(part)}
-    if not isinstance(part.get("required", []), list):
-        gone |= {"required"}
-    for name in _TRIED & part.keys() - gone:
-        if _compile({name: part[name]})[1] is not None:
-            gone |= {name}
-    if "oneOf" in part and "anyOf" not in part and _compile({"oneOf": part["oneOf"]})[1]:
+    tried = part.keys() - _COUNTS - _NESTED
+    gone = {name for name in tried if _why_not({name: part[name]}) is not None}
+    gone |= part.keys() & _COUNTS
+    if "oneOf" in part and "anyOf" not in part and _why_not({"oneOf": part["oneOf"]}):
         left_out.add("oneOf")
         part["anyOf"] = part.pop("oneOf")
     left_out |= gone
@@ -309,8 +288,6 @@ _EXPLANATIONS = {
     "Word[A-Za-z]* in regex ([^\\n]*)": "The JSON schema has the 'pattern' {} with word boundaries "
     "(\\b), which cannot be enforced. Write the characters allowed there instead.",
     "hex escape": "The JSON schema has half a surrogate pair in it. Give whole characters.",
-    "anyOf is empty": "No answer can match the JSON schema: a list of types or values in it is "
-    "empty. Add one.",
     r"Unimplemented keys: \[(.*?)\]": "The JSON schema uses {}, which cannot be enforced while an "
     "answer is written. Leave it out, and check the answer for it.",
     r"Unknown format: ([^\n]*)": "The JSON schema uses 'format' \"{}\", which cannot be enforced "
@@ -326,8 +303,9 @@ _EXPLANATIONS = {
     "name, which cannot be enforced. Write patterns that exclude each other.",
     "Invalid type: ([^\n]*)": "The JSON schema has the 'type' {!r}, which does not exist. Use "
     "string, number, integer, boolean, object, array or null.",
-    "recursion limit": str(too_large("it is nested too deeply")),
-    "too large|too big|fuel": str(too_large("its grammar cannot be computed within bounds")),
+    "recursion limit|too large|too big|fuel": str(
+        too_large("its grammar cannot be computed within bounds")
+    ),
     r"(?:error: |lookarounds not supported yet; )([^\n]*)": "The JSON schema uses a 'pattern' that "
     "cannot be enforced: {}. Write it without, or check the answer for it.",
 }

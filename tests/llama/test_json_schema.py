@@ -320,10 +320,10 @@ def test_too_deep_and_truncated_schemas_are_refused() -> None:
 def test_one_of_references_must_be_disjoint(vocabulary: Vocabulary) -> None:
     place = {"$ref": "#/$defs/place"}
     schema = {"oneOf": [{"type": "integer"}, place], "$defs": {"place": {"type": "array"}}}
-    Grammar.from_schema(vocabulary, schema)
+    Grammar.from_schema(vocabulary, parse_schema(schema))
     schema["$defs"] = {"place": {"type": "number"}}
     with pytest.raises(UsageError, match="oneOf"):
-        Grammar.from_schema(vocabulary, schema)
+        Grammar.from_schema(vocabulary, parse_schema(schema))
 
 
 def test_make_enforceable_drops_unsupported_keywords() -> None:
