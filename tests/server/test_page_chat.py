@@ -415,6 +415,25 @@ def test_other_tabs_cannot_change_an_answer_in_progress(open_page: Open, server:
     page.close(run_before_unload=False)
 
 
+def test_other_tabs_leave_edits_and_focus(page: Page, server: Running) -> None:
+    show_answer(page, "One.")
+    other = page.context.new_page()
+    other.goto(server.address)
+    other.locator("#list .open").click()
+    page.get_by_role("button", name="Edit").click()
+    show_answer(other, "Two.")
+    page.keyboard.press("Escape")
+    expect(page.locator("article.assistant .text")).to_have_text(["One.", "Two."])
+    for key in ("Control+k", "ArrowDown", "F2"):
+        page.keyboard.press(key)
+    show_answer(other, "Three.")
+    wait_for(page, "current.messages.length === 6")
+    page.keyboard.type("Foxes\n")
+    expect(page.get_by_role("button", name="Foxes", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Regenerate").press("Enter")
+    expect(page.locator("#log")).to_be_focused()
+
+
 def test_finished_sentences_are_announced(page: Page) -> None:
     show_answer(page, "One sentence. **Another** one")
     announced = [text.strip() for text in page.locator("#say p").all_inner_texts()]
@@ -422,19 +441,26 @@ def test_finished_sentences_are_announced(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "words"),
+    ("broken", "words", "after"),
     [
-        ("Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }",
-         "storage is full"),
+        ("const set = Storage.prototype.setItem;"
+         "Storage.prototype.setItem = function (key, value) {"
+         " if (!window.room && /chat[.]/.test(key)) throw new DOMException('', 'Quota…Error');"
+         " set.call(this, key, value); }", "storage is full", "Stored in this"),
         ("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no') } })",
-         "does not let the page store anything"),
+         "does not let the page store anything", "does not let the page"),
     ],
 )  # fmt: skip
-def test_storage_failures_are_reported(open_page: Open, broken: str, words: str) -> None:
+def test_storage_failures_are_reported(
+    open_page: Open, broken: str, words: str, after: str
+) -> None:
     page = open_page(script=broken)
     show_answer(page, "It goes on.")
-    expect(page.locator("#kept")).to_contain_text(words)
     expect(page.locator("#toast")).to_contain_text(words)
+    for shown in (words, after):
+        page.locator("#theme").click()  # stores only this
+        expect(page.locator("#kept")).to_contain_text(shown)
+        page.evaluate("window.room = true")
 
 
 @pytest.mark.parametrize(
@@ -503,6 +529,10 @@ def test_export_import_and_files(open_page: Open, tmp_path: Path) -> None:
         page.get_by_role("button", name="Export all").click()
     file = tmp_path / "all.json"
     waiting.value.save_as(file)
+    show_answer(page, "Newer.")
+    page.locator("#file").set_input_files(file)
+    expect(page.locator("#toast")).to_contain_text("Not imported: 1, newer here.")
+    expect(page.locator("article.assistant .text")).to_have_text(["Kept: this.", "Newer."])
     other = open_page()
     other.locator("#file").set_input_files(file)
     other.locator("#list .open").click()
