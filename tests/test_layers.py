@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
-    "llama": (5_965, 246),  # contexts without the kernels are llama.cpp's in all
+    "llama": (5_966, 246),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
     "loading": (939, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (937, 56),  # forecasts know experts and instruction sets

@@ -55,8 +55,8 @@ _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
 _MAX_BOUND = (1 << 63) - 1024
-_NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 """The largest double below the 64-bit integers' end."""
+_NEAREST = 1e-200  # llguidance nests a group per digit, up to 250
 _MOST = ("maxLength", "maxItems")
 _LONGEST = 1 << 31
 """A larger limit for a length has no effect, and llguidance refuses some."""

@@ -6,8 +6,9 @@ MAX_PATTERN = 10_000
 """Maximum characters of a regular expression; more can take seconds."""
 _ECMA = re.compile(
     r"\\u(?P<high>[dD][89abAB]\w\w)\\u(?P<low>[dD][c-fC-F]\w\w)|\\(?P<nul>0)(?!\d)"
-    r"|\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\.|(?P<any>\[\^\])"
-    r"|\[(?P<set>\^?(?:\\.|[^]\\])+)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
+    r"|\\[a-zA-Z]\{[^}]*\}|\\(?P<letter>[<>]|[^\0-\x7f])|\\c(?P<control>[a-zA-Z])|\\."
+    r"|(?P<any>\[\^\])(?!\]|[^]*+?{][^]]*\])"  # in Python, a "]" that begins a set is literal
+    r"|\[(?P<set>\^?\]?(?:\\.|[^]\\])*)\]|(?P<brace>\{)(?!\d+(?:,\d*)?\})",
     re.DOTALL,
 )
 _PART = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|.", re.DOTALL)
@@ -58,15 +59,15 @@ leap seconds are refused elsewhere. Addresses are written in ASCII."""
 def as_rust(pattern: str, *, quoted: bool = False) -> str:
     """Write in Rust's notation what regular expressions of ECMA and Python write otherwise: escaped
     letters, pairs of surrogates, control characters, braces that repeat nothing, the end, and
-    within a set "[", "&" and "~". `quoted`: within JSON's strings, where llguidance lets quotes and
-    backslashes through sets that exclude them, unless these exclude a rare control character."""
+    brackets, "&" and "~" in a set. `quoted`: within JSON's strings, where llguidance lets quotes
+    and backslashes through sets that exclude them, unless they exclude a rare control character."""
 
     def in_set(one: re.Match[str]) -> str:
         return r"\x08" if one[0] == r"\b" else one[1] or "\\"
 
     def part(found: re.Match[str]) -> str:
         if found["set"]:
-            literal = re.sub(r"(\\.)|(?=[&~]|\[(?!:))", in_set, found["set"])
+            literal = re.sub(r"(\\.)|(?=[]&~]|\[(?!:))", in_set, found["set"])
             inside = _ECMA.sub(part, literal)
             if quoted and inside.startswith("^"):
                 return rf"[^\x1f[{inside[1:]}]]"
