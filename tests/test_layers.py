@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_754, 83),  # pieces of a cut file are to be joined; the latest files are read once
+    "gguf": (1_758, 83),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_636, 56),
     # Damaged files of the cache are named, with the commands that get them again.

@@ -70,9 +70,13 @@ def _tokens(file: GGUFFile) -> str | None:
             return f"it has {what} of {len(values)} tokens, and {len(tokens)} tokens"
     # llama.cpp reads texts up to a NUL, and names empty ones by their index.
     texts = [text.partition(b"\0")[0] for text in tokens.all_bytes()]
-    empty = texts.count(b"")
-    if len(set(texts)) - bool(empty) < len(texts) - empty:
+    empty, known = texts.count(b""), set(texts)
+    if len(known) - bool(empty) < len(texts) - empty:
         return "it lists a token twice"
+    # llama.cpp aborts at a character for which SentencePiece's vocabulary has no token.
+    spelled = all({b"<0x%02X>" % byte, bytes([byte])} & known for byte in range(256))
+    if file.text("tokenizer.ggml.model") == "llama" and not spelled:
+        return "it lacks tokens of single bytes"
     return None
 
 

@@ -113,7 +113,7 @@ def test_show_as_json(cli: Cli, here: Path) -> None:
 
 def test_long_values_wrap_in_a_pipe(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model(here / "a.gguf", width=512)
-    model(here / "b.gguf", name="Bear", context=64, template=None, tokenizer="llama")
+    model(here / "b.gguf", name="Bear", context=64, template=None, tokenizer="t5")
     (draft,) = cli("show", "a.gguf", "--json").json["drafts"]
     assert len(" ".join(draft["warnings"])) > 200
     for columns, width in (("100", 100), (None, 80), ("1000", 1000)):

@@ -222,6 +222,12 @@ def test_repeated_tokens(tmp_path: Path) -> None:
         assert (damage(read_gguf(path)), status(path)) == (why, code)
 
 
+def test_lacking_bytes(tmp_path: Path) -> None:
+    """The tokens are GPT-2's, without SentencePiece's <0x00> to <0xFF>."""
+    path = write_changed(tmp_path / "a.gguf", tiny_llama, {"tokenizer.ggml.model": "llama"})
+    assert damage(read_gguf(path)) == "It is damaged: it lacks tokens of single bytes."
+
+
 # 200 damaged files: each is read or refused within a second and 200 MB, in a child process with a
 # bounded address space.
 

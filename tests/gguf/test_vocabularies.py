@@ -24,6 +24,8 @@ def _write(path: Path, family: str, **more: Any) -> Path:
     """A file with the vocabulary of a family, most tokens of which are placeholders."""
     facts = FAMILIES[family]
     tokens: list[str | bytes] = [f"[placeholder {i}]" for i in range(facts["size"])]
+    if facts["model"] == "llama":
+        tokens[1000:1256] = [f"<0x{byte:02X}>" for byte in range(256)]
     types = [1] * len(tokens)
     for token, text, kind, _ in facts["tokens"]:
         tokens[token], types[token] = text, kind

@@ -72,7 +72,7 @@ def test_good_pair_passes_every_rule(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("draft", "rule", "verdict", "evidence"),
     [
-        ({"tokenizer": "llama"}, "tokenizer", "warn", "has gpt2 / gpt-2, the draft llama / gpt-2"),
+        ({"tokenizer": "t5"}, "tokenizer", "warn", "has gpt2 / gpt-2, the draft t5 / gpt-2"),
         ({"pre": "qwen2"}, "tokenizer", "warn", "the draft gpt2 / qwen2"),
         ({"pre": None}, "tokenizer", "warn", "the draft gpt2 / default"),
         ({"tokens": SWAPPED}, "token ids", "fail", "token 5 is 'c' in the target and 'e'"),
