@@ -5,6 +5,7 @@ tree is a sequence that shares the cells up to its branching point.
 """
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import llama_cpp
@@ -98,23 +99,23 @@ MAX_SAVED = 8
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
-def copy_state(context: Any, sequence: int) -> State:
+def copy_state(context: Any, sequence: int, flags: int = 0) -> State:
     """A copy of a sequence's memory; a NativeError or MemoryError if there is none."""
-    size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
+    size = int(llama_cpp.llama_state_seq_get_size_ext(context, sequence, flags))
     state = np.empty(size, np.uint8)
-    got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
+    to = state.ctypes.data_as(_BYTES)
+    got = llama_cpp.llama_state_seq_get_data_ext(context, to, size, sequence, flags)
     if not size or got != size:
         raise NativeError("llama.cpp does not provide the memory of this model.")
     return state
 
 
-def restore_state(context: Any, state: State, sequence: int) -> bool:
+def restore_state(context: Any, state: State, sequence: int, flags: int = 0) -> bool:
     """Restore a state from `copy_state`; if it does not fit, return False and leave the sequence
     empty."""
-    with kernels.restoring(positions(state)):
-        read = llama_cpp.llama_state_seq_set_data(
-            context, state.ctypes.data_as(_BYTES), state.size, sequence
-        )
+    data = state.ctypes.data_as(_BYTES)
+    with kernels.restoring(None if flags else positions(state)):
+        read = llama_cpp.llama_state_seq_set_data_ext(context, data, state.size, sequence, flags)
     return int(read) == state.size
 
 
@@ -123,7 +124,7 @@ class SavedStates:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._states: list[tuple[int, Any]] = []
+        self._states: list[tuple[int, State]] = []
         self._due = True
 
     def due(self, length: int) -> bool:
@@ -134,10 +135,8 @@ class SavedStates:
         return length > last and (self._due or length - last >= INTERVAL)
 
     def save(self, length: int) -> None:
-        size = llama_cpp.llama_state_seq_get_size_ext(self._context, 0, _PARTIAL)
-        state = (ctypes.c_uint8 * size)()
-        copied = llama_cpp.llama_state_seq_get_data_ext(self._context, state, size, 0, _PARTIAL)
-        if copied == size:
+        with suppress(NativeError):
+            state = copy_state(self._context, 0, _PARTIAL)
             del self._states[: len(self._states) + 1 - MAX_SAVED]
             self._states.append((length, state))
             self._due = False
@@ -156,8 +155,7 @@ class SavedStates:
         if not self._states:
             return None
         held, state = self._states[-1]
-        read = llama_cpp.llama_state_seq_set_data_ext(self._context, state, len(state), 0, _PARTIAL)
-        return held if read else None
+        return held if restore_state(self._context, state, 0, _PARTIAL) else None
 
 
 def positions(state: State) -> npt.NDArray[np.int32] | None:
