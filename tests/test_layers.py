@@ -185,10 +185,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
-    "llama": (5_966, 246),  # contexts without the kernels are llama.cpp's in all
+    "llama": (5_955, 246),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (939, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (937, 56),  # forecasts know experts and instruction sets
+    "loading": (924, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "pairing": (930, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.

@@ -18,7 +18,7 @@ from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
 from localspec.gguf.writer import NewTensor, write_gguf, writing
 from localspec.llama.types import FILE_TYPES
 from localspec.pairing.forecast import Forecast, active_bytes, best
-from localspec.pairing.trained import ACCEPTANCE, TARGET
+from localspec.pairing.recommendations import ACCEPTANCE, TARGET
 from localspec.text import printable
 
 Weights = dict[str, npt.NDArray[np.float32]]
