@@ -160,12 +160,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_758, 83),  # pieces of a cut file are to be joined; the latest files are read once
+    "gguf": (1_763, 83),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_636, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_735, 75),  # pipes, empty variables; names of ollama; errors repeat the command
+    "hub": (1_723, 75),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (54, 10),
     "kernels": (50, 10),
     "keywords": (231, 11),  # the options of answers, from engine; names of other tools
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     "llama": (5_955, 246),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (924, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "loading": (924, 24),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (930, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,

@@ -78,6 +78,11 @@ class ModelFiles:
     def missing(self) -> tuple[str, ...]:
         return tuple(part for part in parts_of(self.files[0]) if part not in self.files)
 
+    def name_among(self, models: "Sequence[ModelFiles]") -> str:
+        """The quantization, or the file if that would name another one of these models."""
+        named = choose(models, quant=self.quant, file=None) if self.quant else None
+        return self.quant if named == self else self.name
+
 
 def models_among(names: Iterable[str], *, named: str | None = None) -> list[ModelFiles]:
     """The models among a repository's files, sorted by name, and the file `named` of any kind."""

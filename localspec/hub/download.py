@@ -113,7 +113,7 @@ def pull(
                 write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
     return PulledModel(
-        reference=_exact_reference(found, chosen),
+        reference=f"{found.repository.id}:{chosen.name_among(models_among(found.names))}",
         repository=found.repository.id,
         commit=found.commit,
         path=snapshot / chosen.name,
@@ -165,15 +165,6 @@ def _choose_model(wanted: Repository, found: Listing, notify: Notify) -> ModelFi
         get = f"'{shlex.join(['localspec', 'pull', f'{wanted.id}:{projectors[0]}'])}'"
         notify(f"Its projector, for images, is fetched with {get}.")
     return chosen
-
-
-def _exact_reference(found: Listing, chosen: ModelFiles) -> str:
-    """The shortest reference that names only this model of the repository."""
-    if chosen.quant:
-        same = choose(models_among(found.names), quant=chosen.quant, file=None)
-        if same is not None and same.name == chosen.name:
-            return f"{found.repository.id}:{chosen.quant}"
-    return f"{found.repository.id}:{chosen.name}"
 
 
 Report = Callable[[int, Literal["download", "check"]], None]

@@ -16,7 +16,7 @@ import platformdirs
 
 from localspec import paths
 from localspec.files import read_file
-from localspec.gguf.names import choose, models_among, parts_of, stays_inside
+from localspec.gguf.names import models_among, parts_of, stays_inside
 from localspec.hub import cache, packages
 from localspec.text import printable
 
@@ -82,11 +82,8 @@ def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[Mode
     files = cache.files_in(snapshot)
     models = models_among(files)
     for model in models:
-        # The short reference may name another file of that quantization, or a newer snapshot.
-        which = choose(models, quant=model.quant, file=None) if model.quant else None
-        name = model.name
-        shown = f"{repository}:{model.quant if which is model else name}"
-        plain = newest and stays_inside(name)
+        name, shown = model.name, f"{repository}:{model.name_among(models)}"
+        plain = newest and stays_inside(name)  # else the reference names a newer snapshot
         # If the first part is missing, list the model by a part that exists.
         path = snapshot / (name if name in files else model.files[0])
         reference = shown if plain else str(snapshot / name)
