@@ -220,7 +220,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     "server": (5_837, 196),  # files that are moved; text in files, titles of them; JSON
-    "sessions": (570, 17),  # chooses the caches that it keeps, as the engine did
+    "sessions": (572, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies

@@ -85,6 +85,8 @@ class CacheStates:
             return "it was written with another version of llama.cpp"
         if theirs.get("kv") != ours.get("kv"):
             return "the KV cache has different types (--kv-type, --flash-attention)"
+        if (theirs.get("kernels") or [])[:1] != ours["kernels"][:1]:
+            return "other kernels wrote it (--kernels)"
         their, our = theirs.get(of) or {}, ours.get(of) or {}
         if their != our:
             name = their.get("name")

@@ -123,6 +123,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     [
         ({"kv_type_k": "q8_0"}, "the KV cache has different types"),
         ({"flash_attention": "off"}, "the KV cache has different types"),
+        ({"kernels": "off"}, r"other kernels wrote it \(--kernels\)"),
         ({"context": 256}, r"it has \d+ tokens, and the context 256 \(--ctx\)"),
     ],
 )
