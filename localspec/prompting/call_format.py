@@ -45,10 +45,10 @@ def convert_calls(messages: Messages, form: CallForm) -> Messages:
 
 def _id_of(given: Any, name: Any, number: int, ids: str) -> str:
     """The id of a call: the given one, if the template accepts it."""
-    if ids == NAMED:
+    if ids == NAMED and name:
         return f"functions.{name}:{number}"
     said = str(given or f"call_{number}")
-    fits = ids == ANY or (len(said) == 9 and said.isalnum())
+    fits = ids != NINE or (len(said) == 9 and said.isalnum())
     return said if fits else hashlib.sha256(said.encode()).hexdigest()[:9]
 
 

@@ -85,14 +85,22 @@ class RoleAdapter:
         best: tuple[Change, ...] = ()
         most, until = (-1, False), time.monotonic() + _SECONDS
         for changes in _CHOICES:
-            text = self._render(self._apply_changes(sample, changes))
+            fitted = self._apply_changes(sample, changes)
+            text = self._render(fitted)
             places = [text.find(content) for content in said]
-            found = sum(word in text for word in words), places == sorted(places)
+            whole = places == sorted(places) and self._tells_answer(fitted, text)
+            found = sum(word in text for word in words), whole
             if found > most:
                 best, most = changes, found
             if most == (len(words), True) or time.monotonic() > until:
                 break
         return best
+
+    def _tells_answer(self, messages: Messages, text: str) -> bool:
+        """Whether a first answer is no question: with tools, Llama's takes the first for one."""
+        first = next((one for one in messages if one["role"] != "system"), {"role": "user"})
+        asked = [{**one, "role": "user"} if one is first else one for one in messages]
+        return first["role"] != "assistant" or self._render(asked) != text
 
     def _apply_changes(self, messages: Messages, changes: Sequence[Change]) -> Messages:
         for change in changes:

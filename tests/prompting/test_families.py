@@ -142,6 +142,7 @@ def test_requirements_of_templates_are_met(open_prompts: Open) -> None:
     told = [*messages, nameless, {"role": "tool", "content": "5"}]
     found = text(named["kimi-k2"], *told)
     assert re.findall(r"\w*\.?\w+:\d", found) == ["functions.weather:0"] * 2 + ["functions.f:1"] * 2
+    assert "functions.None" not in text(named["kimi-k2"], ASK, result("Rain."), AGAIN)
 
 
 @pytest.mark.parametrize("ids", [True, False])

@@ -148,6 +148,8 @@ def test_conversations_fit_templates_that_treat_tools_specially() -> None:
     tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
     found = render(source, [{**CALLED, "tool_calls": CALLS}, *RESULTS, *USER], tools=tools)
     assert [one for one in ("Well", "(fa", "(fb", "[of a]", "[of b]") if one not in found] == []
+    found = render(source, [{"role": "assistant", "content": "Hi"}, *USER], tools=tools)
+    assert found.startswith("1[Hi]"), "the first question is empty"
 
 
 def test_refusals_of_templates_are_quoted() -> None:
