@@ -23,6 +23,8 @@ from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling, schema_of
 
 _BILLING = "x-anthropic-billing-header:"
+_KEPT = "thinking: "
+"""Begins the signature of a block whose thinking the client omits: the text, for its next turn."""
 
 
 def _as_blocks(given: Any) -> Any:
@@ -49,6 +51,7 @@ class Block(Record):
     context: str | None = None  # of a document
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     id: str | None = None
     name: str | None = None
     tool_name: str | None = None
@@ -62,6 +65,10 @@ class Block(Record):
         """Whether it belongs to a tool that the provider runs."""
         others = ("server_tool_use", "mcp_tool_use", "container_upload")
         return self.type in others or self.type.endswith("_tool_result")
+
+    @property
+    def thought(self) -> str:
+        return self.thinking or (self.signature or "").partition(_KEPT)[2]
 
 
 class AnthropicMessage(Record):
@@ -134,7 +141,7 @@ def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
     ]
     rest = [block for block in blocks if block.type not in ("tool_use", "tool_result")]
     if rest or calls or not found:
-        thoughts = [block.thinking or "" for block in rest if block.type == "thinking"]
+        thoughts = [block.thought for block in rest if block.type == "thinking"]
         thought = "\n".join(thoughts) or None
         one = Message(
             role=role, content=_content(rest), tool_calls=calls or None, reasoning_content=thought
@@ -188,7 +195,8 @@ def _text(blocks: Sequence[Block]) -> str:
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
     answers = await begin(service, ChatRequest.of(wanted, **wanted.fields()))
-    return MessageReply(answers, streamed=wanted.stream)
+    omits = (wanted.thinking or {}).get("display") == "omitted"
+    return MessageReply(answers, streamed=wanted.stream, omits=omits)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
@@ -199,8 +207,9 @@ async def count_tokens(service: Service, wanted: Conversation) -> Any:
 class MessageReply(NamedEvents):
     ping: ClassVar[bytes] = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, answers: Answers, *, streamed: bool | None) -> None:
+    def __init__(self, answers: Answers, *, streamed: bool | None, omits: bool) -> None:
         super().__init__(answers, streamed=streamed)
+        self._omits = omits
         self._blocks: list[dict[str, Any]] = []
         self._head: Event = {
             "id": f"msg_{secrets.token_hex(12)}",
@@ -232,6 +241,11 @@ class MessageReply(NamedEvents):
             yield self._block_event("content_block_start", content_block=block)
         if not isinstance(piece, CallBegins):
             _, delta, name = _TEXTS[type(piece)]
+            if kind == "thinking" and self._omits:
+                kept = self._blocks[-1]["signature"] or _KEPT
+                self._blocks[-1]["signature"] = kept + piece.text
+                yield {"type": "ping"}
+                return
             if kind != "tool_use":
                 self._blocks[-1][kind] += piece.text
             yield self._block_event("content_block_delta", delta={"type": delta, name: piece.text})
@@ -252,7 +266,7 @@ class MessageReply(NamedEvents):
             return
         block = self._blocks[-1]
         if block["type"] == "thinking":  # clients wait for a signature
-            delta = {"type": "signature_delta", "signature": ""}
+            delta = {"type": "signature_delta", "signature": block["signature"]}
             yield self._block_event("content_block_delta", delta=delta)
         yield self._block_event("content_block_stop")
 

@@ -748,6 +748,15 @@ def test_thinking_block_ends_with_a_signature(families: Running) -> None:
     kinds = [one.get("delta", {}).get("type", one["type"]) for one in told]
     assert kinds.count("content_block_start") == 1
     assert kinds[kinds.index("content_block_stop") - 1] == "signature_delta"
+    body = {**body, "temperature": 0, "stream": False}
+    shown, omitted = (
+        families.post("/v1/messages", {**body, "thinking": {"display": how}}).json["content"][0]
+        for how in ("summarized", "omitted")
+    )
+    assert shown["thinking"]
+    assert omitted["thinking"] == ""
+    turns = ([*ASK, assistant([one, use("now", {})])] for one in (shown, omitted))
+    assert len({message_tokens(families, "qwen3.5", one) for one in turns}) == 1
 
 
 def test_separate_tool_template(tmp_path: Path, draft_path: Path) -> None:
