@@ -120,7 +120,7 @@ class CompletionReply(Reply):
         text, tokens = answer.text[: self._end(answer)], answer.tokens
         if len(text) < len(answer.text):
             starts = TextOffsets(self.engine).of(tokens)
-            kind, tokens = "limit", tokens[: sum(start <= len(text) for start in starts)]
+            kind, tokens = "limit", tokens[: sum(start < len(text) for start in starts)]
         longest = 0 if ask.silent else ask.options["max_tokens"] or -1
         found: dict[str, Any] = {
             "index": answer.number,
@@ -373,6 +373,6 @@ def _restore(engine: Engine, path: Path) -> int:
         raise SessionError("There is no file of that name. Save a slot first.")
     found = engine.open_session(path)
     if not found.tokens:
-        raise SessionError(" ".join(found.notices) or "There is nothing in that file.")
+        raise SessionError(f"{path.name} cannot be restored: {found.why}. Save the slot again.")
     engine.clear()  # also drops the opened session
     return engine.open_session(path).tokens

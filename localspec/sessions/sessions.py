@@ -22,11 +22,12 @@ from localspec.sessions.session_file import DamagedSession, SessionFile, write
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
     """`conversation`: stored with it, or None; `tokens`: number restored without prefill;
-    `notices`: sentences about unusable parts."""
+    `notices`: sentences about unusable parts; `why`: why there are no tokens."""
 
     conversation: Any
     tokens: int
     notices: tuple[str, ...] = ()
+    why: str = "it has no tokens"
 
 
 class Sessions:
@@ -55,7 +56,7 @@ class Sessions:
                 f"The session in {path} is damaged, so a new one starts; the file will be kept as "
                 f"{path.name}.damaged."
             )
-            return OpenedSession(None, 0, (notice,))
+            return OpenedSession(None, 0, (notice,), "it is damaged")
         conversation, misfits = file.facts.get("conversation"), self._states.misfits(file)
         try:
             if file.facts["lengths"][TARGET]:
@@ -64,7 +65,7 @@ class Sessions:
             misfits.setdefault(TARGET, str(error))
         if TARGET in misfits:
             notice = f"The session in {path} is read again: {misfits[TARGET]}."
-            return OpenedSession(conversation, 0, (notice,))
+            return OpenedSession(conversation, 0, (notice,), misfits[TARGET])
         self._named = file
         notices = [
             f"The draft model reads the session in {path} again: {why}." for why in misfits.values()

@@ -132,11 +132,14 @@ def test_log_probabilities_end_with_the_text(server: Running, stream: bool) -> N
 def test_least_indentation(server: Running, stream: bool) -> None:
     """As llama.cpp, it cuts the line off where its text begins."""
     body = {"prompt": "Once", "grammar": r'root ::= "a\n  bc\n de\n   fg"', "stream": stream}
+    body["n_probs"] = 1
     for least, end, kind in ((0, 16, "eos"), (1, 16, "eos"), (2, 8, "limit"), (3, 4, "limit")):
         told = server.post("/completion", {**body, "n_indent": least, "return_tokens": True}).events
         assert "".join(one["content"] for one in told) == "a\n  bc\n de\n   fg"[:end]
         assert told[-1]["stop_type"] == kind
         assert stream or told[-1]["tokens_predicted"] == len(told[-1]["tokens"])
+        rows = [row["token"] for one in told for row in one.get("completion_probabilities", ())]
+        assert "".join(rows) == "a\n  bc\n de\n   fg"[:end]
 
 
 def test_drafts_and_seeds_by_request(server: Running) -> None:
