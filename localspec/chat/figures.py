@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from localspec.decoding.interfaces import Step
     from localspec.decoding.stats import GenerationStats
     from localspec.engine import Engine
+    from localspec.llama.model import Progress
     from localspec.llama.options import ModelOptions
 
 STOCK = "plain llama.cpp"
@@ -173,13 +174,15 @@ def baseline(engine: Engine) -> float | None:
     return engine.profile.stock if engine.model.kernels.in_use else 1.0
 
 
-def measure_baseline(engine: Engine, options: ModelOptions) -> float | None:
+def measure_baseline(
+    engine: Engine, options: ModelOptions, progress: Progress | None = None
+) -> float | None:
     """As `baseline`, but measures stock llama.cpp once if the model is small (`localspec doctor`
-    measures any). Measuring empties the caches."""
+    measures any). Measuring empties the caches. `progress` may raise a LocalspecError to stop."""
     from localspec.loading.second_engine import measure_stock
 
     if engine.model.size <= SMALL:
-        measure_stock(engine, options, again=False)
+        measure_stock(engine, options, again=False, progress=progress)
     return baseline(engine)
 
 

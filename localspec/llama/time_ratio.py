@@ -5,7 +5,7 @@ from pathlib import Path
 from time import perf_counter
 
 from localspec.llama.context import Context
-from localspec.llama.model import Model
+from localspec.llama.model import Model, Progress
 from localspec.llama.options import ModelOptions
 
 ROUNDS, MIN_ROUNDS = 15, 5
@@ -13,9 +13,12 @@ TIME_LIMIT = 4.0
 """Seconds after which no round beyond MIN_ROUNDS begins."""
 
 
-def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
+def time_ratio(
+    model: Model, path: Path, options: ModelOptions, progress: Progress | None = None
+) -> float:
     """The time of a single-token pass of another file, with these options, ÷ the model's: the
-    median over rounds of alternating order, so that changes of speed cancel out."""
+    median over rounds of alternating order, so that changes of speed cancel out. `progress` may
+    raise to stop."""
     # Both run on the same device and differ only in their weights.
     options = replace(options, context=64)
     with Model(path, options) as other, ExitStack() as opened:
@@ -25,6 +28,8 @@ def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
         for turn in range(ROUNDS + 2):
             if len(ratios) >= MIN_ROUNDS and perf_counter() > deadline:
                 break
+            if progress is not None:
+                progress(1.0)
             seconds = [0.0, 0.0]
             for which in (0, 1) if turn % 2 else (1, 0):
                 context = contexts[which]

@@ -11,6 +11,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama import library
 from localspec.llama.embeddings import MAX_LENGTH, Embedder
 from localspec.llama.kernels_file import OFF
+from localspec.llama.model import Progress
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
 from localspec.llama.time_ratio import time_ratio
@@ -59,9 +60,15 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
     return beside
 
 
-def measure_stock(engine: Engine, options: ModelOptions, *, again: bool = True) -> None:
+def measure_stock(
+    engine: Engine,
+    options: ModelOptions,
+    *,
+    again: bool = True,
+    progress: Progress | None = None,
+) -> None:
     """Measure how much slower stock llama.cpp decodes plainly, for `PairProfile.stock`; `again`:
-    even if that is known.
+    even if that is known; `progress`: may raise a LocalspecError to stop.
 
     Does nothing without the kernels, or without room. On a busy machine llama.cpp's threads may
     wait very long for each other; results beyond _IMPLAUSIBLE are not kept.
@@ -70,7 +77,7 @@ def measure_stock(engine: Engine, options: ModelOptions, *, again: bool = True) 
     if (again or not known) and _can_measure_stock(engine, options):
         with suppress(LocalspecError):
             stock = _stock(engine, options)
-            found = time_ratio(engine.model, engine.model.path, stock)
+            found = time_ratio(engine.model, engine.model.path, stock, progress)
             engine.profile.stock = found if found < _IMPLAUSIBLE else None
 
 
