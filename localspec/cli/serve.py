@@ -13,7 +13,7 @@ from localspec.cli import crashes
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, PROJECTOR, SAMPLING, SESSION
-from localspec.errors import Cancelled, LocalspecError, UsageError
+from localspec.errors import Cancelled, LocalspecError, SessionError, UsageError
 from localspec.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
@@ -133,17 +133,20 @@ def serve(console: Console, params: o.Params) -> int:
         console.notice(f"{engine.model.name} is loaded{draft}.")
         console.notices(engine.notices)
 
+    offers = _offered_models(openings, names, tags, console, params["session"])
     crashes.watch()
     try:
         complete = run_server(
             options,
-            _offered_models(openings, names, tags, console, params["session"]),
+            offers,
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
         )
     except KeyboardInterrupt:
         raise Cancelled("Interrupted.") from None
+    if (session := offers[0].session) is not None and session.lost:
+        raise SessionError(session.lost)
     if not complete:
         raise Cancelled("Interrupted while answers were written; they were cut off.")
     return 0

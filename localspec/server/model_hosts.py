@@ -78,10 +78,12 @@ Prompted = str | Sequence[Mapping[str, Any]]
 
 class ServedSession:
     """The conversation of `--session FILE`: the last one that was answered, also for `localspec
-    run` and `localspec chat`. `notify` is called with messages about failures."""
+    run` and `localspec chat`. `notify` is called with notices about the file; `lost`: why it could
+    not be saved, or ""."""
 
     def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
         self._path, self._notify = path, notify
+        self.lost = ""
         self._latest: tuple[Prompted | None, Stream] | None = None
 
     def restore(self, engine: Engine) -> None:
@@ -98,7 +100,7 @@ class ServedSession:
             try:
                 engine.save_session(self._path, _conversation(engine, *self._latest))
             except SessionError as error:
-                self._notify(str(error))
+                self.lost = str(error)
 
 
 def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> Any:
@@ -249,7 +251,8 @@ class ModelHost:
 
         opened = self.offer.opener(report)
         if not isinstance(opened, EmbeddingModel):
-            measure_baseline(opened, self.offer.options)  # before a session fills the caches
+            # Before a session fills the caches.
+            measure_baseline(opened, self.offer.options, report)
             if self.offer.session is not None:
                 self.offer.session.restore(opened)
         return opened

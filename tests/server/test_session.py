@@ -59,6 +59,17 @@ def test_unused_session_file_is_unchanged(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_unsaved_session_is_an_error(tmp_path: Path) -> None:
+    (folder := tmp_path / "kept").mkdir()
+    with serving(tmp_path, *OPTIONS, "-q", "--session", str(folder / "fox")) as server:
+        chat(server, STORY)
+        folder.rmdir()
+        folder.touch()
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 1
+    assert f"The session in {folder}/fox cannot be read: " in server.log.read_text()
+
+
 def test_foreign_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
@@ -102,6 +113,11 @@ def test_slot_save_and_restore(slot_server: Running, folder: Path) -> None:
     assert tokens_read(slot_server, GERMANY) == rest
     slot_server.post("/slots/0?action=restore", {"filename": "france.bin"})
     assert tokens_read(slot_server, FRANCE) == 1
+    (folder / "cut.bin").write_bytes(
+        (folder / "france.bin").read_bytes()[: saved["n_written"] // 2]
+    )
+    error = slot_server.post("/slots/0?action=restore", {"filename": "cut.bin"}).error(400)
+    assert error.startswith("cut.bin cannot be restored: a part of cut.bin is missing")
 
 
 def test_slot_erase(slot_server: Running) -> None:
