@@ -20,11 +20,13 @@ def prepare(folder: Path) -> None:
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write texts by file name, in order, each atomically. Raises LocalspecError: the disk is full,
-    or the folder is not writable."""
+    """Write texts by file name, in order, each atomically. Earlier files, which may have taken
+    hours, are renamed. Raises LocalspecError: the disk is full, or the folder is not writable."""
     for name, text in texts.items():
-        with _explained(folder / name):
-            write_atomically(folder / name, text)
+        with _explained(path := folder / name):
+            if path.is_file():
+                path.rename(path.with_stem(f"{path.stem}-{path.stat().st_mtime:.0f}"))
+            write_atomically(path, text)
 
 
 @contextmanager

@@ -75,7 +75,7 @@ Other programs:
         Also run ik_llama-cpp-python, through the Python of an environment that has it.
 Output:
     -o --output FOLDER
-        Write report.txt and report.json to this folder.
+        Write report.txt and report.json to this folder; earlier ones are renamed.
     --json
         Print all samples and figures as JSON instead of tables.
 """)

@@ -35,7 +35,7 @@ How much:
         Run no checks: compare a certificate.json with the files, versions and machine here.
 Output:
     -o --output FOLDER
-        Write certificate.json to this folder.
+        Write certificate.json to this folder; an earlier one is renamed.
 """)
 
 

@@ -63,6 +63,7 @@ def test_an_interrupt_leaves_a_partial_report(
     # Among these answers are those before the first that counts.
     stops = fail_with(KeyboardInterrupt(), after=5, before=LocalspecArm.generate)
     monkeypatch.setattr(LocalspecArm, "generate", stops)
+    (tmp_path / "report.json").write_text("earlier")
     result = cli(*TINY, "--arms", "plain,auto", "--output", str(tmp_path))
     assert result.code == 130
     assert "the report covers the results so far" in result.err
@@ -70,6 +71,7 @@ def test_an_interrupt_leaves_a_partial_report(
     assert report.partial
     assert len(report.pairs[0].samples) == 1
     assert "interrupted" in (tmp_path / "report.txt").read_text("utf-8")
+    assert [path.read_text() for path in tmp_path.glob("report-*.json")] == ["earlier"]
 
 
 def test_an_output_folder_that_cannot_be_is_told_before_the_run(cli: Cli, tmp_path: Path) -> None:
