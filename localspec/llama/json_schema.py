@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import filterfalse
@@ -186,7 +186,17 @@ def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:
         far = isinstance(value, int | float) and (abs(value) > 1 << 53 or 0 < abs(value) < _NEAREST)
         if key in _BOUNDS and far:
             found[key] = _exact_bound(value, _BOUNDS[key])
+    _exclude("exclusiveMinimum", ("maximum", "exclusiveMaximum"), 1, found)
+    _exclude("exclusiveMaximum", ("minimum", "exclusiveMinimum"), -1, found)
     return _add_texts(found, part)
+
+
+def _exclude(name: str, others: Sequence[str], sign: int, part: dict[str, Any]) -> None:
+    """Move an excluded integer less than 1 from another bound, as llguidance would allow it."""
+    given: list[Any] = [part.get(one) for one in (name, *others)]
+    bound, *ends = (one if type(one) in (int, float) else math.inf for one in given)
+    if bound % 1 == 0 and any(0 < (end - bound) * sign < 1 for end in ends):
+        part[name] = math.nextafter(bound, sign * math.inf) if bound else sign * 1e-20
 
 
 def _has_at_most(part: Mapping[str, Any], count: Any) -> bool:

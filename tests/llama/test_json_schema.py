@@ -187,6 +187,8 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ),
         ({"type": "integer", "minimum": -(2**63), "maximum": 2**64}, ["-5", str(10**18)], ["1.5"]),
         ({"type": "number", "minimum": -1e300, "maximum": 1e300}, ["-5.5", "1"], ['"a"']),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, ["0.5", "0.1"], ["0", "0.0"]),
+        ({"type": "number", "minimum": -1.5, "exclusiveMaximum": -1}, ["-1.5"], ["-1", "-1.0"]),
         ({"enum": [123456789012345, 0.1, 2**53]}, ["123456789012345", "0.1"], ["123456789012344"]),
         ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
