@@ -140,14 +140,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
-    "bench": (2_096, 87),  # three peers, shapes; auto against each of them
-    "chat": (917, 58),  # names that terminals quote; the line of figures, from answer_line
+    "bench": (2_098, 87),  # three peers, shapes; auto against each of them
+    "chat": (920, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_163, 160),
+    "cli": (5_166, 160),
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -185,9 +185,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
-    "llama": (5_955, 246),  # contexts without the kernels are llama.cpp's in all
+    "llama": (5_970, 246),  # contexts without the kernels are llama.cpp's in all
     "llm_plugin": (98, 10),  # tells reasoning from answers
-    "loading": (924, 24),  # Medusa heads are read here; figures of busy machines are not kept
+    "loading": (931, 24),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (930, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
@@ -201,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
     # The format of calls is a file of its own: with it, roles had outgrown one.
-    "prompting": (1_949, 65),  # parts of contents, texts beside thoughts and calls, in their order
+    "prompting": (1_957, 65),  # parts of contents, texts beside thoughts and calls, in their order
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),
@@ -219,8 +219,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
-    "server": (5_837, 196),  # files that are moved; text in files, titles of them; JSON
-    "sessions": (572, 17),  # chooses the caches that it keeps, as the engine did
+    "server": (5_854, 196),  # files that are moved; text in files, titles of them; JSON
+    "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
