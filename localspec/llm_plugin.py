@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import llm
+from llm.parts import TextPart
 from pydantic import Field
 
 import localspec
@@ -57,7 +58,7 @@ class LlmModel(llm.Model):
         options = prompt.options
         sampling = options.model_dump(exclude={"max_tokens", "draft"}, exclude_none=True)
         engine = _engine(self._reference, options.draft)
-        asked = _messages(prompt, conversation) if engine.model.chat_template else prompt.prompt
+        asked = _messages(prompt) if engine.model.chat_template else prompt.prompt
         thinks = engine.prompts.thinks(asked, free=not prompt.schema)
         reader = engine.prompts.reader(asked, thinks=thinks)
         answer = engine.stream(
@@ -87,12 +88,14 @@ def _engine(reference: str, draft: str) -> localspec.Engine:
     return found
 
 
-def _messages(prompt: Any, conversation: Any) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
-    if prompt.system:
-        found.append({"role": "system", "content": prompt.system})
-    for earlier in conversation.responses if conversation is not None else ():
-        found.append({"role": "user", "content": earlier.prompt.prompt or ""})
-        found.append({"role": "assistant", "content": earlier.text_or_raise()})
-    found.append({"role": "user", "content": prompt.prompt or ""})
+def _messages(prompt: Any) -> list[dict[str, str]]:
+    """The whole conversation, of which llm tells the models in each prompt."""
+    found = [
+        {"role": message.role, "content": "".join(part.text for part in parts)}
+        for message in prompt.messages
+        if (parts := [part for part in message.parts if isinstance(part, TextPart)])
+    ] or [{"role": "user", "content": ""}]
+    if prompt.system:  # a new one is not in the conversation
+        found = [message for message in found if message["role"] != "system"]
+        found.insert(0, {"role": "system", "content": prompt.system})
     return found

@@ -37,10 +37,11 @@ def test_answer_and_usage(model: LlmModel) -> None:
 
 def test_conversation_is_continued(model: LlmModel) -> None:
     conversation = llm.Conversation(model=model)
-    asked = [conversation.prompt(said, max_tokens=8) for said in ("Tell me a story.", "Go on.")]
-    assert all(response.text() for response in asked)
-    first, second = (response.usage().input or 0 for response in asked)
-    assert second > first + 8
+    first = conversation.prompt("Tell me a story.", system="Be kind. " * 9, max_tokens=8)
+    first.text()
+    for second in (conversation.prompt("Go on.", max_tokens=8), first.reply("Go on.")):
+        second.text()
+        assert (second.usage().input or 0) > (first.usage().input or 0) + 8
 
 
 def test_schema(model: LlmModel) -> None:
@@ -59,6 +60,10 @@ def test_llm_command(tmp_path: Path) -> None:
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: localspec\nVersion: 0\n")
     (installed / "entry_points.txt").write_text(f"[llm]\n{declared[0]} = {declared[1]}\n")
     variables = {"LLM_USER_PATH": str(tmp_path), "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
-    options = ("-m", "localspec/demo", "-o", "max_tokens", "5")
-    command = (sys.executable, "-m", "llm", "Hi", *options)
-    assert finished(command=command, env=environment(**variables)).succeeded().strip()
+    command = (sys.executable, "-m", "llm", "Hi", "-o", "max_tokens", "5", "--usage")
+    read = []
+    for option in (("-m", "localspec/demo"), ("--continue",)):
+        ended = finished(command=(*command, *option), env=environment(**variables))
+        assert ended.succeeded().strip()
+        read.append(int(re.findall(r"(\d+) input", ended.err)[0]))
+    assert read[1] > read[0] + 5
