@@ -133,6 +133,9 @@ def test_export_to_files(cli: Cli, conversations: list[Conversation], tmp_path: 
         (("-o", "no/such/folder.md"), 1, "There is no folder"),
         (("-o", "new/"), 2, "There is no folder new/. Create it, or name a file."),
         (("-o", "/proc/x.md"), 1, "/proc"),
+        (("-o", "/dev/null/x.md"), 1, "/dev/null/x.md cannot be written: Not a directory"),
+        (("-o", "x" * 300), 1, "x cannot be written: File name too long"),
+        (("-o", "a\0b"), 2, "is not a valid file name"),
         (("-o", "/dev/null"), 2, "/dev/null is a pipe or a device. Name a file."),
     ],
 )

@@ -20,12 +20,6 @@ def render(source: str, messages: list[Message] = USER, **more: Any) -> str:
     return str(unmarked(template.render(messages, **more)))
 
 
-def test_variables_of_templates() -> None:
-    source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m['content'] }}"
-    source += "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-    assert render(source) == "<s>[user] Hi & <you></s>[assistant]"
-
-
 def test_white_space_is_trimmed_as_in_transformers() -> None:
     source = "{% for m in messages %}\n    {{ m.content }}\n    {% if true %}\nx\n    {% endif %}\n"
     assert render(source + "{% endfor %}") == "    Hi & <you>\nx\n"

@@ -173,16 +173,10 @@ def test_it_reports_progress_while_the_model_is_loading(tmp_path: Path) -> None:
             assert server.process.wait(PATIENCE) == 0, "it stops while it loads"
 
 
-MEASURING = """
-from localspec.llama import time_ratio
-
-time_ratio.ROUNDS = time_ratio.MIN_ROUNDS = 1 << 60
-start(OfferedModel(opener=lambda _: load()))
-"""
-
-
 def test_it_stops_while_llama_cpp_is_measured(kernels: None) -> None:
-    with serving_program(MEASURING, wait=False) as server:
+    program = "from localspec.llama import time_ratio as it; it.ROUNDS = it.MIN_ROUNDS = 1 << 60\n"
+    program += "start(OfferedModel(opener=lambda _: load()))"
+    with serving_program(program, wait=False) as server:
         wait_until(lambda: server.get("/health").json["error"]["progress"] == 1.0, "it measures")
         server.process.terminate()
         assert server.process.wait(PATIENCE) == 0
