@@ -203,31 +203,21 @@ class Statements:
         return [_hit(row) for row in rows]
 
     def _search_messages(self, expression: str, limit: int) -> list[SearchHit]:
-        chosen: list[int] = []
-        taken: dict[str, int] = {}
-        for seq, conversation in self.connection.execute(
-            "SELECT m.seq, m.conversation "
-            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
-            "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
-            (expression, _MAX_CANDIDATES),
-        ):
-            if len(chosen) >= limit:
-                break
-            taken[conversation] = taken.get(conversation, 0) + 1
-            if taken[conversation] <= _PER_CONVERSATION:
-                chosen.append(seq)
-        if not chosen:
-            return []
         # Snippets are the most expensive part, so they are made for chosen rows only. The unary
         # plus keeps SQLite from looking up each row in the whole index.
-        marks = ", ".join("?" * len(chosen))
         rows = self.connection.execute(
-            "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
+            "WITH found AS (SELECT m.seq, m.conversation "
+            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+            "WHERE words MATCH ?1 ORDER BY words.rowid DESC LIMIT ?2), "
+            "numbered AS (SELECT seq, "
+            "row_number() OVER (PARTITION BY conversation ORDER BY seq DESC) AS place FROM found), "
+            "chosen AS (SELECT seq FROM numbered WHERE place <= ?3 ORDER BY seq DESC LIMIT ?4) "
+            "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?5, ?6, '…', ?7), c.updated "
             "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
             "JOIN conversations AS c ON c.id = m.conversation "
-            f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
-            "ORDER BY words.rowid DESC LIMIT ?",
-            (MARK, END, _SNIPPET_WORDS, expression, chosen[-1], *chosen, len(chosen)),
+            "WHERE words MATCH ?1 AND words.rowid >= (SELECT min(seq) FROM chosen) "
+            "AND +words.rowid IN chosen ORDER BY words.rowid DESC",
+            (expression, _MAX_CANDIDATES, _PER_CONVERSATION, limit, MARK, END, _SNIPPET_WORDS),
         )
         return [_hit(row) for row in rows]
 
