@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any
 
+from localspec.chat.figures import Rejected
 from localspec.chat.titles import NEW, one_line, title_from
 from localspec.prompting.roles import joined
 
@@ -65,7 +66,8 @@ _IMAGE = "data:image/*;base64,"
 class Message:
     """A message. `parent`: id of the previous message, None for a first one; `created`: Unix time;
     `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: runs of (characters, source) over
-    `content`."""
+    `content`. Not stored: `note`: its current status; `rejected`: rejected proposals, for answers
+    of this session."""
 
     id: str
     parent: str | None
@@ -79,15 +81,17 @@ class Message:
     stats: dict[str, Any] | None = None
     spans: list[tuple[int, str]] | None = None
     attachments: list[Attachment] = field(default_factory=list)
+    note: str | None = field(default=None, compare=False)
+    rejected: Sequence[Rejected] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
 class Conversation:
     """A tree of messages, and settings. Fields of messages may be changed in place, except `id` and
-    `parent`. Missing and circular parents are replaced by None, so that a damaged history can be
-    shown. `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams` that
-    differ from the default; `max_tokens`: None for the whole context; `tip`: the last message of
-    the shown branch; `messages`: by id, oldest first."""
+    `parent`. Parents precede their children; others are replaced by None, so that a damaged history
+    can be shown. `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams`
+    that differ from the default; `max_tokens`: None for the whole context; `tip`: the last message
+    of the shown branch; `messages`: by id, oldest first."""
 
     id: str = field(default_factory=new_id)
     title: str = NEW
@@ -105,8 +109,11 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.updated = max(self.updated, self.created)
-        self._adopt_orphans()
+        known: set[str | None] = {None}
         for message in self.messages.values():
+            if message.parent not in known:
+                message.parent = None
+            known.add(message.id)
             self._children.setdefault(message.parent, []).append(message.id)
         if self.tip not in self.messages:
             self.tip = next(reversed(self.messages), None)
@@ -124,13 +131,12 @@ class Conversation:
 
     def latest_leaf(self, id: str) -> str:
         """The newest leaf below a message, or the message itself."""
-        below, level = {id}, [id]
-        while level:
-            level = [child for parent in level for child in self._children.get(parent, ())]
-            below.update(level)
-        # In a damaged history, parents need not precede their children.
-        leaves = below - self._children.keys()
-        return next(message for message in reversed(self.messages) if message in leaves)
+        latest, below = id, {id}
+        for message in self.messages.values():
+            if message.parent in below:
+                latest = message.id
+                below.add(latest)
+        return latest
 
     def select(self, id: str) -> None:
         """Show the branch through a message, down to its newest leaf."""
@@ -193,23 +199,6 @@ class Conversation:
             upwards.append(self.messages[id])
             id = upwards[-1].parent
         return upwards[::-1]
-
-    def _adopt_orphans(self) -> None:
-        """Make roots of messages whose ancestors are missing or circular."""
-        valid: set[str | None] = {None}
-        for start in self.messages.values():
-            chain: set[str] = set()
-            message = start
-            while message.id not in valid:
-                chain.add(message.id)
-                if message.parent in chain or (
-                    message.parent is not None and message.parent not in self.messages
-                ):
-                    message.parent = None
-                if message.parent is None:
-                    break
-                message = self.messages[message.parent]
-            valid.update(chain)
 
 
 Content = str | list[dict[str, Any]]

@@ -58,6 +58,8 @@ def to_json(conversation: Conversation) -> str:
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION} | asdict(conversation)
     document["messages"] = list(document["messages"].values())
     del document["_children"]
+    for message in document["messages"]:
+        del message["note"], message["rejected"]
     return storable(json.dumps(finite(document), ensure_ascii=False, indent=2, default=str)) + "\n"
 
 

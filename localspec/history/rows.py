@@ -164,4 +164,4 @@ _CLEANERS: Mapping[str, Callable[[Any], Any]] = {
 def _clean_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
     """Values of the plain fields of a dataclass."""
     plain = {field.name: str(field.type) for field in fields(kind) if field.type in _CLEANERS}
-    return {name: _CLEANERS[type](row[name]) for name, type in plain.items()}
+    return {name: _CLEANERS[type](row[name]) for name, type in plain.items() if name in row}

@@ -70,22 +70,14 @@ class ConversationDisplay:
             shown.append((message, (siblings.index(message) + 1, len(siblings))))
         self._host.transcript.show(shown)
         self._host.sidebar.mark(conversation.id)
-        for message, _ in shown:
-            if message.id in self._host.chat_session.notes:
-                self.message_changed(message)
         self._add_up()
         self._title()
         self.legend()
         self.figures()
 
     def message_changed(self, message: Message) -> None:
-        chat_session = self._host.chat_session
-        running, rejected = chat_session.running, None
-        if running is not None and running.message is message:
-            rejected = running.provenance.rejected
-        note = chat_session.notes.get(message.id)
-        self._host.transcript.update_message(message, note=note, rejected=rejected)
-        if note is not None:
+        self._host.transcript.update_message(message)
+        if message.note is not None:
             self.figures()
 
     def working(self, doing: str | None) -> None:
@@ -167,7 +159,7 @@ class ConversationDisplay:
             doing = f"{self.doing} · Esc cancels"
         elif comes is not None and not (live and shown.tokens):
             at = comes.to if comes.message is None else comes.message.id
-            doing = chat_session.notes.get(at, "getting ready")
+            doing = comes.conversation.messages[at].note or "getting ready"
         if doing is not None:
             text = Text(f"◌ {harmless(doing)}", palette.style("accent"))
         elif shown.tokens:

@@ -83,15 +83,12 @@ class DisplayMode:
 
 class MessageLines:
     """Draws a message, and caches its lines until `changed` is called. `place`: (number, count)
-    among its siblings, from 1; `rejected`: rejected proposals, for answers of this session; `same`:
-    number of leading lines that the last drawing did not change; `note`: its current status; None
-    shows its state; `height`: number of lines, an estimate until `measured`."""
+    among its siblings, from 1; `same`: number of leading lines that the last drawing did not
+    change; `height`: number of lines, an estimate until `measured`."""
 
     def __init__(self, message: Message, place: Place = (1, 1)) -> None:
         self.message = message
         self.place = place
-        self.rejected: Sequence[Rejected] = ()
-        self.note: str | None = None
         self.height, self.measured = 0, False
         self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, DisplayMode] | None = None
@@ -188,7 +185,7 @@ class MessageLines:
             yield from token_lines(
                 message.content,
                 message.spans or (),
-                self.rejected if mode.rejected else (),
+                message.rejected if mode.rejected else (),
                 width,
                 palette,
             )
@@ -209,8 +206,8 @@ class MessageLines:
 
     def _foot(self, palette: Palette) -> Iterable[Text]:
         message = self.message
-        if self.note is not None:
-            yield Text(self.note, palette.faint)
+        if message.note is not None:
+            yield Text(message.note, palette.faint)
         elif message.state == "stopped":
             yield Text("■ stopped", palette.style("warning"))
         elif message.state == "interrupted":
@@ -228,7 +225,7 @@ class MessageLines:
         elif message.finish_reason == REPEATS:
             what = "/set repeat_penalty 1.1 often helps, /set max_tokens N allows repetition"
             yield Text(f"■ ended: the answer repeated itself. {what}", palette.style("warning"))
-        if message.role == "assistant" and message.stats and self.note is None:
+        if message.role == "assistant" and message.stats and message.note is None:
             figures = words.line(Figures.from_dict(message.stats), draft=message.draft)
             if figures:
                 yield Text(figures, palette.faint)

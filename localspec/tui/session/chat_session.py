@@ -63,8 +63,7 @@ class ChatSession:
     """Sends, answers and branches. Methods that return a `Continuation` start the action, or raise
     UsageError, at once. `conversation`: the one that is shown; `running`: the answer in progress,
     which may belong to another conversation; `opened`: the open pair; `unopened`: why none could be
-    opened; `notes`: the current status of messages, by id; `learns`, `records`: whether
-    conversations are learned and recorded."""
+    opened; `learns`, `records`: whether conversations are learned and recorded."""
 
     view: View
     store: HistoryWriter
@@ -73,7 +72,6 @@ class ChatSession:
     running: Answer | None = None
     opened: OpenPair | None = None
     unopened: str = ""
-    notes: dict[str, str] = field(default_factory=dict)
     learns: bool = False
     records: bool = False
     _titling: bool = False
@@ -207,7 +205,7 @@ class ChatSession:
         if running is None or running.message is None:
             return None
         if running.take(spans=spans):
-            self.notes.pop(running.message.id, None)
+            running.message.note = None
             self.view.message_changed(running.message)
             if monotonic() - running.kept >= KEEP_EVERY:
                 running.kept = monotonic()
@@ -315,6 +313,7 @@ class ChatSession:
         running.message = message = conversation.add(
             ASSISTANT, "", parent=running.to, state=STREAMING, model=model, draft=draft
         )
+        message.rejected = running.provenance.rejected
         self.store.streaming(conversation, message)
         if shown:
             self.view.show_conversation()
@@ -325,7 +324,7 @@ class ChatSession:
         finish = running.finish_reason or (None if failure else "cancelled")
         state = FAILED if failure else STOPPED if finish == "cancelled" else COMPLETE
         figures = running.finish(message, state, finish)
-        self.notes.pop(message.id, None)
+        message.note = None
         if failure is not None:
             message.stats = {**figures.as_dict(), "error": describe(failure)[0]}
         self.store.put(running.conversation, message)
@@ -381,9 +380,6 @@ class ChatSession:
         self.view.answering(False)
 
     def _set_note(self, message: Message, note: str | None) -> None:
-        if note is None:
-            if self.notes.pop(message.id, None) is None:
-                return
-        else:
-            self.notes[message.id] = note
-        self.view.message_changed(message)
+        if note or message.note:
+            message.note = note
+            self.view.message_changed(message)

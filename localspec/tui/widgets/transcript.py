@@ -15,7 +15,6 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.chat.figures import Rejected
 from localspec.tui.rendering.message_lines import DisplayMode, MessageColumn, Place
 from localspec.tui.rendering.palette import Palette, restyle
 
@@ -76,20 +75,12 @@ class Transcript(ScrollView, can_focus=True):
         if not self._column.items:
             self.refresh()
 
-    def update_message(
-        self,
-        message: Message,
-        *,
-        note: str | None = None,
-        rejected: Sequence[Rejected] | None = None,
-    ) -> None:
+    def update_message(self, message: Message) -> None:
         number = self._column.number(message.id)
         if number is None:
             return
         item = self._column.items[number]
-        item.message, item.note = message, note
-        if rejected is not None:
-            item.rejected = rejected
+        item.message = message
         item.changed()
         self._measure(number)
         self._settle(drawn=number)
