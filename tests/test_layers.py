@@ -141,7 +141,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
     "bench": (2_098, 87),  # three peers, shapes; auto against each of them
-    "chat": (920, 58),  # names that terminals quote; the line of figures, from answer_line
+    "chat": (909, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
@@ -162,7 +162,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_763, 83),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_636, 56),
+    "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_723, 75),  # pipes, empty variables; names of ollama; errors repeat the command
@@ -230,7 +230,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn.
-    "tui": (5_006, 100),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (4_967, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_319, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

@@ -108,7 +108,7 @@ class HistoryWriter:
             return self.history.put(conversation, [] if message is None else [message])
         except Exception as error:
             logger.exception("a message could not be written")
-            self._report(f"The history could not be written: {error}.")
+            self._on_trouble(f"The history could not be written: {error}.")
             return False
 
     def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
@@ -133,7 +133,7 @@ class HistoryWriter:
 
     def _report_trouble(self) -> None:
         for text in self.history.take_notices():
-            self._report(text)
+            self._on_trouble(text)
         if self.history.waiting and not self._closed:
             if self._retry is not None:
                 self._retry.cancel()
@@ -142,9 +142,3 @@ class HistoryWriter:
             )
             self._retry.daemon = True
             self._retry.start()
-
-    def _report(self, text: str) -> None:
-        try:
-            self._on_trouble(text)
-        except Exception:
-            logger.exception("trouble could not be reported")

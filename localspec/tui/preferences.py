@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.files import read_file, write_atomically
 from localspec.tui.session.commands import sampling_params
+from localspec.typed import convert_fields
 
 
 # No pydantic: importing it takes a tenth of the time to the first paint.
@@ -54,12 +55,10 @@ def _read(text: str) -> Preferences:
     stored = json.loads(text)
     if not isinstance(stored, dict):
         raise ValueError("no object")
-    names = {f.name: f.type for f in fields(Preferences)}
+    names = {f.name for f in fields(Preferences)}
     given = {name: value for name, value in stored.items() if name in names and value is not None}
-    for name, value in given.items():
-        if type(value).__name__ != str(names[name]).partition("[")[0].removesuffix(" | None"):
-            raise ValueError(f"{name} is {value!r}")
     found = Preferences(**given)
+    convert_fields(found)
     if found.max_tokens is not None and found.max_tokens < 1:
         raise ValueError(f"max_tokens is {found.max_tokens}")
     # Invalid values would make every answer of new conversations fail.

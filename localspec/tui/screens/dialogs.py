@@ -179,14 +179,17 @@ class SettingsScreen(Dialog[tuple[dict[str, Any], bool] | None]):
 
 
 class DownloadScreen(Dialog[bool]):
-    """Downloads references in order; its result is whether all were downloaded."""
+    """Downloads references in order; its result is whether all were downloaded. A download stops
+    when the screen is closed, and keeps the part so far."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(False)", "Stop the download")
+    ]
 
     def __init__(self, references: Sequence[str]) -> None:
         super().__init__()
         self._references = references
-        self._cancelled = self._over = False
+        self._closed = False
         self._shown = 0.0
 
     def compose(self) -> ComposeResult:
@@ -204,21 +207,18 @@ class DownloadScreen(Dialog[bool]):
                 # The user has chosen a model to download, so the network may be used.
                 pull = partial(download.pull, reference, offline=False, progress=self._progress)
                 await asyncio.to_thread(pull)
-        except Cancelled:
-            self.dismiss(False)
         except Exception as error:  # an unhandled error would end the app
-            self._over = True
             self._about(f"{describe(error)[0]} Esc closes this.")
         else:
             self.dismiss(True)
 
     def on_unmount(self) -> None:
-        """Stop the thread, which the app would wait for at exit."""
-        self._cancelled = True
+        """Stop the thread at its next chunk: the app would wait for it at exit."""
+        self._closed = True
 
     def _progress(self, progress: PullProgress) -> None:
         """Show progress. Called in the download thread."""
-        if self._cancelled:
+        if self._closed:
             raise Cancelled("The download was stopped.")
         now = monotonic()
         if now - self._shown >= _EVERY or progress.done == progress.total:
@@ -238,13 +238,6 @@ class DownloadScreen(Dialog[bool]):
 
     def _about(self, text: str) -> None:
         self.query_one("#about", Static).update(harmless(text))
-
-    def action_cancel(self) -> None:
-        """Stop after the next chunk; the downloaded part is kept."""
-        if self._over:
-            self.dismiss(False)
-        self._cancelled = True
-        self._about("Stopping; the downloaded part is kept …")
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:

@@ -1,13 +1,14 @@
 """Slash commands: definitions, parsing and completion."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from glob import escape, glob
 from typing import Any
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.paths import expanded
 
 MAX_TOKENS = "max_tokens"
 SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"), MAX_TOKENS)
@@ -155,16 +156,8 @@ def sampling_params(**sampling: float | int) -> SamplingParams:
 
 def _files(typed: str) -> list[str]:
     """Paths that start with the typed text; folders end with a slash."""
-    given = expanded(typed)
-    folder = given if typed.endswith("/") or not typed else given.parent
-    start = "" if typed.endswith("/") else given.name
-    try:
-        entries = sorted(folder.iterdir(), key=lambda path: path.name)
-    except OSError:
-        return []
-    prefix = typed[: len(typed) - len(start)] if start else typed
+    start = os.path.expanduser(typed)
     return [
-        f"{prefix}{path.name}{'/' if path.is_dir() else ''}"
-        for path in entries
-        if path.name.startswith(start) and (start or not path.name.startswith("."))
-    ][:50]
+        f"{typed}{path.removeprefix(start)}{'/' * os.path.isdir(path)}"
+        for path in sorted(glob(f"{escape(start)}*"))[:50]
+    ]
