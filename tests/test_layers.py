@@ -165,7 +165,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_723, 75),  # pipes, empty variables; names of ollama; errors repeat the command
+    "hub": (1_731, 75),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (54, 10),
     "kernels": (50, 10),
     "keywords": (231, 11),  # the options of answers, from engine; names of other tools

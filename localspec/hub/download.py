@@ -318,6 +318,10 @@ def _disk_errors(again: str) -> Iterator[None]:
                 f"The disk is full: {where}. Make room, or set HF_HUB_CACHE to another disk; "
                 f"'{again}' continues a partial download."
             ) from None
+        if error.errno == errno.ENOENT:
+            raise LocalspecError(
+                f"{where} was removed during the download. '{again}' starts it again."
+            ) from None
         raise LocalspecError(
             f"{where} cannot be written: {error.strerror or error}. Check its permissions, or set "
             "HF_HUB_CACHE to another folder."

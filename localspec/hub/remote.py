@@ -1,5 +1,7 @@
 """Requests to Hugging Face: file listings, downloads, retries, and error messages."""
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -132,6 +134,8 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
                 if done + len(chunk) > file.size:
                     raise _wrong_size(file)
                 output.write(chunk)
+                if not part.exists():  # `localspec rm`, which ends the download
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(part))
                 done += len(chunk)
                 yield len(chunk), done
     if done < file.size:

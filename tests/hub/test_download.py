@@ -160,6 +160,15 @@ def test_disk_that_fills_up_keeps_the_part(
     assert pull("user/repo").downloaded == 0
 
 
+def test_partial_file_is_removed(hub: Hub, model: bytes, cache: Path) -> None:
+    def remove(_: PullProgress) -> None:
+        for path in partial_files(cache):
+            path.unlink()
+
+    told = r"was removed during the download\. 'localspec pull user/repo' starts it again"
+    refusal(pull, "user/repo", told, progress=remove)
+
+
 def test_unwritable_cache(hub: Hub, model: bytes, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
     refusal(pull, "user/repo", r"cannot be written: Not a directory")
