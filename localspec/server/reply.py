@@ -5,12 +5,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from localspec.server.answers import Answer, AnswerPart, Answers
+from localspec.server.answers import SILENCE, Answer, AnswerPart, Answers
 from localspec.server.failures import ApiError, as_api_error, error_body
 
 Value = TypeVar("Value")
@@ -95,12 +96,14 @@ class Reply(ABC):
     async def _events(self) -> AsyncGenerator[Event | None, None]:
         for one in self.begin():
             yield one
+        sent = monotonic()
         async for part in self._parts():
-            if part is None:
-                yield None
-                continue
-            for one in self.events_of(part):
+            for one in () if part is None else self.events_of(part):
                 yield one
+                sent = monotonic()
+            if part is None or monotonic() - sent >= SILENCE:  # also while parts are not shown
+                yield None
+                sent = monotonic()
         for one in self.end():
             yield one
 

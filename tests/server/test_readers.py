@@ -1,7 +1,9 @@
 """Readers find calls, thoughts and text in a model's output, however it is split."""
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,10 +21,15 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.reasoning import ChannelReader, ThoughtReader, reasoning_reader
+from localspec.server import reply
+from localspec.server.answers import SILENCE, AnswerPart
 from localspec.server.near_json import missing_end
+from localspec.server.openai.chat import ChatReply, ChatRequest
+from localspec.server.openai.messages import Message
 from localspec.server.tool_readers import CallReader
 from localspec.server.tools import BareInputReader, CallOrResponse, InputReader, custom_tool
 from tests.conftest import DATA
+from tests.support.clock import Clock
 
 TYPED: dict[str, Any] = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
 MAYBE = {"u": {"type": ["string", "null"]}, "v": {"anyOf": [{"type": "string"}, {"enum": [None]}]}}
@@ -160,3 +167,23 @@ def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) ->
 def test_a_lone_surrogate_is_replaced() -> None:
     assert read(call_or_response, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
     assert read(any_format, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")
+
+
+def test_clients_hear_of_thoughts_that_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reply, "monotonic", clock := Clock())
+
+    async def parts() -> AsyncGenerator[Any, None]:
+        for _ in range(4):
+            clock.now += 0.7 * SILENCE
+            yield AnswerPart(answer, Thought("Hm."))
+
+    async def sent() -> list[bytes]:
+        found: Any = await ChatReply(answers, wanted).response(request)
+        return [part async for part in found.body_iterator]
+
+    request: Any = Namespace(url=Namespace(path="/"))
+    answer: Any = Namespace(number=0)
+    answers: Any = Namespace(engine=None, model="", all=[answer], parts=parts)
+    asked = Message(role="user", content="Hi")
+    wanted = ChatRequest(messages=[asked], stream=True, include_reasoning=False)
+    assert asyncio.run(sent())[1:] == [*[ChatReply.ping] * 2, ChatReply.last]
