@@ -28,6 +28,7 @@ start: thought space answer
 space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
+_LARK_AND = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(&)')
 _HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
 """A hyphen next to a class, where it is not a range; or an escape."""
 _INVALID = "The grammar is not valid Lark"
@@ -175,6 +176,8 @@ def _bound_lark(text: str) -> str:
     """A grammar in Lark within limits, without options; a UsageError if it is too large."""
     if len(_LARK_RULE.findall(text)) > MAX_RULES:
         raise UsageError(f"The grammar has more than {MAX_RULES} rules. Simplify it.")
+    if sum(map(bool, _LARK_AND.findall(text))) > json_schema.MAX_TOGETHER:
+        raise UsageError("The grammar combines too many patterns by '&'. Simplify it.")
     if text.count('"$ref"') > json_schema.MAX_REFERENCES:
         raise UsageError("The schemas in the grammar have too many references. Simplify it.")
     return json_schema.bound_embedded_schemas(_OPTIONS.sub("", text))

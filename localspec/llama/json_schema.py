@@ -15,6 +15,7 @@ from localspec.llama.intended_schema import (
     bounded_values_in,
     intended,
     map_schemas,
+    resolve_reference,
     too_large,
     values_in,
 )
@@ -26,6 +27,8 @@ MAX_REFERENCES = 300
 """llguidance recurses along references; a thousand overflow its stack."""
 _MAX_PATTERNS = 50
 """Property patterns of an object, which are compared pairwise."""
+MAX_TOGETHER = 16
+"""Patterns of one text; llguidance's time doubles with each."""
 
 _FORMATS = frozenset(
     (
@@ -151,10 +154,19 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(references) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
         found = map_schemas(schema, _drop_idle)
+        if any(_patterns_of(part, found) > MAX_TOGETHER for part in values_in(found)):
+            raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     idle = {"x-guidance", *(["$id"] if str(found.get("$id", "")).startswith("#") else [])}
     return {key: value for key, value in found.items() if key not in idle}
+
+
+def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
+    """How many patterns a schema and those of its `allOf` apply to one text."""
+    options = part.get("allOf", ()) if isinstance(part, dict) else ()
+    own = "pattern" in resolve_reference(part, root)
+    return own + sum(_patterns_of(one, root) for one in options if isinstance(options, list))
 
 
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:

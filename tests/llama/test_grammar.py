@@ -201,6 +201,7 @@ def test_accepted_and_rejected_texts(
         ('root ::= "a"{99999999999}', "cannot be counted"),
         ('"a" root ::= "b"', "belongs to no rule"),
         ('a: "x"', "not valid Lark: no start rule"),
+        ("start: T\nT: " + " & ".join(f"/.*a{{{i}}}.*/" for i in range(40)), "'&'"),
         ("start: /fox$x/", "^ and $ can only be followed at its ends"),
         (r"start: /\bfox\b/", r"word boundaries (\b)"),
         ("root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000, "nested deeper than 100"),

@@ -290,6 +290,7 @@ def test_accepted_and_rejected_answers(
         (False, "No answer can match"),
         ([], "an object"),
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
+        ({"allOf": [text_of(f"a{{{i}}}") for i in range(40)]}, "more than 16 patterns"),
         ({"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(400)}}, "large"),
     ],
 )
