@@ -244,7 +244,6 @@ class MessageReply(NamedEvents):
             if kind == "thinking" and self._omits:
                 kept = self._blocks[-1]["signature"] or _KEPT
                 self._blocks[-1]["signature"] = kept + piece.text
-                yield {"type": "ping"}
                 return
             if kind != "tool_use":
                 self._blocks[-1][kind] += piece.text
