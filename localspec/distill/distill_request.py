@@ -44,7 +44,6 @@ class DistillRequest:
     epochs: int = 4
     batch: int = 2048
     rate: float | None = None
-    hard: float = 0.1
     seed: int = 0
     threads: int = 1
     device: str = "auto"

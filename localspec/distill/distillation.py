@@ -19,7 +19,7 @@ import numpy as np
 
 from localspec.distill import folders, recording, training
 from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
-from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
+from localspec.distill.frequent import FrequentPart, KeptTokens, weight_of_tokens
 from localspec.distill.kinds import Draft, DraftKind, EagleHead, MedusaHeads
 from localspec.distill.network import device, torch_package
 from localspec.distill.trace import Trace, bytes_of
@@ -114,9 +114,10 @@ def distill(
         ) from None
     with trace:
         kind = _kind(request, target, trace, notice)
-        answers = trace if kind.part is None else MappedTrace(trace, kind.part)
+        if kind.part is not None:
+            trace.translate(kind.part.map_record)
         training.require_memory(kind.shape, kind.parameters, request.batch)
-        plan = _plan(request, kind, answers)
+        plan = _plan(request, kind, trace)
         run = Run.open(folder, plan)
         drafts = folders.drafts_of(request.target, identity)
         path = (
@@ -131,7 +132,7 @@ def distill(
             write = partial(kind.write, made=made, trained=trained)
             return draft_texts(run, trace, request.target, epoch, write, notice)
 
-        values, point = Training(run, answers, kind, progress, texts).run()
+        values, point = Training(run, trace, kind, progress, texts).run()
         kind.write(path, values, TrainingFacts(identity, point.acceptance, path.stem))
         run.finish()
     return DistillResult(path, kind, tuple(run.curve()))
@@ -152,7 +153,7 @@ def _kind(request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notic
     return MedusaHeads(request.target, trace.header.vocabulary, said)
 
 
-def _plan(request: DistillRequest, kind: DraftKind, trace: Trace | MappedTrace) -> TrainingPlan:
+def _plan(request: DistillRequest, kind: DraftKind, trace: Trace) -> TrainingPlan:
     longest = min(CONTEXT, kind.shape.context)
     return TrainingPlan(
         kind=request.kind,
@@ -163,7 +164,6 @@ def _plan(request: DistillRequest, kind: DraftKind, trace: Trace | MappedTrace) 
         epochs=request.epochs,
         tokens=request.batch,
         rate=request.learning_rate,
-        hard=request.hard,
         seed=request.seed,
         threads=request.threads,
         device=device(request.device).type,

@@ -139,30 +139,6 @@ class FrequentPart(KeptTokens):
         )
 
 
-class MappedTrace:
-    """The answers of a trace in the tokens of a part, as training reads them from a `Trace`."""
-
-    def __init__(self, trace: Trace, part: KeptTokens) -> None:
-        self._trace, self._part = trace, part
-        records = map(self.record, range(len(trace)))
-        self._lengths = [(len(record.prompt), len(record.answer)) for record in records]
-
-    def __len__(self) -> int:
-        return len(self._trace)
-
-    def numbers(self, *, held_back: bool) -> list[int]:
-        return self._trace.numbers(held_back=held_back)
-
-    def lengths(self, number: int) -> tuple[int, int]:
-        return self._lengths[number]
-
-    def record(self, number: int) -> TraceRecord:
-        return self._part.map_record(self._trace.record(number))
-
-
-Answers = Trace | MappedTrace
-
-
 def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:
     """The expected number of each token in the answers for training: [target tokens]."""
     weight = np.zeros(trace.header.size)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,6 +116,8 @@ class Trace:
 
     def __init__(self, path: Path, header: TraceHeader | None = None) -> None:
         self.path = path
+        self._translation: Callable[[TraceRecord], TraceRecord] | None = None
+        self._lengths: list[tuple[int, int]] = []  # of translated records
         if header is None and not path.exists():
             raise FileNotFoundError(path)
         if header is not None:
@@ -163,9 +165,16 @@ class Trace:
         """Keys of the answers of chats, in order, and whether they are held back."""
         return {row.key: bool(row.flags & HELD_BACK) for row in self._rows if row.flags & CHAT}
 
+    def translate(self, translation: Callable[[TraceRecord], TraceRecord]) -> None:
+        """Read records in other tokens from now on."""
+        self._translation = translation
+        records = map(self.record, range(len(self)))
+        self._lengths = [(len(record.prompt), len(record.answer)) for record in records]
+
     def lengths(self, number: int) -> tuple[int, int]:
+        """Tokens of prompt and answer."""
         row = self._rows[number]
-        return row.prompt, row.answer
+        return self._lengths[number] if self._translation else (row.prompt, row.answer)
 
     def record(self, number: int) -> TraceRecord:
         row = self._rows[number]
@@ -174,7 +183,7 @@ class Trace:
             (body,) = found.fetchone()
             values = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
         tokens = values["tokens"].astype(np.int64)
-        return TraceRecord(
+        record = TraceRecord(
             row.key,
             tokens[: row.prompt],
             tokens[row.prompt :],
@@ -184,6 +193,7 @@ class Trace:
             bool(row.flags & HELD_BACK),
             bool(row.flags & CHAT),
         )
+        return record if self._translation is None else self._translation(record)
 
     def append(self, record: TraceRecord) -> None:
         """Add a record, unless its key exists; a TraceError leaves the trace as it was."""

@@ -15,7 +15,6 @@ import psutil
 
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network
-from localspec.distill.frequent import Answers
 from localspec.distill.kinds import DraftKind, TrainingBatch
 from localspec.distill.network import Labels, Metrics, Tensor, device, torch
 from localspec.distill.trace import Trace, TraceRecord
@@ -25,6 +24,8 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.signals import delayed_signals
 from localspec.text import gigabytes
 
+HARD = 0.1
+"""The share of the cross entropy in the loss."""
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of the rate at the end."""
@@ -90,7 +91,7 @@ def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[l
     return [found[i] for i in random.permutation(len(found))]
 
 
-def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
+def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
     """Steps of all epochs over the current trace; a UsageError if it is too small."""
     training, held = (trace.numbers(held_back=part) for part in (False, True))
     if not training or not held:
@@ -110,7 +111,7 @@ class Training:
     def __init__(
         self,
         run: Run,
-        trace: Answers,
+        trace: Trace,
         kind: DraftKind,
         progress: OnProgress,
         draft_texts: DraftTexts,
@@ -172,7 +173,7 @@ class Training:
                     recent += self._train_step(seen, own[place // DRAFT_INTERVAL % len(own)], 0.0)
                 else:
                     records = [self._trace.record(self._numbers[i]) for i in batch]
-                    recent += self._train_step(seen, records, plan.hard)
+                    recent += self._train_step(seen, records, HARD)
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._point = self._measure(seen, recent.mean_loss)
@@ -223,9 +224,7 @@ class Training:
         with torch.no_grad():
             for batch in self._held:
                 for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
-                    depths[depth] += network.chunked_loss(output, self._plan.hard, backward=False)[
-                        1
-                    ]
+                    depths[depth] += network.chunked_loss(output, HARD, backward=False)[1]
         found = sum(depths.values(), Metrics())
         if not math.isfinite(found.mean_loss):
             raise LocalspecError(
@@ -312,7 +311,7 @@ def _inputs(record: TraceRecord, longest: int) -> tuple[Array, int]:
     return text, start
 
 
-def _lengths(trace: Answers, numbers: Sequence[int], longest: int) -> list[int]:
+def _lengths(trace: Trace, numbers: Sequence[int], longest: int) -> list[int]:
     return [min(longest, sum(trace.lengths(n)) - 1) for n in numbers]
 
 

@@ -38,7 +38,6 @@ class TrainingPlan:
         records: number of the trace's answers that are used; it may have grown since.
         steps, tokens: steps of all epochs, and tokens per step.
         rate: the highest learning rate.
-        hard: the share of the cross entropy in the loss.
         threads, device: they determine the order of sums.
         longest: maximum tokens of prompt and answer; longer prompts lose their beginning.
         rounds: number of last epochs in which half of the steps are on the draft's texts.
@@ -53,7 +52,6 @@ class TrainingPlan:
     epochs: int
     tokens: int
     rate: float
-    hard: float
     seed: int
     threads: int
     device: str

@@ -8,7 +8,7 @@ import pytest
 
 from localspec import ModelOptions, load
 from localspec.distill import weights
-from localspec.distill.frequent import FrequentPart, MappedTrace, weight_of_tokens
+from localspec.distill.frequent import FrequentPart, weight_of_tokens
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.weights import TrainingFacts, parse
 from localspec.errors import UsageError
@@ -132,11 +132,11 @@ def test_trace_is_mapped(target: Model, target_path: Path, tmp_path: Path) -> No
         part = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 3000)
         assert (part.own[record.answer] >= 0).all(), "they are the most frequent ones"
         narrow = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 300)
-        own = MappedTrace(trace, narrow)
-        assert (len(own), own.numbers(held_back=True)) == (3, [1])
+        trace.translate(narrow.map_record)
+        assert (len(trace), trace.numbers(held_back=True)) == (3, [1])
         for number in range(3):
-            respelled = own.record(number)
-            assert own.lengths(number) == (len(respelled.prompt), len(respelled.answer))
+            respelled = trace.record(number)
+            assert trace.lengths(number) == (len(respelled.prompt), len(respelled.answer))
             assert len(respelled.answer) > len(record.answer)
 
 

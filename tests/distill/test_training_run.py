@@ -25,7 +25,6 @@ PLAN = TrainingPlan(
     epochs=2,
     tokens=64,
     rate=1e-3,
-    hard=0.1,
     seed=0,
     threads=1,
     device="cpu",
