@@ -141,7 +141,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
     "bench": (2_098, 87),  # three peers, shapes; auto against each of them
-    "chat": (909, 58),  # names that terminals quote; the line of figures, from answer_line
+    "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
@@ -151,7 +151,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
-    "distill": (2_560, 145),
+    "distill": (2_542, 145),
     "doctor": (248, 12),  # answers on a busy machine are found
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.

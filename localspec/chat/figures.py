@@ -325,14 +325,9 @@ class Provenance:
 
 def fit_spans(spans: Sequence[Span], length: int) -> list[Span]:
     """Cut spans to `length` characters, or extend them with the target as source."""
-    from localspec.decoding.interfaces import TARGET
-
     found: list[Span] = []
-    for count, source in spans:
-        if length <= 0:
-            break
-        found.append((min(count, length), source))
-        length -= count
-    if length > 0:
-        found.append((length, TARGET))
+    for count, source in (*spans, (length, "target")):
+        if length > 0:
+            found.append((min(count, length), source))
+            length -= count
     return found
