@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import llama_cpp
 import numpy as np
 
 from localspec.decoding.interfaces import HIDDEN_BEFORE
@@ -241,13 +242,21 @@ class Context(NativeCache):
 
     # Truncation.
 
+    def holds(self, length: int) -> bool:
+        """Whether the first `length` tokens can be continued: llama.cpp gives cells that a sliding
+        window has left to other tokens, of any text."""
+        least = llama_cpp.llama_memory_seq_pos_min(self._native.memory, self.sequences.first)
+        window = llama_cpp.llama_model_n_swa(self.model.handle)
+        return bool(least <= max(0, length + 1 - window))
+
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on. A recurrent memory that cannot be truncated that far is
-        restored from a checkpoint or cleared: `tokens` may then be shorter."""
+        """Drop the tokens from `length` on. A memory that cannot be truncated that far is restored
+        from a checkpoint or cleared: `tokens` may then be shorter."""
         drop = len(self.tokens) - length
         if drop <= 0:
             return
         if not self.recurrent:
+            length = length if self.holds(length) else 0
             self.sequences.cut(length)
         elif drop <= self._undoable and self.sequences.remove(0, length):
             self._undoable = 0

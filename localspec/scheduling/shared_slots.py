@@ -178,7 +178,8 @@ class PrefixCache:
             return
         for text in [*self._texts]:
             shared = shared_prefix(text.target.tokens, tokens)
-            if shared == len(tokens) and len(drafted) <= len(text.drafted):
+            whole = shared == len(tokens) and text.target.holds(shared)
+            if whole and len(drafted) <= len(text.drafted):
                 self._mark_used(text)  # all of it is kept already
                 return
             if shared == len(text.target.tokens):
@@ -206,19 +207,19 @@ class PrefixCache:
     def begin(self, prompt: Sequence[int], cache: Context, draft: Context | None) -> int:
         """Make empty caches share the longest kept prefix of a prompt without its last token;
         returns its length in the target's cache."""
-        length, text = self._best(prompt, lambda text: text.target.tokens)
+        length, text = self._best(prompt, lambda text: text.target)
         if text is not None:
             self._mark_used(text)
             cache.begin_with(text.target.sequences.first, prompt[:length])
         if draft is not None:
-            drafted, text = self._best(prompt, lambda text: text.drafted)
+            drafted, text = self._best(prompt, lambda text: text.draft)
             if text is not None and text.draft is not None:
                 draft.begin_with(text.draft.sequences.first, prompt[:drafted])
         return length
 
     def known(self, prompt: Sequence[int]) -> int:
         """The number of tokens of a prompt that are kept."""
-        return self._best(prompt, lambda text: text.target.tokens)[0]
+        return self._best(prompt, lambda text: text.target)[0]
 
     def drop_oldest(self) -> bool:
         """Evict the least recently used text; False if nothing is kept."""
@@ -251,13 +252,14 @@ class PrefixCache:
         return self._free.pop()
 
     def _best(
-        self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]
+        self, prompt: Sequence[int], cache: Callable[[_Text], Context | None]
     ) -> tuple[int, _Text | None]:
         best, found = 0, None
         for text in reversed(self._texts):  # the latest among equals, as older ones may be evicted
-            shared = min(shared_prefix(tokens(text), prompt), len(prompt) - 1)
-            if shared > best:
-                best, found = shared, text
+            if (kept := cache(text)) is not None:
+                shared = min(shared_prefix(kept.tokens, prompt), len(prompt) - 1)
+                if shared > best and kept.holds(shared):
+                    best, found = shared, text
         return best, found
 
     def _mark_used(self, text: _Text) -> None:

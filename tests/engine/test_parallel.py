@@ -163,3 +163,23 @@ def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:
     with localspec.load(path, draft=None, parallel=4) as engine:
         assert type(engine) is Engine
         assert "one at a time" in engine.notices[-1]
+
+
+def test_texts_that_a_sliding_window_left_are_read_again(tmp_path: Path) -> None:
+    path = ggufs.tiny_llama(tmp_path / "a.gguf", dim=128, layers=4, window=32)
+    starts = {100: 100, 300: 100, 500: 150, 700: 180, 900: 90}
+    texts = [[*range(start, start + size)] for start, size in starts.items()]
+    with (
+        localspec.load(path, draft=None, context=512, parallel=2) as several,
+        localspec.load(path, draft=None, context=512) as single,
+    ):
+        for text in texts:
+            generate(several, text, count=8)
+        for text in texts[::-1]:
+            wanted = generate(single, text[:33], count=8)
+            assert generate(several, text[:33], count=8) == wanted
+        generate(single, texts[0])
+        single.save_session(tmp_path / "a.session")
+        single.clear()
+        single.open_session(tmp_path / "a.session")
+        assert generate(single, texts[0][:33], count=8) == wanted

@@ -11,7 +11,6 @@ from tests.sessions.test_sessions import check_same, stored, stories
 from tests.support import inside
 from tests.support.asking import ask
 from tests.support.greedy import Reference
-from tests.support.patches import files_of_at_most
 from tests.support.sessions import drafting_pair
 from tests.support.together import together
 
@@ -93,13 +92,6 @@ def test_text_is_decoded_if_answers_hold_the_cells() -> None:
         engine.clear()
         now = answer(engine, prompt)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-
-
-def test_full_disk_does_not_affect_answers(caplog: pytest.LogCaptureFixture) -> None:
-    with open_pair(context=600) as engine, files_of_at_most(100_000):
-        texts = [answer(engine, prompt).text for prompt in stories(5)]
-        assert all(texts)
-    assert "a conversation is not stored" in caplog.text
 
 
 def test_answers_without_reuse_and_clear_leave_no_files() -> None:

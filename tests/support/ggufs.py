@@ -137,10 +137,12 @@ def tiny_llama(
     tokenizer: bool = True,
     more: bool = False,
     half_norm: bool = False,
+    window: int = 0,
     make_matrix: _MakeMatrix = _f16_matrix,
     file_type: LlamaFileType = LlamaFileType.MOSTLY_F16,
 ) -> Path:
-    """Write a llama model with f16 matrices, f32 norms and tied embeddings.
+    """Write a llama model with f16 matrices, f32 norms and tied embeddings; with a `window` one of
+    cohere2, three of whose four layers have it.
 
     The weights do not depend on `vocab_size` but for the added rows of the embeddings, nor on
     `swap_tokens`, `chat_template` or `tokenizer`.
@@ -148,11 +150,14 @@ def tiny_llama(
     known: dict[str, Field] = {"tokenizer.ggml.model": ("none", GGUFValueType.STRING, None)}
     if tokenizer:
         known = vocabulary(size=vocab_size, swap=swap_tokens, chat_template=chat_template)
+    own = sizes(dim, layers, ff, heads) | {"rope.dimension_count": dim // heads}
+    own |= {"logit_scale": 1.0, "attention.layer_norm_epsilon": 1e-5}
+    own |= {"attention.sliding_window": window or None}
     file = ModelFile(
         path,
-        "llama",
+        "cohere2" if window else "llama",
         known,
-        sizes(dim, layers, ff, heads) | {"rope.dimension_count": dim // heads},
+        own,
         name=f"llama-{dim}x{layers}",
         n_vocab=vocab_size,
         context=context,
@@ -164,7 +169,8 @@ def tiny_llama(
         block = f"blk.{i}"
         file.norm(f"{block}.attn_norm")
         file.attention(block)
-        file.norm(f"{block}.ffn_norm")
+        if not window:
+            file.norm(f"{block}.ffn_norm")
         file.feed_forward(block, ff)
     file.add("output_norm.weight", np.ones(dim, np.float16 if half_norm else np.float32))
     file.embeddings()
