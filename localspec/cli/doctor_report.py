@@ -56,7 +56,7 @@ class Findings:
 
 
 def as_json(found: Findings) -> dict[str, Any]:
-    calibration, gain = found.measurements, found.gain
+    measured, gain = found.measurements, found.gain
     return {
         "machine": {
             **dataclasses.asdict(found.machine),
@@ -72,11 +72,15 @@ def as_json(found: Findings) -> dict[str, Any]:
         "checks": found.checks,
         "usable": not found.failed,
         "why_not": found.failed[0].evidence if found.failed else None,
-        "calibration": None if calibration is None else _calibration(calibration),
+        "calibration": measured
+        and {
+            **dataclasses.asdict(measured),
+            "speed_up": measured.speed_up,
+            "gains": measured.gains,
+        },
         "recommendation": None
         if gain is None
         else {
-            "draft": found.draft and found.draft.path,
             "use_draft": found.draft is not None and gain >= PAYS,
             "speed_up": gain,
             "sentence": _advice(found),
@@ -92,24 +96,6 @@ def _file(file: GGUFFile, name: str) -> dict[str, Any]:
         "parameters": file.n_parameters,
         "quantization": quantization(file),
         "size": file.size,
-    }
-
-
-def _calibration(found: PairMeasurements) -> dict[str, Any]:
-    return {
-        **dataclasses.asdict(found),
-        "curve": {str(n): seconds for n, seconds in found.curve.items()},
-        "speed_up": found.speed_up,
-        "kinds": [
-            {
-                "kind": kind.name,
-                "tested": kind.tested,
-                "accepted": kind.accepted,
-                "acceptance": kind.acceptance,
-                "measured": kind.speed_up,
-            }
-            for kind in found.kinds
-        ],
     }
 
 

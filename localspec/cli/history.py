@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from localspec.chat.titles import one_line
-from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import moment, shorten, table
+from localspec.cli.verbs import Command, Group, verbatim
 from localspec.errors import Cancelled, HistoryError, UsageError
 from localspec.text import counted, harmless
 
@@ -216,14 +216,13 @@ def _no_conversation(id: str) -> UsageError:
     )
 
 
-history = help_text.Group(
+history = Group(
     name="history",
     commands=[
-        help_text.Command(verb.__name__.strip("_"), verb)
-        for verb in (list_, search, show, export, rm)
+        Command(verb.__name__.strip("_"), verb) for verb in (list_, search, show, export, rm)
     ],
     help="List, search, export and delete conversations.",
-    epilog=help_text.verbatim(EXAMPLES),
+    epilog=verbatim(EXAMPLES),
     rich_markup_mode=None,
     no_args_is_help=True,
 )

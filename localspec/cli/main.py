@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from localspec.cli import crashes
-from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, output_error
-from localspec.cli.verbs import VERBS, VerbGroup
+from localspec.cli.verbs import VERBS, VerbGroup, verbatim
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.signals import END_SIGNALS, handle_signals
 

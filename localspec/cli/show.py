@@ -194,25 +194,19 @@ def _drafts(found: list[DraftCandidate]) -> str:
         text += table(rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
     else:
         text += "No model here can draft for it; 'localspec models' lists pairs to download.\n"
-    warnings = [row for candidate in usable for row in _warning_rows(candidate)]
-    if warnings:
-        text += "\n" + table(warnings, sentences=("WARNING",))
-    if others:
-        reasons = [{"DOES NOT FIT": c.model.name, "WHY": c.why_not or ""} for c in others]
-        text += "\n" + table(reasons, sentences=("WHY",))
+    warnings = [(c.model.name, warning) for c in usable for warning in _warnings(c)]
+    misfits = [(c.model.name, c.why_not or "") for c in others]
+    for name, what, told in (("DRAFT", "WARNING", warnings), ("DOES NOT FIT", "WHY", misfits)):
+        if told:
+            text += "\n" + table([{name: one, what: why} for one, why in told], sentences=(what,))
     return text
 
 
-def _warning_rows(candidate: DraftCandidate) -> list[dict[str, str]]:
-    """Rows for a usable draft's warnings: name (only in the first), rule, sentence."""
-    found = [] if candidate.verdict is None else candidate.verdict.warnings
-    warnings = [(check.rule, check.evidence) for check in found]
-    if candidate.forecast is not None and not candidate.forecast.pays:
-        why = "No gain expected; '-d auto' takes it only if 'localspec doctor' measures one"
-        if candidate.forecast.measured:
-            why = "'localspec doctor' measured no gain, so '-d auto' does not take it"
-        warnings.insert(0, ("speed", why))
-    return [
-        {"DRAFT": "" if number else candidate.model.name, "RULE": rule, "WARNING": evidence}
-        for number, (rule, evidence) in enumerate(warnings)
-    ]
+def _warnings(candidate: DraftCandidate) -> list[str]:
+    found = [] if candidate.verdict is None else [c.evidence for c in candidate.verdict.warnings]
+    if candidate.forecast is None or candidate.forecast.pays:
+        return found
+    why = "No gain expected; '-d auto' takes it only if 'localspec doctor' measures one"
+    if candidate.forecast.measured:
+        why = "'localspec doctor' measured no gain, so '-d auto' does not take it"
+    return [why, *found]

@@ -1,4 +1,5 @@
-"""The verbs. Each is imported and built only when it runs.
+"""The verbs, and their help texts: plain columns, options in titled groups, rare options in
+`--help-all`. Each verb is imported and built only when it runs.
 
 Declaring all options takes longer than a small command, so the overview has its own summaries;
 `tests/cli/test_help.py` compares them with the help texts.
@@ -6,10 +7,17 @@ Declaring all options takes longer than a small command, so the overview has its
 
 import re
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import getdoc
+from itertools import pairwise, takewhile
 from typing import Any
 
-from localspec.cli import help as help_text
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from localspec.cli.other_names import advised, elsewhere
+from localspec.errors import UsageError
 
 GROUPS = {
     "Use a model": {
@@ -48,7 +56,127 @@ VERBS = {
 """Module and function, or group of verbs, by name."""
 
 
-class VerbGroup(help_text.Group):
+class Command(TyperCommand):
+    """A verb, with the parameters that it `takes`, and `--help-all`."""
+
+    def __init__(self, name: str, verb: Callable[..., int], *, examples: str = "") -> None:
+        options = vars(verb)["takes"].items()
+        super().__init__(
+            name,
+            callback=verb,
+            params=[o(param_decls=[name, *o.keywords["param_decls"]]) for name, o in options],
+            help=getdoc(verb),
+            epilog=verbatim(examples),
+            rich_markup_mode=None,
+        )
+
+    def invoke(self, ctx: Any) -> Any:
+        json, quiet = (bool(ctx.params.get(name)) for name in ("json", "quiet"))
+        ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose"))
+        return ctx.invoke(self.callback, ctx.obj, ctx.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = {name: param for param in self.params for name in param.opts}
+        for before, word in pairwise(["", *takewhile("--".__ne__, args)]):
+            # The parser would read -np as -n with a value.
+            whole = re.match(r"-\w\w", word) and elsewhere(word, named)
+            if whole and word not in named and getattr(named.get(before), "is_flag", True):
+                raise UsageError(advised(f"No such option: {word}", word, named))
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:  # the parser's own errors lack it
+            (it := vars(error))["ctx"] = ctx
+            if "possibilities" in it:
+                it["possibilities"] = []
+                word = it["option_name"]
+                it["message"] = advised(it["message"], word, named, _of_other_verbs(ctx, word))
+            raise
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*super().get_params(ctx), _help_all(self.params)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"suggest_commands": False})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            known = [*self.list_commands(ctx), *(o for p in self.get_params(ctx) for o in p.opts)]
+            refusal = error.message.rstrip(".")
+            error.message = advised(refusal, args[0], known, self.otherwise(args[0]))
+            raise
+
+    def otherwise(self, word: str) -> list[str]:
+        """Suggestions for a word that is no command."""
+        return []
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*super().get_params(ctx), _help_all(self.params)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def _of_other_verbs(ctx: Any, word: str) -> list[str]:
+    """Suggestions such as "run --temp" for an option of at most three other verbs."""
+    root = ctx.find_root().command
+    commands = {verb: root.get_command(ctx, verb) for verb in root.list_commands(ctx)}
+    options = {verb: [o for p in it.params for o in p.opts] for verb, it in commands.items()}
+    found = [f"{verb} {name}" for verb, all in options.items() for name in elsewhere(word, all)]
+    return found if len(found) <= 3 else []
+
+
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write arguments, titled groups of options, then options without a group."""
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+    untitled: list[tuple[str, str]] = []
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is None:  # it is hidden
+            continue
+        title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel
+        rows = untitled if title is None else sections.setdefault(title, [])
+        rows.append(record)
+    for title, rows in {**sections, "Options": untitled}.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def verbatim(text: str) -> str:
+    """Mark a paragraph that the formatter must not wrap."""
+    return f"\b\n{text}" if text else ""
+
+
+def _help_all(params: Sequence[Any]) -> Any:
+    """The option --help-all; hidden if it would show nothing more."""
+    return TyperOption(
+        param_decls=["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        hidden=not any(getattr(param, "hidden", False) for param in params),
+        help="Show all options and exit.",
+    )
+
+
+def _show_all(ctx: Any, param: Any, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        for one in ctx.command.params:
+            one.hidden = False
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+class VerbGroup(Group):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Run `chat` if no verb is given but options of it are, or on a terminal."""
         own = {name for param in self.get_params(ctx) for name in param.opts}
@@ -72,8 +200,11 @@ class VerbGroup(help_text.Group):
         return [meant] if re.search(r"[\d/.: ]", word) else []
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        help_text.write_commands(GROUPS, formatter)
-        help_text.write_options(self, ctx, formatter)
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{verb:<{width}}", text) for verb, text in verbs.items()])
+        _write_options(self, ctx, formatter)
 
 
 def build_command(name: str) -> Any:
@@ -81,6 +212,6 @@ def build_command(name: str) -> Any:
     module_name, _, attribute = VERBS[name].partition(":")
     module = import_module(module_name)
     verb = getattr(module, attribute)
-    if isinstance(verb, help_text.Group):
+    if isinstance(verb, Group):
         return verb
-    return help_text.Command(name, verb, examples=getattr(module, "EXAMPLES", ""))
+    return Command(name, verb, examples=getattr(module, "EXAMPLES", ""))
