@@ -108,10 +108,7 @@ def _outcome(
         )
     if not any(way.tested for way in compared.values()):
         faults.append("No drafter drafted anything, so nothing was verified.")
-    total = sum(way.answers for way in compared.values())
-    gaps = [point.gap for way in compared.values() for point in way.divergences]
-    summary = f"{total - len(gaps)} of {total} answers equal those of plain decoding in every token"
-    summary += f"; the others differ where {_gap_text(max(gaps))} at most. " if gaps else ". "
+    summary = f"{_equality(compared)} "
     if subject.same_bits and not faults:
         summary += (
             f"{rows:,} rows of logits are the same, bit for bit, in passes of other shapes "
@@ -119,12 +116,11 @@ def _outcome(
         )
     else:
         summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."
-    untried = [name for name, way in compared.items() if not way.answers]
     idle = [name for name, way in compared.items() if way.answers and not way.tested]
     return Outcome(
         check="greedy",
         faults=tuple(faults),
-        summary=summary + skipped_ways(untried, idle),
+        summary=summary + skipped_ways(_untried(compared), idle),
         figures={
             "bit_for_bit": subject.same_bits,
             "noise": {"most": noise, "rows": rows},
@@ -132,6 +128,18 @@ def _outcome(
         },
         complete=complete,
     )
+
+
+def _equality(compared: Mapping[str, WayComparison]) -> str:
+    """A sentence on how many greedy answers equal plain decoding's."""
+    gaps = [point.gap for way in compared.values() for point in way.divergences]
+    total = sum(way.answers for way in compared.values())
+    equal = f"{total - len(gaps)} of {total} answers equal those of plain decoding in every token"
+    return equal + (f"; the others differ where {_gap_text(max(gaps))} at most." if gaps else ".")
+
+
+def _untried(compared: Mapping[str, WayComparison]) -> list[str]:
+    return [name for name, way in compared.items() if not way.answers]
 
 
 def _gap_text(gap: float) -> str:
@@ -156,7 +164,6 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
     """Check greedy and sampled answers of every way of drafting under a grammar."""
     ways, plain, broken = subject.ways(), list[PlainAnswer](), list[str]()
     compared = {name: WayComparison() for name in ways}
-    tested = accepted = 0
     for number, name in deadline.within(product(range(effort.answers), ways)):
         where = f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(PROMPT.replace("{}", SUBJECTS[number % len(SUBJECTS)], 1))
@@ -169,30 +176,18 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
         compared[name].add(subject, number, plain[number], greedy)
         drawn = answer(ways[name], sampling=SamplingParams(temperature=1.0, seed=SEED + number))
         for result in (greedy, drawn):
-            tested += result.stats.tested
-            accepted += result.stats.accepted
             at = _broken_at(subject, result.tokens)
             if at is not None:
                 broken.append(f"{name} breaks the grammar at token {at}: {result.text[:60]!r}.")
     faults = _faults(compared, subject.limit(subject.noise), " under the grammar") + broken
     asked = sum(way.answers for way in compared.values())
-    gaps = [point.gap for way in compared.values() for point in way.divergences]
-    summary = (
-        f"{asked} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
-        f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "
-        f"{asked - len(gaps)} of {asked} greedy ones equal plain decoding's"
-        + (f", the others differ at gaps of {max(gaps):.4f} at most." if gaps else ".")
-        + skipped_ways([name for name, way in compared.items() if not way.answers], ())
-    )
+    obeyed = "" if broken else f"{asked} greedy and as many sampled answers obey the grammar. "
     return Outcome(
         check="grammar",
         faults=tuple(faults),
-        summary=summary,
+        summary=obeyed + _equality(compared) + skipped_ways(_untried(compared), ()),
         figures={
-            "answers": 2 * asked,
-            "gaps": gaps,
-            "tested": tested,
-            "accepted": accepted,
+            "ways": {name: asdict(way) for name, way in compared.items()},
             "seed": SEED,
             "grammar": GRAMMAR.strip(),
         },
