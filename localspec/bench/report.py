@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import geometric_mean
@@ -88,22 +89,24 @@ def _conditions(report: Report) -> list[str]:
 
 def report_text(report: Report, width: int, *, whole: bool = False) -> str:
     """The tables at that width. `whole`: with the conditions, and all arms suite by suite."""
-    parts, shown = ["\n".join([*_conditions(report), ""])] if whole else [], list[str]()
+    parts, notes = ["\n".join([*_conditions(report), ""])] if whole else [], dict[str, None]()
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            parts += [table_text(each, width) for each in tables(pair.summary, shown, whole=whole)]
+            shown = tables(pair.summary, whole=whole)
+            parts += [table_text(table, width) for table in shown]
+            notes |= dict.fromkeys(note for table in shown for note in table.notes)
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
                 for found in pair.summary.equality
                 if whole or found.equal < found.total
             ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(textwrap.fill(note, width) for note in notes), ""])
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose first column has the names of rows; `notes`: sentences below it."""
+    """A table whose first column has the names of rows; `notes`: sentences that explain it."""
 
     title: str
     header: list[str]
@@ -111,17 +114,12 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def tables(summary: PairSummary, shown: list[str], *, whole: bool = True) -> list[Table]:
-    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`. Leaves
-    out the notes in `shown`, and adds its own."""
+def tables(summary: PairSummary, *, whole: bool = True) -> list[Table]:
+    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`."""
     found = []
     for temperature in summary.temperatures:
         found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
-    found = [table for table in found if table.rows]
-    for table in found:
-        table.notes[:] = [note for note in table.notes if note not in shown]
-        shown += table.notes
-    return found
+    return [table for table in found if table.rows]
 
 
 def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> Table:
@@ -217,5 +215,5 @@ def table_text(table: Table, width: int) -> str:
         grid.add_column(name, justify="right", width=longest)
     for row in table.rows:
         grid.add_row(*row)
-    console.print(grid, *table.notes, sep="\n")
+    console.print(grid)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

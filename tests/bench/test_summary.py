@@ -156,7 +156,7 @@ def test_table_fits_the_terminal(width: int) -> None:
         sample(arm, kind, f"p{n}", seconds=1.0 / (2 + n), **facts)
         for arm, kind, n in product((*ARMS, "plain"), KINDS, range(6))
     ]
-    table = tables(summarise(samples), [], whole=False)[0]
+    table = tables(summarise(samples), whole=False)[0]
     names = [ARMS[0], *(f"auto: {kind}" for kind in KINDS), *ARMS[1:], "plain"]
     assert [row[0] for row in table.rows] == names
     lines = table_text(table, width).splitlines()
