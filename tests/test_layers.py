@@ -140,14 +140,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
-    "bench": (2_098, 87),  # three peers, shapes; auto against each of them
+    "bench": (2_096, 87),  # three peers, shapes; auto against each of them
     "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_166, 160),
+    "cli": (5_095, 156),
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -232,7 +232,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Of long texts the end is drawn.
     "tui": (4_967, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
-    "verify": (1_319, 62),  # compares a certificate with what is here
+    "verify": (1_314, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (43, 10),
     "tests": (40_000, None),

@@ -12,7 +12,6 @@ from localspec.cli import request as requests
 from localspec.cli.output import Console
 from localspec.cli.request import AnswerRequest, uses_model
 from localspec.cli.work import Work
-from localspec.decoding.stats import AccountStatement
 from localspec.errors import Cancelled, SessionError, UsageError, describe
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.detokenizer import OPENS
@@ -289,8 +288,6 @@ def stats_table(found: AnswerResult) -> str:
     for name, drafter in stats.by_drafter.items():
         rows.append((f"  {name}", _share(drafter.accepted, drafter.tested)))
     rows.append(("seconds", ", ".join(seconds)))
-    if stats.account is not None:
-        rows.append(("balance", account(stats.account)))
     for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):
         rows.append(("not drafted", f"{counted(passes, 'pass', 'passes')}: {reason}"))
     if stats.threads:
@@ -307,14 +304,6 @@ def _compared(figures: Figures) -> list[tuple[str, str]]:
         return []
     plain = rate((figures.tokens - 1) / figures.plain_seconds)
     return [("speed-up", f"{times(figures.speed_up)} {figures.beside} ({plain} tok/s)")]
-
-
-def account(statement: AccountStatement) -> str:
-    """`drafting saved 1.20 s, and may lose 0.40 s now; 3 steps held back`."""
-    word = "saved" if statement.saved >= 0.0 else "lost"
-    limit = f"may lose {statement.fund:.2f} s now" if statement.fund > 0.0 else "is paused"
-    held = counted(statement.refused, "step")
-    return f"drafting {word} {abs(statement.saved):.2f} s, and {limit}; {held} held back"
 
 
 def _share(part: int, whole: int) -> str:

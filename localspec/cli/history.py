@@ -1,25 +1,23 @@
 """`localspec history`: the conversations of `localspec chat`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from localspec import paths
+from localspec.chat.conversation import Conversation
 from localspec.chat.titles import one_line
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import moment, shorten, table
 from localspec.cli.verbs import Command, Group, verbatim
 from localspec.errors import Cancelled, HistoryError, UsageError
+from localspec.history.export import FORMATS, to_json, to_markdown, write_export
+from localspec.history.history import History
+from localspec.history.statements import expression
+from localspec.history.trouble import READ_ONLY
 from localspec.text import counted, harmless
-
-# Everything else is imported late: SQLite would slow down `--help`.
-if TYPE_CHECKING:
-    from localspec.chat.conversation import Conversation
-    from localspec.history.history import History
 
 EXAMPLES = """\
 Examples:
@@ -92,8 +90,6 @@ def list_(console: Console, params: o.Params) -> int:
 @o.takes(_QUERY, _LIMIT, _JSON)
 def search(console: Console, params: o.Params) -> int:
     """Search titles and messages."""
-    from localspec.history.statements import expression
-
     query = params["query"]
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
@@ -121,8 +117,6 @@ def search(console: Console, params: o.Params) -> int:
 @o.takes(_CONVERSATION, _JSON)
 def show(console: Console, params: o.Params) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
-    from localspec.history.export import to_json, to_markdown
-
     conversation = _load(params["id"])
     console.answer(to_json(conversation) if console.json else harmless(to_markdown(conversation)))
     return 0
@@ -131,8 +125,6 @@ def show(console: Console, params: o.Params) -> int:
 @o.takes(_CONVERSATION, _EXPORT, _JSON)
 def export(console: Console, params: o.Params) -> int:
     """Write a conversation to a file, as Markdown or JSON."""
-    from localspec.history.export import FORMATS, write_export
-
     format, output = params["format"], params["output"]
     output = None if str(output) in ("-", "/dev/stdout", "/dev/fd/1") else output
     if format is not None and format not in FORMATS:
@@ -178,10 +170,6 @@ def _plain(text: str) -> str:
 @contextmanager
 def open_history() -> Iterator[History | None]:
     """Open the history without repairing it; None if there is none yet."""
-    from localspec import paths
-    from localspec.history.history import History
-    from localspec.history.trouble import READ_ONLY
-
     path = paths.history_file()
     if not (path.exists() or path.is_symlink()):
         yield None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
@@ -15,7 +15,7 @@ from localspec.errors import Cancelled, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from localspec.cli.race_run import RaceResult
+    from localspec.race import RaceOutcome
 
 EXAMPLES = """\
 Examples:
@@ -88,31 +88,25 @@ def race(console: Console, params: o.Params) -> int:
             working(console, early, restore=_RESTORE if live else b"") as work,
             closing(RaceScreen(console, request.prompt, live=live)) as screen,
         ):
-            found = run_race(request, params["scale"], further, work, screen)
+            outcomes, about = run_race(request, params["scale"], further, work, screen)
     except KeyboardInterrupt:
         raise Cancelled(early) from None
-    _report(console, found, [request.prompt, *further])
-    interrupted = any(outcome.interrupted for outcome in found.outcomes)
-    return Cancelled.exit_code if interrupted else 0
+    _report(console, outcomes, about, [request.prompt, *further])
+    return Cancelled.exit_code if any(outcome.interrupted for outcome in outcomes) else 0
 
 
-def _report(console: Console, found: RaceResult, prompts: Sequence[str]) -> None:
+def _report(
+    console: Console, outcomes: Sequence[RaceOutcome], about: dict[str, Any], prompts: Sequence[str]
+) -> None:
     from localspec import race as races
 
-    outcomes = found.outcomes
     # Several answers may have the same notice.
     console.notices(
         dict.fromkeys(n for outcome in outcomes for n in outcome.localspec.stream.stats.notices)
     )
-    summary = races.summary(outcomes, found.calibration_seconds)
+    summary = races.summary(outcomes, about["calibration_seconds"])
     if console.json:
-        result = {
-            "prompt": prompts[0],
-            "model": found.model,
-            "draft": found.draft,
-            "calibration_seconds": found.calibration_seconds,
-            **outcomes[0].as_dict(),
-        }
+        result = {"prompt": prompts[0], **about, **outcomes[0].as_dict()}
         if len(prompts) > 1:
             result["questions"] = [
                 {"prompt": question, **outcome.as_dict()}

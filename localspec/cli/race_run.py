@@ -1,7 +1,8 @@
 """Run both lanes of a race alternately."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from localspec import Engine, SamplingParams
 from localspec.cli.answer import Prompt, all_notices, prompt_of, stream_of
@@ -16,26 +17,16 @@ from localspec.race import Proof, RaceLane, RaceOutcome, first_difference, take_
 _WARM_UP_TOKENS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RaceResult:
-    """Result of a race: an outcome per question (at least one), the seconds of calibration before
-    it, and the names of the models."""
-
-    outcomes: tuple[RaceOutcome, ...]
-    calibration_seconds: float
-    model: str
-    draft: str | None
-
-
 def run_race(
     request: AnswerRequest,
     scale: str | None,
     further: Sequence[str],
     work: Work,
     screen: RaceScreen,
-) -> RaceResult:
+) -> tuple[list[RaceOutcome], dict[str, Any]]:
     """Run a race over all questions; each lane continues its own conversation and its own clock.
-    `scale`: use this pair of `localspec.bench.scale` instead of the request's models."""
+    `scale`: use this pair of `localspec.bench.scale` instead of the request's models. Returns an
+    outcome per question (at least one), the models' names, and the seconds of calibration."""
     opening, options = request.opening, request.opening.options
     if scale is not None:
         opening = opening.scaled(scale, work.report)
@@ -83,7 +74,8 @@ def run_race(
             outcomes = _prove(engine, outcomes, work)
         measured += sum(each.localspec.stream.stats.calibration_seconds for each in outcomes)
         draft = None if engine.draft is None else engine.draft.name
-        return RaceResult(tuple(outcomes), measured, engine.model.name, draft)
+        names = {"model": engine.model.name, "draft": draft}
+        return outcomes, {**names, "calibration_seconds": measured}
 
 
 def _title(request: AnswerRequest, engine: Engine) -> str:

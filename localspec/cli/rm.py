@@ -5,6 +5,7 @@ from pathlib import Path
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.hub import removal
 from localspec.text import gigabytes, listed, printable
 
 EXAMPLES = """\
@@ -29,8 +30,6 @@ def rm(console: Console, params: o.Params) -> int:
     Shows the files and asks first. Deletes only from the caches of localspec
     and Hugging Face.
     """
-    from localspec.hub import removal
-
     planned, files = list[removal.Removal](), dict[Path, None]()
     plans = [removal.plan(reference) for reference in params["references"]]
     for plan in sorted(plans, key=lambda plan: len(plan.files), reverse=True):

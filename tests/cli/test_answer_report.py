@@ -2,8 +2,7 @@
 
 from localspec import Completion, DrafterStats, GenerationStats
 from localspec.chat.figures import STOCK, Figures
-from localspec.cli.answer import AnswerResult, account, stats_table
-from localspec.decoding.stats import AccountStatement
+from localspec.cli.answer import AnswerResult, stats_table
 
 
 def test_table_lists_the_figures() -> None:
@@ -27,15 +26,3 @@ def test_table_lists_the_figures() -> None:
         "  ngram        3 of 5 (60%)",
     ]
     assert "not drafted    3 passes: the answer ends with the next token" in lines
-
-
-def test_table_shows_the_balance() -> None:
-    statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
-    stats = GenerationStats(account=statement)
-    row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
-    assert row in stats_table(
-        AnswerResult(Completion("", "stop", stats), Figures(), "m", None, False)
-    )
-    assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
-        "drafting lost 0.30 s, and is paused; 0 steps held back"
-    )
