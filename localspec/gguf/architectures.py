@@ -33,14 +33,16 @@ HYBRID = frozenset(
 )
 """Architectures with recurrent layers and attention layers."""
 
-DIFFUSION = frozenset(["dream", "llada", "llada-moe", "rnd1"])
-
-ENCODERS = frozenset({"t5", "t5encoder"})
 EMBEDDERS = frozenset(
     {name for name in KNOWN if "bert" in name} | {"gemma-embedding", "llama-embed"}
 )
 
-SOUND = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
+OTHERS = {
+    **dict.fromkeys(("t5", "t5encoder"), "an encoder-decoder model"),
+    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), "a diffusion model"),
+    **dict.fromkeys(("wavtokenizer-dec", "qwen3tts", "pockettts"), "a model of sound"),
+}
+"""Other architectures that do not generate text from left to right, and what they are."""
 
 ALIKE = frozenset(
     """

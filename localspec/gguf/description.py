@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import size_and_time
-from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
+from localspec.gguf.architectures import EMBEDDERS, KNOWN, OTHERS
 from localspec.gguf.damage import damage, unwritten
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.mtp import is_mtp_only
@@ -93,12 +93,8 @@ def why_not(file: GGUFFile) -> str | None:
         )
     elif architecture in EMBEDDERS or _embeds(file):
         what = f"It is an embedding model (architecture {architecture})"
-    elif architecture in ENCODERS:
-        what = f"It is an encoder-decoder model (architecture {architecture})"
-    elif architecture in DIFFUSION:
-        what = f"It is a diffusion model (architecture {architecture})"
-    elif architecture in SOUND:
-        what = f"It generates sound, not text (architecture {architecture})"
+    elif architecture in OTHERS:
+        what = f"It is {OTHERS[architecture]} (architecture {architecture})"
     elif file.text("tokenizer.ggml.model") in (None, "none", "no_vocab"):
         what = "It has no vocabulary"
     elif not file.tensors:
