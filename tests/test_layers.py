@@ -160,7 +160,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_763, 83),  # pieces of a cut file are to be joined; the latest files are read once
+    "gguf": (1_761, 81),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
-    "llama": (5_994, 247),  # lost windows; contexts without the kernels are llama.cpp's in all
+    "llama": (5_967, 247),  # lost windows; contexts without the kernels are llama.cpp's in all
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (931, 24),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (930, 56),  # forecasts know experts and instruction sets

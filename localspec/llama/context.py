@@ -86,10 +86,10 @@ class Context(NativeCache):
         # Tokens for which the last pass left snapshots; each can be used once.
         self._undoable = 0
         self._saved = SavedStates(shared.handle)
-        self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
+        self._leaves: list[list[int]] = []  # of the tree that `branch` decoded last
         self._layers: tuple[int, ...] = ()  # whose hidden states were requested
         self._states: dict[int, Rows] = {}  # of the last pass
-        self._collected: list[dict[int, Rows]] | None = None  # while inputs are collected
+        self._collected: dict[int, Rows] | None = None  # while inputs are collected
 
     def take_notices(self) -> list[str]:
         """Return and clear notices for the user about its passes."""
@@ -124,25 +124,20 @@ class Context(NativeCache):
 
     def collect_inputs(self) -> None:
         """Collect layer inputs of tokens without logits, for `take_inputs`."""
-        self._collected = []
+        self._collected = {}
 
     def take_inputs(self) -> dict[int, Rows]:
         """Stop collecting; by layer, float32 [k, width] of the latest such tokens, in order."""
-        parts, self._collected = self._collected or [], None
-        return {
-            layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
-            for layer in (parts[0] if parts else ())
-        }
+        found, self._collected = self._collected, None
+        return found or {}
 
     def _collect(self, silent: int) -> None:
         """Store inputs after a pass over a chain, whose first `silent` tokens gave no logits."""
-        parts = self._collected
-        inputs = [layer for layer in self._layers if layer != self.model.layers]
-        if parts is None or not silent or not inputs:
-            return
-        parts.append({layer: self._states[layer][:silent] for layer in inputs})
-        while sum(len(part[inputs[0]]) for part in parts[1:]) >= HIDDEN_BEFORE:
-            del parts[0]
+        for layer in {*self._layers} - {self.model.layers}:
+            if self._collected is not None and silent:
+                rows = self._states[layer][:silent]
+                before = self._collected.get(layer, rows[:0])
+                self._collected[layer] = np.concatenate((before, rows))[-HIDDEN_BEFORE:]
 
     # Passes.
 
@@ -192,7 +187,7 @@ class Context(NativeCache):
             pending = pending[-1:]
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
-        self._leaves = leaves, count
+        self._leaves = leaves
         held, first = len(self.tokens), self.sequences.first
         for leaf in range(1, count):
             self.sequences.share(leaf, held)
@@ -215,9 +210,8 @@ class Context(NativeCache):
                 else:
                     self.sequences.cut(kept)
             return
-        leaves, count = self._leaves
-        winner = leaves[path[-1]][0] if path else 0
-        self.sequences.keep(winner, held, kept, count)
+        winner = self._leaves[path[-1]][0] if path else 0
+        self.sequences.keep(winner, held, kept)
         self.tokens += [tree.tokens[node] for node in path]
 
     def append_image(self, part: PicturePart) -> None:
@@ -299,7 +293,7 @@ class Context(NativeCache):
         self.tokens += tokens
 
     def clear(self) -> None:
-        self.sequences.clear()
+        self.sequences.cut(0)
         self.tokens.clear()
         self.common = 0
         self._undoable = 0
@@ -318,8 +312,7 @@ class Context(NativeCache):
             tokens = tokens[-outputs:]
         held = len(self.tokens)
         rows = self._decode_part(chain(tokens, outputs, held, self.sequences.first))
-        if self._collected is not None:
-            self._collect(len(tokens) - outputs)
+        self._collect(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)

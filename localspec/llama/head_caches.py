@@ -93,7 +93,7 @@ class HeadCache(NativeCache):
             self._pending.append(left)
 
     def _restart_at(self, context: Sequence[int], position: int) -> None:
-        self._sequences.clear()
+        self._sequences.cut(0)
         self._forget()
         self._start = self._encoded = position
         self._base = position + self.offset
@@ -101,7 +101,7 @@ class HeadCache(NativeCache):
         self._text = list(context[: len(context) - 1])
 
     def clear(self) -> None:
-        self._sequences.clear()
+        self._sequences.cut(0)
         self.tokens.clear()
         self._forget()
 

@@ -247,8 +247,7 @@ class SharedContext(NativeContext):
             raise
 
     def answer_sequences(self, number: int) -> Sequences:
-        first = number * self.leaves if self.answers > 1 else None
-        return Sequences(self.memory, self.leaves, first)
+        return Sequences(self.memory, self.leaves, number * self.leaves)
 
     def kept_sequences(self, number: int) -> Sequences:
         """The sequence id of a kept text, 0 … `kept` - 1."""
@@ -257,9 +256,6 @@ class SharedContext(NativeContext):
     def share(self, source: int, destination: int, length: int) -> None:
         """Make a sequence start with another's first tokens, without copying."""
         sequence_copy(self.memory, source, destination, 0, length)
-
-    def drop(self, sequence: int) -> None:
-        sequence_remove(self.memory, sequence, 0, -1)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """Run a pass over at most `batch` tokens and `rows` outputs. For each part float32

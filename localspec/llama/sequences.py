@@ -31,12 +31,12 @@ class Sequences:
     """The sequences of one text, by number: 0 has the committed tokens, the others branch off it.
 
     A used number still shares the committed tokens, so its next branch adds only new ones.
-    `first`: the id of number 0 if other texts share the memory, otherwise None.
+    `first`: the id of number 0.
     """
 
-    def __init__(self, memory: Any, count: int, first: int | None = None) -> None:
-        self.first, self.count = first or 0, count
-        self._memory, self._exclusive = memory, first is None
+    def __init__(self, memory: Any, count: int, first: int = 0) -> None:
+        self.first, self.count = first, count
+        self._memory = memory
         # By number: how many cells of number 0 it shares.
         self._shared = [0] * count
         self._open = 1  # numbers below this one may have cells after the committed tokens
@@ -49,42 +49,26 @@ class Sequences:
             sequence_copy(self._memory, first, first + number, self._shared[number], length)
             self._shared[number] = length
 
-    def keep(self, winner: int, held: int, kept: int, used: int) -> None:
+    def keep(self, winner: int, held: int, kept: int) -> None:
         """Commit a branch of the tree after `held` tokens: number 0 continues with the sequence
-        `winner`, up to `kept` tokens. The tree used sequences below `used`."""
-        if kept == held:  # no branch is kept: one search through the cells may be enough
-            self.cut(held)
-            return
+        `winner`, up to `kept` tokens."""
         if winner:
             self.remove(0, held)
             sequence_copy(self._memory, self.first + winner, self.first, held, kept)
-        else:
-            self.remove(0, kept)
-        for number in range(1, used):
-            self.remove(number, self._shared[number])
-        self._open = 1
+        self.cut(kept)
 
     def remove(self, number: int, start: int) -> bool:
         """Remove tokens from position `start` on; False if a recurrent memory cannot do that."""
         return bool(sequence_remove(self._memory, self.first + number, start, -1))
 
     def cut(self, length: int) -> None:
-        """Drop everything after the first `length` tokens."""
-        if self._exclusive:
-            sequence_remove(self._memory, -1, length, -1)
-        else:
-            for number, shared in enumerate(self._shared):
-                if number < self._open or shared > length:
-                    self.remove(number, length)
+        """Drop everything after the first `length` tokens, and all branches."""
+        self.remove(0, length)
+        for number in range(1, self.count):
+            if number < self._open or self._shared[number] > length:
+                self._shared[number] = min(self._shared[number], length)
+                self.remove(number, self._shared[number])
         self._open = 1
-        self._shared = [min(shared, length) for shared in self._shared]
-
-    def clear(self) -> None:
-        if self._exclusive:
-            llama_cpp.llama_memory_clear(self._memory, False)
-            self._shared = [0] * self.count
-        else:
-            self.cut(0)
 
 
 State = npt.NDArray[np.uint8]

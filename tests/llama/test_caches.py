@@ -52,6 +52,8 @@ def change(cache: Context, text: list[int], dice: random.Random, reference: Cont
     assert distance(row, fresh(reference, [*text, *added])) < NOISE
     if what == "discard":
         cache.discard_branches()
+        del text[len(text) - dice.choice((0, 1)) :]
+        cache.truncate(len(text))
         return
     cache.keep(tree, path)
     text += added
