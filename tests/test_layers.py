@@ -151,7 +151,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
-    "distill": (2_542, 145),
+    "distill": (2_559, 145),
     "doctor": (248, 12),  # answers on a busy machine are found
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.

@@ -307,10 +307,10 @@ def _record(target: TargetEntry) -> dict[str, Any]:
 
 
 def _forget(console: Console, names: Sequence[str]) -> int:
-    from localspec.distill import folders
+    from localspec.distill import chats, folders
 
     deleted = folders.forget([name for name in names if name != HISTORY])
-    answers = folders.forget_chats() if HISTORY in names else 0
+    answers = chats.forget() if HISTORY in names else 0
     lines = []
     if HISTORY in names:
         lines.append(f"Forgotten answers recorded in chats: {answers:,}.")

@@ -1,5 +1,4 @@
-"""Folders of traces, runs and drafts, by target; answers of chats, which are recorded in their
-target's trace where the user turned that on.
+"""Folders of traces, runs and drafts, by target.
 
 data folder/distill/NAME-IDENTITY/
     trace             see `localspec.distill.trace`
@@ -10,19 +9,15 @@ data folder/drafts/NAME-IDENTITY/*.gguf
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from localspec import paths
-from localspec.decoding.logprobs import TokenLogprob
-from localspec.distill.trace import Trace, TraceHeader, TraceRecord
+from localspec.distill.trace import Trace, TraceHeader
 from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.hub.places import drafts_folder
 from localspec.identity import content_identity
@@ -31,10 +26,6 @@ if TYPE_CHECKING:
     from localspec.llama.vocabulary import Vocabulary
 
 TRACE, RUN = "trace", "run-"
-OF_CONVERSATION = 8
-"""Bytes of a key that identify the conversation."""
-HELD_BACK = 8
-"""One in HELD_BACK conversations is held back from training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +118,7 @@ def forget(names: list[str]) -> list[TargetEntry]:
     return removed
 
 
-def _forget_runs(folder: Path) -> None:
+def forget_runs(folder: Path) -> None:
     """Remove all trainings of a target; raises TraceError."""
     for run in folder.glob(f"{RUN}*"):
         _remove(run)
@@ -145,50 +136,3 @@ def _remove(folder: Path) -> None:
 
 def _name(target: Path, identity: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', target.stem)[:60]}-{identity[:8]}"
-
-
-def record_answer(
-    folder: Path,
-    header: TraceHeader,
-    conversation: str,
-    prompt: Sequence[int],
-    answer: Sequence[TokenLogprob],
-) -> None:
-    """Add an answer with its `header.k` likeliest tokens to a target's trace. `prompt`: all tokens
-    before the answer. Raises as `Trace`."""
-    if not answer or not prompt:
-        return
-    text = np.array([*prompt, *(row.token for row in answer)], "<i4").tobytes()
-    begin = _begin(conversation)
-    key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
-    with Trace(folder / TRACE, header) as trace:
-        known = {other[:OF_CONVERSATION]: held for other, held in trace.chats.items()}
-        held_back = known.get(begin, len(known) % HELD_BACK == 1)
-        trace.append(TraceRecord.of(key, prompt, answer, held_back, chat=True))
-
-
-def forget_chats(conversations: Collection[str] | None = None) -> int:
-    """Remove conversations (None: all) from every trace, with trainings on them; returns the number
-    of answers. Finished drafts stay. A TraceError as of `Trace`, after removing all it can."""
-    begins = None if conversations is None else {_begin(each) for each in conversations}
-    gone, problems = 0, []
-    for target in recorded_targets():
-        if target.problem is not None:
-            problems.append(target.problem)
-        if not target.chats:
-            continue
-        with Trace(target.folder / TRACE) as trace:
-            found = [
-                key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins
-            ]
-            if found:
-                _forget_runs(target.folder)
-                trace.erase(found)
-        gone += len(found)
-    if problems:
-        raise TraceError(problems[0])
-    return gone
-
-
-def _begin(conversation: str) -> bytes:
-    return hashlib.sha256(conversation.encode()).digest()[:OF_CONVERSATION]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import network, weights
+from localspec.distill import network, shape, weights
 from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens
 from localspec.distill.network import Labels, Output, Tensor, torch
@@ -126,9 +126,9 @@ class Draft(DraftKind):
                     "vocabulary, or leave out --from to train a new one."
                 )
         elif request.shape is not None:
-            self.shape = weights.parse(request.shape, facts)
+            self.shape = shape.parse(request.shape, facts)
         else:
-            self.shape, promise = weights.choose(facts, _curve(request, folder))
+            self.shape, promise = shape.choose(facts, _curve(request, folder))
             if not promise.pays:
                 notice(
                     f"No shape gains much. For the best, {self.shape.describe()}, expect "

@@ -1,11 +1,8 @@
-"""Shapes of drafts, given, or chosen for a target by the cost of passes; and weights of llama
-models in numpy, read from a GGUF, initialized, written as a GGUF."""
+"""Weights of llama models in numpy: read from a GGUF, initialized, written as a GGUF."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import LlamaFile, Shape, gguf_package
-from localspec.errors import ModelInvalid, UsageError
+from localspec.distill.shape import BLOCK, ShapeTarget
+from localspec.errors import ModelInvalid
 from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
 from localspec.gguf.writer import NewTensor, write_gguf, writing
 from localspec.llama.types import FILE_TYPES
-from localspec.pairing.forecast import Forecast, active_bytes, best
+from localspec.pairing.forecast import active_bytes
 from localspec.pairing.recommendations import ACCEPTANCE, TARGET
-from localspec.text import printable
 
 Weights = dict[str, npt.NDArray[np.float32]]
 """Weights by their names in a GGUF, with the shapes of `Shape.tensors`."""
@@ -29,27 +26,6 @@ QUANTIZATION_VERSION = 2
 Q8_0, Q4_0, F16, F32 = "Q8_0", "Q4_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
 """Matrices with a row for each token."""
-LAYERS = (1, 2, 3, 4, 6, 8)
-PARTS = (1.0, 0.75, 0.5, 1 / 3, 0.25)
-"""Widths to try, ÷ the target's."""
-BYTES = 34 / 32
-BLOCK = 32
-"""Weights of a quantization block, of which every width is a multiple."""
-_SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeTarget:
-    """The target's sizes. `bytes`: read by a pass; `parameters`: in all."""
-
-    vocabulary: int
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    bytes: int
-    parameters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,64 +214,3 @@ def shape_facts(architecture: str, shape: Shape) -> list[Fact]:
     found: list[Fact] = [("general.architecture", STRING, architecture)]
     found += [(f"{architecture}.{key}", U32, value) for key, value in numbers.items()]
     return found + [(f"{architecture}.{key}", FLOAT, value) for key, value in floats.items()]
-
-
-def parse(text: str, target: ShapeTarget) -> Shape:
-    """Parse "192x3x512": width x layers x feed-forward; a UsageError if it is not a shape."""
-    found = _SHAPE.fullmatch(text)
-    if found is None:
-        raise UsageError(
-            f"'{printable(text)}' is not a shape. Write width x layers x feed-forward, as "
-            "192x3x512."
-        )
-    width, layers, feed_forward = (int(part) for part in found.groups())
-    step = max(BLOCK, target.head_width)
-    if not width or width % step or not layers or not feed_forward or feed_forward % BLOCK:
-        raise UsageError(
-            f"A draft of {width}x{layers}x{feed_forward} is not possible. Give a width that is a "
-            f"multiple of {step} (a head of the target), and a feed-forward width that is one of "
-            f"{BLOCK}."
-        )
-    return _draft_shape(target, width, layers, feed_forward)
-
-
-def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
-    """The shape with the best forecast, and the forecast; acceptance is guessed from the number of
-    weights. `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
-    found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
-    # On ties, the smallest, which trains fastest.
-    return max(found, key=lambda pair: (round(pair[1].speed_up, 3), -pair[0].parameters))
-
-
-def _candidates(target: ShapeTarget) -> Iterator[Shape]:
-    step = max(BLOCK, target.head_width)
-    widths = {max(step, round(target.width * part / step) * step) for part in PARTS}
-    for width in sorted(widths):
-        ratio = target.feed_forward / target.width
-        feed_forward = max(BLOCK, round(width * ratio / BLOCK) * BLOCK)
-        for layers in LAYERS:
-            yield _draft_shape(target, width, layers, feed_forward)
-
-
-def _draft_shape(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
-    heads = max(1, width // target.head_width)
-    # The target's number of query heads per key head, if it divides the heads.
-    share = max(1, target.heads // max(1, target.kv_heads))
-    kv_heads = heads // share if heads % share == 0 else heads
-    size = target.head_width
-    return Shape(
-        target.vocabulary, width, layers, feed_forward, heads, kv_heads, size, rotated=size
-    )
-
-
-def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forecast:
-    cost = 1.1 * shape.parameters * BYTES / max(1, target.bytes) + 0.01
-    body = shape.parameters - shape.vocabulary * shape.width
-    whole = max(1, target.parameters - target.vocabulary * target.width)
-    return best(cost, guess(body / whole), curve)
-
-
-def guess(share: float) -> float:
-    """The expected acceptance of a draft with this share of the target's weights
-    (dev/distill.md)."""
-    return max(0.2, min(0.9, 0.85 + 0.12 * log10(max(1e-4, min(1.0, share)))))

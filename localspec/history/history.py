@@ -103,11 +103,11 @@ class History(HistoryFile):
         return removed
 
     def _forget(self, ids: Sequence[str]) -> None:
-        from localspec.distill import folders
+        from localspec.distill import chats
         from localspec.retrieval.learner import forget_conversations
 
         problems = []
-        for forget in (folders.forget_chats, forget_conversations):
+        for forget in (chats.forget, forget_conversations):
             try:
                 forget(ids)
             except (LocalspecError, OSError) as error:  # noqa: PERF203 - twice

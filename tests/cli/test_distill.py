@@ -85,7 +85,7 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
     cli: Cli,
 ) -> None:
     from localspec.decoding.logprobs import TokenLogprob
-    from localspec.distill import folders
+    from localspec.distill import chats, folders
     from localspec.distill.trace import TraceHeader
 
     header = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 1)
@@ -94,7 +94,7 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
     store([conversation])
     told = [TokenLogprob(5, -0.1, ((5, -0.1),))]
     for number, id in enumerate((conversation.id, "b", "c")):
-        folders.record_answer(folder, header, id, (1, number), told)
+        chats.record_answer(folder, header, id, (1, number), told)
 
     def counts() -> tuple[int, int]:
         (shown,) = cli("distill", "--list", "--json").json["recorded"]

@@ -9,8 +9,9 @@ import pytest
 from localspec import ModelOptions, load
 from localspec.distill import weights
 from localspec.distill.frequent import FrequentPart, weight_of_tokens
+from localspec.distill.shape import parse
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
-from localspec.distill.weights import TrainingFacts, parse
+from localspec.distill.weights import TrainingFacts
 from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model

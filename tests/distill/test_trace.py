@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.distill import folders, training
+from localspec.distill import chats, folders, training
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import TraceError
 from tests.distill.traces import HEADER, answer, trace_of
@@ -135,7 +135,7 @@ def folder(home: Path) -> Path:
 
 
 def record_turn(folder: Path, conversation: str, *prompt: int) -> None:
-    folders.record_answer(folder, HEADER, conversation, prompt, LOGPROBS)
+    chats.record_answer(folder, HEADER, conversation, prompt, LOGPROBS)
 
 
 def test_answer_is_recorded_once_with_its_likeliest_tokens(folder: Path) -> None:
@@ -173,16 +173,16 @@ def test_records_are_deleted_with_their_conversation(folder: Path, tmp_path: Pat
     with Trace(folder / folders.TRACE) as trace:
         stays = [trace.record(n) for n in (0, 1)]
         assert len(trace) == 4
-    assert folders.forget_chats(["goes", "never seen"]) == 2
+    assert chats.forget(["goes", "never seen"]) == 2
     with Trace(folder / folders.TRACE) as trace:
         assert [trace.record(n).key for n in range(len(trace))] == [one.key for one in stays]
         assert np.array_equal(trace.record(1).ids, stays[1].ids)
     assert not (folder / "run-1").exists()
     (folder / "run-1").mkdir()
-    assert folders.forget_chats(["goes"]) == 0
+    assert chats.forget(["goes"]) == 0
     assert (folder / "run-1").exists()
     record_turn(folder, "goes", 1, 2, 9)
-    assert folders.forget_chats() == 2
+    assert chats.forget() == 2
     (shown,) = folders.recorded_targets()
     assert (shown.answers, shown.chats) == (1, 0)
 
@@ -193,6 +193,6 @@ def test_unreadable_trace_is_reported(folder: Path) -> None:
     broken.mkdir()
     (broken / folders.TRACE).write_bytes(b"nonsense")
     with pytest.raises(TraceError, match=r"broken.*is not a recording"):
-        folders.forget_chats(["a"])
+        chats.forget(["a"])
     with Trace(folder / folders.TRACE) as trace:
         assert len(trace) == 0

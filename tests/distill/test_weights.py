@@ -10,7 +10,8 @@ from localspec import ModelOptions
 from localspec.distill import weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.kinds import Draft
-from localspec.distill.weights import BLOCK, ShapeTarget, TrainingFacts, choose, parse
+from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
+from localspec.distill.weights import TrainingFacts
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference

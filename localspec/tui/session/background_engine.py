@@ -357,7 +357,7 @@ class BackgroundEngine:
 
     @_in_thread
     def record(self, answer: Answer) -> None:
-        from localspec.distill import folders
+        from localspec.distill import chats, folders
 
         assert self._engine is not None
         model, conversation = self._engine.model, answer.conversation.id
@@ -366,7 +366,7 @@ class BackgroundEngine:
         folder = folders.folder_of(model.path, self._header.identity)
         what = self._header, conversation, answer.prompt, answer.logprobs
         self._keep_unless_forgotten(
-            conversation, partial(folders.record_answer, folder, *what), folders.forget_chats
+            conversation, partial(chats.record_answer, folder, *what), chats.forget
         )
 
     def _keep_unless_forgotten(
