@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
-    "llama": (5_967, 247),  # lost windows; contexts without the kernels are llama.cpp's in all
+    "llama": (5_973, 247),  # lost windows; contexts without the kernels are llama.cpp's in all
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (931, 24),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (930, 56),  # forecasts know experts and instruction sets

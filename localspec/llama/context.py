@@ -312,7 +312,8 @@ class Context(NativeCache):
             tokens = tokens[-outputs:]
         held = len(self.tokens)
         rows = self._decode_part(chain(tokens, outputs, held, self.sequences.first))
-        self._collect(len(tokens) - outputs)
+        if self._collected is not None:
+            self._collect(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)

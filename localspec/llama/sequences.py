@@ -64,7 +64,7 @@ class Sequences:
     def cut(self, length: int) -> None:
         """Drop everything after the first `length` tokens, and all branches."""
         self.remove(0, length)
-        for number in range(1, self.count):
+        for number in range(1, self.count if max(self._shared) > length else self._open):
             if number < self._open or self._shared[number] > length:
                 self._shared[number] = min(self._shared[number], length)
                 self.remove(number, self._shared[number])
