@@ -187,8 +187,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     "llama": (5_973, 247),  # lost windows; contexts without the kernels are llama.cpp's in all
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
-    "loading": (931, 24),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (930, 56),  # forecasts know experts and instruction sets
+    "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "pairing": (937, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.

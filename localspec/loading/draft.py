@@ -15,7 +15,7 @@ from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import best_for
+from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, SelfDraftRequest
 from localspec.typed import typed
 

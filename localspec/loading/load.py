@@ -35,11 +35,11 @@ from localspec.loading.components import (
     cost_identity,
     open_cache,
     open_draft,
-    open_mtp,
     open_projector,
     open_target,
 )
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
+from localspec.loading.heads import open_mtp
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.scheduler import Slots
 from localspec.scheduling.shared_slots import SharedSlots

@@ -13,8 +13,8 @@ from localspec.decoding.caches import Cache
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.llama import kernels_file
+from localspec.pairing import trained
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import acceptance as measured_acceptance
 from localspec.pairing.rules import WARN, PairVerdict, active_share
 from localspec.policy.calibration import calibrate
 from localspec.policy.cost_curve import CostCurve
@@ -54,7 +54,7 @@ class Forecast:
 def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairUse) -> Forecast:
     """Forecast for a usable pair."""
     cost = relative_cost(target, draft, accelerated=use.accelerated)
-    acceptance = measured_acceptance(target, draft) or likely_acceptance(cost, verdict)
+    acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
     return best(cost, acceptance, with_experts(target, curve(_growth(use))))
 
 

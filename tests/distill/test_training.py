@@ -29,7 +29,7 @@ from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.head_caches import EagleCache
 from localspec.llama.model import Model
-from localspec.pairing.recommendations import acceptance
+from localspec.pairing.trained import acceptance
 from tests.distill import kills
 from tests.distill.traces import top_tokens
 from tests.support.asking import ask
