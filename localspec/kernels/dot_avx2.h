@@ -144,73 +144,25 @@ INLINE __m256i broadcast(const int8_t * q) {
     return _mm256_set1_epi32(x);
 }
 
-// Adds the products of a part of a block, of 8 rows, whose weights were larger by `offset`.
-template <Type T>
-INLINE __m256 scaled(__m256 f, __m256i sum, int offset, const Activation & a, int part, const float * scale) {
-    const int total = has_halves<T> ? a.sum[part] : a.sum[0] + a.sum[1];
-    if (offset) sum = _mm256_add_epi32(sum, _mm256_set1_epi32(-offset * total));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), times(_mm256_load_ps(scale), _mm256_set1_ps(a.scale)), f);
-}
-
-template <Type T>
-INLINE __m256 with_minimums(__m256 f, const Activation & a, const float (*minimum)[ROWS], int rows) {
-    if constexpr (has_minimums<T>)
+// The weights of one block, as bytes.
+template <Type T> INLINE const uint8_t * unpacked(const uint8_t * p, uint8_t * bytes) {
 #pragma GCC unroll 2
-        for (int part = 0; part < (has_halves<T> ? 2 : 1); part++) {
-            const float by = has_halves<T> ? a.scale * (float) a.sum[part] : a.scaled_sum;
-            f = _mm256_fmadd_ps(_mm256_load_ps(minimum[part] + rows), _mm256_set1_ps(by), f);
-        }
-    return f;
+    for (int x = 0; x < 64; x += 32) {
+        Planes planes;
+        read_planes<T>(p + x, planes);
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) _mm256_store_si256((__m256i *) (bytes + 64 * g + x), weights<T>(p + x, g, planes));
+    }
+    asm volatile("" ::: "memory");  // or gcc keeps all of them in registers, and spills others
+    return bytes;
 }
 
 #ifdef __AVXVNNI__
-
-// Tokens that share unpacked weights in registers.
-template <Type T> constexpr int SHARING = 4;
-
-// Adds one block of 32 columns to the sums of U tokens, group by group of columns.
-template <Type T, int U>
-INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
-                      const float (*minimum)[ROWS], float (*f)[ROWS]) {
-    constexpr int parts = has_halves<T> ? 2 : 1, groups = 8 / parts;
-    Planes planes[2];
-    for (int x = 0; x < 2; x++) read_planes<T>(p + 32 * x, planes[x]);
-#pragma GCC unroll 2
-    for (int part = 0; part < parts; part++) {
-        __m256i sum[U][2];
-#pragma GCC unroll 4
-        for (int u = 0; u < U; u++) sum[u][0] = sum[u][1] = _mm256_setzero_si256();
-#pragma GCC unroll 8
-        for (int i = 0; i < groups; i++) {
-            const int g = part * groups + i;
-            const __m256i w[2] = {weights<T>(p, g, planes[0]), weights<T>(p + 32, g, planes[1])};
-#pragma GCC unroll 4
-            for (int u = 0; u < U; u++) {
-                const __m256i b = broadcast(q + BLOCK * u + 4 * g);
-#pragma GCC unroll 2
-                for (int x = 0; x < 2; x++) sum[u][x] = _mm256_dpbusd_avx_epi32(sum[u][x], w[x], b);
-            }
-        }
-#pragma GCC unroll 4
-        for (int u = 0; u < U; u++)
-#pragma GCC unroll 2
-            for (int x = 0; x < 2; x++) {
-                float * to = f[u] + 8 * x;
-                _mm256_store_ps(to, scaled<T>(_mm256_load_ps(to), sum[u][x], Layout<T>::offset, a[u], part, scale[part] + 8 * x));
-            }
-    }
-    if constexpr (has_minimums<T>)
-#pragma GCC unroll 4
-        for (int u = 0; u < U; u++)
-            for (int rows = 0; rows < ROWS; rows += 8)
-                _mm256_store_ps(f[u] + rows, with_minimums<T>(_mm256_load_ps(f[u] + rows), a[u], minimum, rows));
-}
-
+template <Type T> constexpr bool is_signed = false;
 #else
-
 // Full-byte weights use their absolute value, the others are unsigned. Several products of the latter
 // fit into 16 bits together: that many groups are added before they are widened.
-template <Type T> constexpr bool is_signed = T == ggml_abi::Q8_0 || T == ggml_abi::IQ4_NL || T == ggml_abi::IQ4_XS;
+template <Type T> constexpr bool is_signed = Layout<T>::offset == 128;
 template <Type T> constexpr int largest = 0;    // weight of the type
 template <> constexpr int largest<ggml_abi::Q4_0> = 15;
 template <> constexpr int largest<ggml_abi::Q4_1> = 15;
@@ -221,7 +173,7 @@ template <> constexpr int largest<ggml_abi::Q5_K> = 31;
 template <> constexpr int largest<ggml_abi::Q6_K> = 63;
 template <> constexpr int largest<ggml_abi::Q3_K> = 7;
 template <> constexpr int largest<ggml_abi::Q2_K> = 3;
-template <> constexpr int largest<ggml_abi::MXFP4> = 24;
+template <> constexpr int largest<ggml_abi::MXFP4> = 28;
 constexpr int groups_that_fit(int weight) {
     for (int n = 8; n > 1; n /= 2)
         if (2 * weight * 127 * n <= 32767) return n;
@@ -231,60 +183,85 @@ template <Type T>
 constexpr int SUMS_OF_16_BITS = is_signed<T>       ? 1
                                 : has_halves<T> && groups_that_fit(largest<T>) > 4 ? 4
                                                    : groups_that_fit(largest<T>);
+#endif
 
-// All tokens share the weights of 8 rows, which take half of the registers.
-template <Type T> constexpr int SHARING = MAX_TOKENS;
-
-// The products of a part of a block, of 8 rows.
-template <Type T> INLINE __m256i product(const __m256i * w, const int8_t * q) {
-    constexpr int groups = has_halves<T> ? 4 : 8, together = SUMS_OF_16_BITS<T>;
-    __m256i sum = _mm256_setzero_si256();
+// The products of U tokens with a part of a block, of 16 rows: `sum` of 32 bits.
+template <Type T, int U, bool UNPACKED>
+INLINE void multiply(const uint8_t * p, const int8_t * q, const Planes * planes, int part, __m256i (*sum)[2]) {
+    constexpr int groups = has_halves<T> ? 4 : 8;
+    [[maybe_unused]] __m256i narrow[U][2];
 #pragma GCC unroll 8
-    for (int first = 0; first < groups; first += together) {
-        __m256i narrow = _mm256_setzero_si256();
-#pragma GCC unroll 8
-        for (int g = first; g < first + together; g++) {
-            const __m256i b = broadcast(q + 4 * g);
-            __m256i z;
-            if constexpr (is_signed<T>) z = _mm256_maddubs_epi16(_mm256_abs_epi8(w[g]), _mm256_sign_epi8(b, w[g]));
-            else z = _mm256_maddubs_epi16(w[g], b);
-            narrow = _mm256_add_epi16(narrow, z);
+    for (int i = 0; i < groups; i++) {
+        const int g = part * groups + i;
+        __m256i w[2];
+#pragma GCC unroll 2
+        for (int x = 0; x < 2; x++) {
+            w[x] = UNPACKED ? bytes_at(p + 64 * g + 32 * x) : weights<T>(p + 32 * x, g, planes[x]);
+            if constexpr (is_signed<T>) w[x] = _mm256_xor_si256(w[x], _mm256_set1_epi8((char) 0x80));
+            asm("" : "+x"(w[x]));   // or gcc unpacks many groups first, and spills them
         }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi16(1), narrow));
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++) {
+            const __m256i b = broadcast(q + BLOCK * u + 4 * g);
+#pragma GCC unroll 2
+            for (int x = 0; x < 2; x++) {
+#ifdef __AVXVNNI__
+                sum[u][x] = _mm256_dpbusd_avx_epi32(i ? sum[u][x] : _mm256_setzero_si256(), w[x], b);
+#else
+                constexpr int together = SUMS_OF_16_BITS<T>;
+                __m256i z;
+                if constexpr (is_signed<T>) z = _mm256_maddubs_epi16(_mm256_abs_epi8(w[x]), _mm256_sign_epi8(b, w[x]));
+                else z = _mm256_maddubs_epi16(w[x], b);
+                narrow[u][x] = i % together ? _mm256_add_epi16(narrow[u][x], z) : z;
+                if (i % together == together - 1) {
+                    z = _mm256_madd_epi16(_mm256_set1_epi16(1), narrow[u][x]);
+                    sum[u][x] = i < together ? z : _mm256_add_epi32(sum[u][x], z);
+                    asm("" : "+x"(sum[u][x]));
+                } else {
+                    asm("" : "+x"(narrow[u][x]));   // or gcc adds in another order, and spills
+                }
+#endif
+            }
+        }
     }
-    return sum;
 }
 
-// Adds one block of 32 columns to the sums of U tokens, token by token.
-template <Type T, int U>
+// Adds one block of 32 columns to the sums of U tokens. UNPACKED: its weights are bytes already.
+template <Type T, int U, bool UNPACKED>
 INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
                       const float (*minimum)[ROWS], float (*f)[ROWS]) {
     constexpr int parts = has_halves<T> ? 2 : 1, offset = is_signed<T> ? 0 : Layout<T>::offset;
-#pragma GCC unroll 1
-    for (int rows = 0; rows < ROWS; rows += 8) {
-        Planes planes;
-        read_planes<T>(p + 4 * rows, planes);
-        __m256i w[8];
-#pragma GCC unroll 8
-        for (int g = 0; g < 8; g++) {
-            w[g] = weights<T>(p + 4 * rows, g, planes);
-            if constexpr (is_signed<T>) w[g] = _mm256_xor_si256(w[g], _mm256_set1_epi8((char) 0x80));
-            asm("" : "+x"(w[g]));   // or gcc unpacks it again for each token
-        }
-#pragma GCC unroll 1
-        for (int u = 0; u < U; u++) {
-            __m256 sum = _mm256_load_ps(f[u] + rows);
+    Planes planes[2];
+    if constexpr (!UNPACKED)
+        for (int x = 0; x < 2; x++) read_planes<T>(p + 32 * x, planes[x]);
 #pragma GCC unroll 2
-            for (int part = 0; part < parts; part++)
-                sum = scaled<T>(sum, product<T>(w + 8 / parts * part, q + BLOCK * u + BLOCK / parts * part), offset,
-                                a[u], part, scale[part] + rows);
-            _mm256_store_ps(f[u] + rows, with_minimums<T>(sum, a[u], minimum, rows));
-            asm volatile("" ::: "memory");  // or gcc loads the columns of all tokens first, and spills them
+    for (int part = 0; part < parts; part++) {
+        __m256i sum[U][2];
+        multiply<T, U, UNPACKED>(p, q, planes, part, sum);
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++) {
+            const __m256i total = _mm256_set1_epi32(parts == 2 ? a[u].sum[part] : a[u].total);
+#pragma GCC unroll 2
+            for (int x = 0; x < 2; x++) {
+                if constexpr (offset != 0)
+                    sum[u][x] = _mm256_sub_epi32(sum[u][x], _mm256_mullo_epi32(total, _mm256_set1_epi32(offset)));
+                const __m256 by = times(_mm256_load_ps(scale[part] + 8 * x), _mm256_set1_ps(a[u].scale));
+                float * to = f[u] + 8 * x;
+                _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[u][x]), by, _mm256_load_ps(to)));
+            }
         }
     }
+    if constexpr (has_minimums<T>)
+#pragma GCC unroll 4
+        for (int u = 0; u < U; u++)
+#pragma GCC unroll 2
+            for (int part = 0; part < parts; part++) {
+                const __m256 by = _mm256_set1_ps(parts == 2 ? a[u].scale * (float) a[u].sum[part] : a[u].scaled_sum);
+#pragma GCC unroll 2
+                for (int x = 0; x < ROWS; x += 8)
+                    _mm256_store_ps(f[u] + x, _mm256_fmadd_ps(_mm256_load_ps(minimum[part] + x), by, _mm256_load_ps(f[u] + x)));
+            }
 }
-
-#endif
 
 INLINE float largest_of(__m256 x) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -311,9 +288,10 @@ static void quantize_row(const float * x, int blocks, int8_t * q, size_t step, A
         const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(w[0], w[1]), _mm256_packs_epi32(w[2], w[3]));
         _mm256_storeu_si256((__m256i *) q, _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
         a->scale = scale;
-        a->sum[0] = sum_of(_mm256_add_epi32(w[0], w[1]));
-        a->sum[1] = sum_of(_mm256_add_epi32(w[2], w[3]));
-        a->scaled_sum = scale * (float) (a->sum[0] + a->sum[1]);
+        a->sum[0] = (int16_t) sum_of(_mm256_add_epi32(w[0], w[1]));
+        a->sum[1] = (int16_t) sum_of(_mm256_add_epi32(w[2], w[3]));
+        a->total = a->sum[0] + a->sum[1];
+        a->scaled_sum = scale * (float) a->total;
     }
 }
 

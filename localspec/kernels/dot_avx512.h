@@ -170,7 +170,7 @@ INLINE void add_block(const __m512i * w, const int8_t * q, const Activation * a,
             first[u] = _mm512_set1_epi32(-L::offset * a[u].sum[0]);
             last[u] = _mm512_set1_epi32(-L::offset * a[u].sum[1]);
         } else {
-            first[u] = _mm512_set1_epi32(-L::offset * (a[u].sum[0] + a[u].sum[1]));
+            first[u] = _mm512_set1_epi32(-L::offset * a[u].total);
             last[u] = _mm512_setzero_si512();
         }
     }
@@ -258,9 +258,10 @@ static void quantize_row(const float * x, int blocks, int8_t * q, size_t step, A
         _mm_storeu_si128((__m128i *) q, _mm512_cvtsepi32_epi8(m));
         _mm_storeu_si128((__m128i *) (q + 16), _mm512_cvtsepi32_epi8(n));
         a->scale = scale;
-        a->sum[0] = _mm512_reduce_add_epi32(m);
-        a->sum[1] = _mm512_reduce_add_epi32(n);
-        a->scaled_sum = scale * (float) (a->sum[0] + a->sum[1]);
+        a->sum[0] = (int16_t) _mm512_reduce_add_epi32(m);
+        a->sum[1] = (int16_t) _mm512_reduce_add_epi32(n);
+        a->total = a->sum[0] + a->sum[1];
+        a->scaled_sum = scale * (float) a->total;
     }
 }
 

@@ -14,7 +14,6 @@ namespace localspec::LOCALSPEC_ISA {
 
 constexpr int QUARTERS = ROWS / W;      // registers of a tile's 16 rows
 constexpr int PREFETCH_BYTES = 4096;
-template <Type T> constexpr int SHARING = 4;    // tokens that share unpacked weights in registers
 
 LOCALSPEC_INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
     const uint8_t * ahead = stream.at(p, PREFETCH_BYTES);
@@ -203,11 +202,14 @@ LOCALSPEC_INLINE void add_half(const uint8_t * p, const int8_t * q, int32x4_t (*
 template <Type T, int U> LOCALSPEC_INLINE void begin(const Activation * a, int part, int32x4_t (*sum)[QUARTERS]) {
 #pragma GCC unroll 4
     for (int u = 0; u < U; u++) {       // the offset times the sum of the activations is subtracted first
-        const int total = has_halves<T> ? a[u].sum[part] : a[u].sum[0] + a[u].sum[1];
+        const int total = has_halves<T> ? a[u].sum[part] : a[u].total;
 #pragma GCC unroll 4
         for (int x = 0; x < QUARTERS; x++) sum[u][x] = vdupq_n_s32(-CORRECTION<T> * total);
     }
 }
+
+// Unpacking again costs as little as reading bytes from memory.
+template <Type T> LOCALSPEC_INLINE const uint8_t * unpacked(const uint8_t * p, uint8_t *) { return p; }
 
 template <int U>
 LOCALSPEC_INLINE void scale_sums(const int32x4_t (*sum)[QUARTERS], const float * scale, const Activation * a,
@@ -225,7 +227,7 @@ LOCALSPEC_INLINE void scale_sums(const int32x4_t (*sum)[QUARTERS], const float *
 
 // Adds one block of 32 columns to the sums of U tokens. `scale` and `minimum`: of the block; for PER_16
 // of its first half, followed by those of its second.
-template <Type T, int U>
+template <Type T, int U, bool>
 LOCALSPEC_INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a, const float (*scale)[ROWS],
                                 const float (*minimum)[ROWS], float (*f)[ROWS]) {
     int32x4_t sum[U][QUARTERS];
@@ -261,10 +263,11 @@ static void quantize_row(const float * x, int blocks, int8_t * q, size_t step, A
             const int32x4_t * y = w + 4 * h;
             const int16x8_t low = vqmovn_high_s32(vqmovn_s32(y[0]), y[1]), high = vqmovn_high_s32(vqmovn_s32(y[2]), y[3]);
             vst1q_s8(q + 16 * h, vqmovn_high_s16(vqmovn_s16(low), high));
-            a->sum[h] = vaddvq_s32(vaddq_s32(vaddq_s32(y[0], y[1]), vaddq_s32(y[2], y[3])));
+            a->sum[h] = (int16_t) vaddvq_s32(vaddq_s32(vaddq_s32(y[0], y[1]), vaddq_s32(y[2], y[3])));
         }
         a->scale = scale;
-        a->scaled_sum = scale * (float) (a->sum[0] + a->sum[1]);
+        a->total = a->sum[0] + a->sum[1];
+        a->scaled_sum = scale * (float) a->total;
     }
 }
 

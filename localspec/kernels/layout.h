@@ -48,7 +48,7 @@ LOCALSPEC_LAYOUT(Q5_0,   1,      32,   320,    16,   PER_32,      22)
 LOCALSPEC_LAYOUT(Q5_1,   1,      64,   320,     0,   PER_32_MIN,  24)
 LOCALSPEC_LAYOUT(Q8_0,   1,      32,   512,   128,   PER_32,      34)
 LOCALSPEC_LAYOUT(IQ4_NL, 1,      32,   256,   128,   PER_32,      18)
-LOCALSPEC_LAYOUT(MXFP4,  1,      16,   256,    12,   PER_32,      17)
+LOCALSPEC_LAYOUT(MXFP4,  1,      16,   256,    16,   PER_32,      17)
 LOCALSPEC_LAYOUT(IQ4_XS, 8,     160,   256,   128,   PER_32,     136)
 LOCALSPEC_LAYOUT(Q4_K,   8,     256,   256,     0,   PER_32_MIN, 144)
 LOCALSPEC_LAYOUT(Q5_K,   8,     256,   320,     0,   PER_32_MIN, 176)
@@ -78,8 +78,9 @@ constexpr bool has_minimums = Layout<T>::scales == Scales::PER_32_MIN || Layout<
 // [blocks][T]; the groups of a pass follow each other.
 struct Activation {
     float scale;        // x ≈ scale·q
-    float scaled_sum;   // scale·(sum[0] + sum[1])
-    int32_t sum[2];     // of the q of the first and of the last 16 columns
+    float scaled_sum;   // scale·total
+    int32_t total;      // sum of the q
+    int16_t sum[2];     // of the first and of the last 16 columns
 };
 constexpr float TINY = 1e-35f;  // blocks whose largest number is smaller become zeros: 127/x stays finite
 constexpr size_t ACTIVATION_BYTES = BLOCK + sizeof(Activation);     // of a block and token
@@ -87,7 +88,7 @@ constexpr size_t ACTIVATION_BYTES = BLOCK + sizeof(Activation);     // of a bloc
 // The numbers of the non-linear types, plus `offset`.
 alignas(16) constexpr uint8_t IQ4_VALUES[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                 129, 141, 153, 166, 181, 197, 217, 241};
-alignas(16) constexpr uint8_t MXFP4_VALUES[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+alignas(16) constexpr uint8_t MXFP4_VALUES[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
 constexpr bool is_float(Type type) {
     return type == ggml_abi::F32 || type == ggml_abi::F16 || type == ggml_abi::BF16;

@@ -290,7 +290,8 @@ void quantize(const float * x, int8_t * q, Activation & a) {
         q[i] = (int8_t) std::nearbyint(x[i] * inverse);
         a.sum[i / 16] += q[i];
     }
-    a.scaled_sum = a.scale * float(a.sum[0] + a.sum[1]);
+    a.total = a.sum[0] + a.sum[1];
+    a.scaled_sum = a.scale * float(a.total);
 }
 
 void quantization(const Isa & isa) {
@@ -306,12 +307,12 @@ void quantization(const Isa & isa) {
     }
     x[0] = 127;                                         // so the ties stay what they are
     std::vector<int8_t> q(BLOCKS * GROUP * BLOCK, 99);
-    std::vector<Activation> a(BLOCKS * GROUP, Activation{7, 7, {7, 7}});
+    std::vector<Activation> a(BLOCKS * GROUP, Activation{7, 7, 7, {7, 7}});
     isa.set->quantize_row(x.data(), BLOCKS, q.data() + BLOCK, GROUP * BLOCK, a.data() + 1, GROUP);
     bool ok = true, others = true;
     for (int i = 0; i < BLOCKS * GROUP; i++) {
         int8_t want[BLOCK];
-        Activation activation{7, 7, {7, 7}};
+        Activation activation{7, 7, 7, {7, 7}};
         std::fill(want, want + BLOCK, int8_t(99));
         if (i % GROUP == 1) quantize(x.data() + i / GROUP * BLOCK, want, activation);
         (i % GROUP == 1 ? ok : others) &= !memcmp(want, q.data() + i * BLOCK, BLOCK) && !memcmp(&activation, &a[i], sizeof(Activation));
