@@ -153,7 +153,6 @@ template <Type T> INLINE const uint8_t * unpacked(const uint8_t * p, uint8_t * b
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) _mm256_store_si256((__m256i *) (bytes + 64 * g + x), weights<T>(p + x, g, planes));
     }
-    asm volatile("" ::: "memory");  // or gcc keeps all of them in registers, and spills others
     return bytes;
 }
 
@@ -232,7 +231,9 @@ INLINE void add_block(const uint8_t * p, const int8_t * q, const Activation * a,
                       const float (*minimum)[ROWS], float (*f)[ROWS]) {
     constexpr int parts = has_halves<T> ? 2 : 1, offset = is_signed<T> ? 0 : Layout<T>::offset;
     Planes planes[2];
-    if constexpr (!UNPACKED)
+    if constexpr (UNPACKED)
+        asm volatile("" : "+r"(p)::"memory");   // or gcc keeps the bytes for the next tokens, and spills others
+    else
         for (int x = 0; x < 2; x++) read_planes<T>(p + 32 * x, planes[x]);
 #pragma GCC unroll 2
     for (int part = 0; part < parts; part++) {
