@@ -25,7 +25,7 @@ PAYS = 1.05
 ON_DEVICE, STOCK = 0.04, 0.35
 """Cost of each further token of a pass, in T(1): on a GPU or over a network, and with llama.cpp's
 CPU kernels."""
-WITH_KERNELS = {"avx512": 0.06, "avxvnni": 0.08, "avx2": 0.25}
+WITH_KERNELS = {"avx512": 0.06, "avxvnni": 0.08, "avx2": 0.15}
 """The same with localspec's CPU kernels, by instruction set, as measured (dev/kernels.md)."""
 OTHER_KERNELS = 0.12
 """The same, for instruction sets that were not measured."""
