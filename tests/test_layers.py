@@ -229,8 +229,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
-    # Of long texts the end is drawn.
-    "tui": (4_967, 100),  # standard error is a file; keys below dialogs; notices leave the input
+    # Of long texts the end is drawn. Threads that render share a document.
+    "tui": (4_970, 100),  # standard error is a file; keys below dialogs; notices leave the input
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_314, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

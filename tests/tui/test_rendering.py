@@ -4,6 +4,7 @@ What the marks look like: `tests/tui/test_story_colours.py`.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
@@ -41,6 +42,13 @@ def same_as_whole(
         for each in (lines, MarkdownLines().render(text, width, palette))
     )
     return found == whole
+
+
+def test_threads_do_not_get_each_others_blocks() -> None:
+    texts = ["> fox\n\n" * 60, "`owl`\n\n" * 60]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda text: MarkdownLines().render(text, 40, PALETTE), texts))
+    assert all(same_as_whole(lines, text, 40) for lines, text in zip(found, texts, strict=True))
 
 
 @given(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
@@ -28,6 +29,8 @@ Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
 """A line that may define a link reference."""
 _FORMULA = re.compile(r"\\\(.{1,2000}?\\\)|\\\[.{1,2000}?\\\]|\$\$.{1,2000}?\$\$", re.DOTALL)
+_DOCUMENT = Lock()
+"""Held while a block is in the shared document: the first one is rendered in another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +168,10 @@ def _document(palette: Palette) -> _Markdown:
 
 
 def _render_block(tokens: Sequence[Token], width: int, palette: Palette) -> list[Line]:
-    document = _document(palette)
-    document.parsed = list(tokens)
-    console = palette.console
-    lines = console.render_lines(document, console.options.update(width=width), pad=False)
+    document, console = _document(palette), palette.console
+    with _DOCUMENT:
+        document.parsed = list(tokens)
+        lines = console.render_lines(document, console.options.update(width=width), pad=False)
     while lines and not _text(lines[-1]):
         lines.pop()
     while lines and not _text(lines[0]):
