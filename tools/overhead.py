@@ -33,8 +33,8 @@ from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import compose
 from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
+from localspec.llama.cores import default_threads
 from localspec.llama.grammar import Grammar
-from localspec.llama.library import default_threads
 from localspec.llama.vocabulary import Vocabulary
 from tests.support import ggufs
 from tests.support.sessions import a_session, make_drafts_cheap

@@ -25,7 +25,7 @@ from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.samples import BenchPrompt, PeerSetup, Question
 from localspec.bench.scale import scaled_pair
 from localspec.bench.suites import prompt_tokens
-from localspec.llama.library import default_threads
+from localspec.llama.cores import default_threads
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)

@@ -41,13 +41,13 @@ class FileFacts:
 
 def this_machine(threads: int | None) -> Machine:
     """This machine; `threads`: of passes, None for the default."""
-    from localspec.llama import library  # only this and `_gpu` need llama.cpp
+    from localspec.llama import cores, library  # only this and `_gpu` need llama.cpp
 
     here = machine()
     return Machine(
         cpu=here["processor"],
         cores=here["cores"] or os.cpu_count() or 1,
-        threads=threads or library.default_threads(),
+        threads=threads or cores.default_threads(),
         memory=psutil.virtual_memory().total,
         gpu=_gpu(),
         system=platform.platform(),

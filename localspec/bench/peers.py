@@ -38,7 +38,7 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others failed to open, by name."""
     if peers is None:
         return [], {}
-    from localspec.llama.library import default_threads
+    from localspec.llama.cores import default_threads
 
     setup = PeerSetup(
         target=engine.model.path,

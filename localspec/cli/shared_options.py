@@ -18,7 +18,7 @@ Model:
         Set the context length in tokens, for prompt and answer together; 0 uses the model's own,
         at most 8192. {default(ModelOptions, "context")} (LOCALSPEC_CTX)
     -t --threads N|auto
-        Use N threads; auto or -1: one per physical core, and fewer while other programs compute.
+        Use N threads; auto or -1: one per fast core, and fewer while other programs compute.
         {default(ModelOptions, "threads")} (LOCALSPEC_THREADS)
     -ngl --gpu-layers N *
         Put N layers on the GPU; -1 puts all. {default(ModelOptions, "gpu_layers")}

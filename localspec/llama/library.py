@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 import llama_cpp
-import psutil
 
 from localspec.errors import NativeError, UsageError
 from localspec.llama import ggml, restore_waits
@@ -108,15 +107,6 @@ def accelerated() -> bool:
     """Whether layers can be offloaded to a device."""
     kinds = (ggml.GPU, ggml.INTEGRATED_GPU)
     return any(ggml.device_type(device) in kinds for device in ggml.devices())
-
-
-def default_threads() -> int:
-    """The number of physical cores that this process may use: hyperthreads do not help."""
-    physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
-    try:
-        return max(1, min(physical, len(psutil.Process().cpu_affinity())))
-    except AttributeError:  # macOS has no affinity
-        return physical
 
 
 def require_rpc() -> None:

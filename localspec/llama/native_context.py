@@ -16,6 +16,7 @@ from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import chosen_outputs, compute_thread, kernels, library
 from localspec.llama.batch import Batch, PassPart
 from localspec.llama.chosen_outputs import ChosenOutputs
+from localspec.llama.cores import default_threads
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_LEAVES, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
@@ -101,7 +102,7 @@ class NativeContext:
         params.n_seq_max = 1 if model.recurrent else sequences
         params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
         params.n_outputs_max = rows
-        params.n_threads = options.fixed_threads or library.default_threads()
+        params.n_threads = options.fixed_threads or default_threads()
         params.n_threads_batch = params.n_threads
         params.flash_attn_type = _FLASH[options.flash_attention]
         keys, values = kv_types(options, model)

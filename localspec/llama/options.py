@@ -114,7 +114,7 @@ class ModelOptions:
 
     Attributes:
         context: KV cache size in tokens; 0 for the training length, at most DEFAULT_CONTEXT.
-        threads: a count, or "auto": one per physical core, fewer while other processes compute.
+        threads: a count, or "auto": one per fast core, fewer while other processes compute.
         draft_threads: the draft model's count; None for the target's.
         gpu_layers: layers to offload, -1 for all.
         draft_gpu_layers: the same for the draft model; None for the target's.

@@ -17,6 +17,7 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import ModelInvalid, NativeError, UsageError
 from localspec.identity import file_identity
 from localspec.llama import compute_thread, library
+from localspec.llama.cores import default_threads
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import PicturePart
@@ -42,7 +43,7 @@ class Projector:
         self.filler = max(0, model.vocabulary.bos)
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = library.accelerated() and options.gpu_layers != 0
-        params.n_threads = options.fixed_threads or library.default_threads()
+        params.n_threads = options.fixed_threads or default_threads()
         params.print_timings = params.warmup = False
         library.clear_errors()
         self._handle: Any = mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)

@@ -7,6 +7,7 @@ import llama_cpp
 
 from localspec.errors import NativeError, UsageError
 from localspec.llama import library
+from localspec.llama.cores import default_threads
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 
@@ -49,7 +50,7 @@ def quantize(
     else:
         params.ftype = file_type(quant)
     library.start()
-    params.nthread = threads or library.default_threads()
+    params.nthread = threads or default_threads()
     params.allow_requantize = again
     params.pure = pure
     if leave_out:  # the list ends with −1

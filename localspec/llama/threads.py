@@ -13,6 +13,7 @@ from time import perf_counter, process_time
 import psutil
 
 from localspec.llama import library
+from localspec.llama.cores import default_threads
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache
 from localspec.llama.options import ModelOptions
@@ -50,7 +51,7 @@ class Threads:
         others: Callable[[], float | None],
         draft: bool = True,
         whole_prompts: bool = False,
-        reason: str = "all cores",
+        reason: str = "all usable cores",
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.counts = sorted(set(counts))
@@ -183,9 +184,9 @@ class Threads:
 
 
 def thread_choice(options: ModelOptions, target: Model) -> Threads:
-    """The counts that the options allow: normally all physical cores, half of them, or one."""
-    cores = library.default_threads()
-    counts, reason = [cores, max(1, cores // 2), 1], "all cores"
+    """The counts that the options allow: normally all usable cores, half of them, or one."""
+    cores = default_threads()
+    counts, reason = [cores, max(1, cores // 2), 1], "all usable cores"
     if options.fixed_threads is not None:
         counts, reason = [options.fixed_threads], "as requested"
     elif target.on_device:
@@ -195,7 +196,7 @@ def thread_choice(options: ModelOptions, target: Model) -> Threads:
         # The time of its passes does not depend on the processor of this machine.
         counts, reason = [cores], "the passes run on other machines"
     elif cores == 1:
-        reason = "the only core"
+        reason = "the only usable core"
     return Threads(
         counts,
         others=OtherProcesses(),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from localspec.cgroups import memory_limits
 from localspec.drafters.draft_model import DraftModel
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.dimensions import Dimensions, default_context, n_layers
@@ -178,9 +179,10 @@ def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> Mode
 
 
 def available() -> tuple[int, int]:
-    """Available and total bytes of main memory."""
+    """Available and total bytes of main memory, or those that a container allows."""
     memory = psutil.virtual_memory()
-    return int(memory.available), int(memory.total)
+    free, whole = zip((memory.available, memory.total), *memory_limits(), strict=True)
+    return min(free), min(whole)
 
 
 @dataclass(frozen=True, slots=True)

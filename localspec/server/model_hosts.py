@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
-
 from localspec import ModelOptions, Stream
 from localspec.chat.figures import measure_baseline
 from localspec.engine import Engine
@@ -19,6 +17,7 @@ from localspec.errors import Cancelled, SessionError
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
+from localspec.pairing import memory
 from localspec.server.activity import Activity
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.failures import ApiError, logger
@@ -343,7 +342,7 @@ class Models:
     async def _make_room(self, host: ModelHost) -> None:
         """Unload other models, once no request uses them, until this one fits."""
         need = await asyncio.to_thread(host.offer.needs)
-        while need > psutil.virtual_memory().available:
+        while need > memory.available()[0]:
             loaded = [one for one in self.hosts if one.opened is not None]
             if not loaded:
                 return

@@ -9,7 +9,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.llama import library
+from localspec.llama.cores import default_threads
 from tests.support.asking import WAYS, ask, tokens_of
 from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
@@ -58,7 +58,7 @@ def test_output_equals_plain_decoding(
 def test_without_kernels_texts_diverge_at_near_ties_only(prompts: list[str]) -> None:
     """Near-ties are rare: a real fault would make more prompts diverge."""
     ways = ("ngram tree", "model", "model tree")
-    options = ModelOptions(context=1024, threads=library.default_threads(), kernels="off")
+    options = ModelOptions(context=1024, threads=default_threads(), kernels="off")
     with localspec.load(options=options) as stock:
         assert not stock.batch_invariant
         known, diverged = Reference(stock, prompts[:STOCK_PROMPTS]), Counter[str]()

@@ -7,7 +7,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions
-from localspec.llama import library
+from localspec.llama import library, threads
 from localspec.llama.context import Context
 from localspec.llama.threads import Threads
 from localspec.policy import calibration
@@ -169,7 +169,7 @@ def test_decision_to_read_the_prompt_uses_new_measurements(monkeypatch: pytest.M
 
 @pytest.fixture
 def two_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "default_threads", lambda: 2)  # however many there are
+    monkeypatch.setattr(threads, "default_threads", lambda: 2)  # however many there are
 
 
 @pytest.mark.nightly

@@ -227,7 +227,7 @@ def test_throttled_machine_keeps_its_threads() -> None:
 @pytest.mark.parametrize(
     ("load", "why"),
     [
-        (None, "all cores"),
+        (None, "all usable cores"),
         (0.1, "no other program needs a core"),
         (0.9, "other processes use 0.9 cores"),
     ],

@@ -16,7 +16,7 @@ from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
-from localspec.llama import library
+from localspec.llama.cores import default_threads
 from localspec.llama.model import Model
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -85,7 +85,7 @@ class FixedCosts(CostCurve):
 
 def drafting_pair(model: Path | None = None, **options: Any) -> Engine:
     """An open pair with fixed costs of passes and a fixed count of threads."""
-    engine = localspec.load(model, **{"threads": library.default_threads()} | options)
+    engine = localspec.load(model, **{"threads": default_threads()} | options)
     make_drafts_cheap(engine)
     return engine
 
