@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "barrier.h"
+#include "shares.h"
 
 namespace localspec {
 
@@ -133,7 +135,7 @@ void Matmul::repack(const Tensor * w, const void * file, int part, int parts) co
     }
 }
 
-// Scratch: for MUL_MAT_ID the routes of each thread; then the quantized activations, in a small pass
+// Scratch: the shares of the threads; for MUL_MAT_ID the routes of each thread; then the quantized activations, in a small pass
 // once per thread. ggml asks before each pass in the thread that runs it, so that thread's choice is
 // stored here for all threads.
 bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
@@ -141,7 +143,7 @@ bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
     const Chosen * only = chosen.tiles && op->op == MUL_MAT && op->src[0]->ne[1] == chosen.rows ? &chosen : nullptr;
     memcpy((int32_t *) op->op_params + CHOSEN_AT, &only, sizeof only);
     const int64_t experts = op->src[0]->ne[2];
-    bytes = 64;
+    bytes = 64 + Shares::bytes(threads);
     if (op->op == MUL_MAT_ID) bytes += threads * Routes::bytes(experts, rows.count);
     if (!is_float(type_)) {
         const size_t quants = aligned(op->src[0]->ne[0] / BLOCK * rows.count * ACTIVATION_BYTES);
@@ -154,10 +156,10 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     join_barrier(params, op);
     const Tensor * w = op->src[0];
     const Rows all(op);
-    const bool routed = op->op == MUL_MAT_ID, floats = is_float(type_);
+    const bool routed = op->op == MUL_MAT_ID, floats = is_float(type_), apart = floats || all.count <= OWN_QUANTS;
     const int64_t experts = routed ? w->ne[2] : 1, tiles = tiles_of(w);
     const int blocks = (int) (w->ne[0] / BLOCK), ith = params->ith, nth = params->nth;
-    char * scratch = aligned(params->wdata);
+    char * shared = aligned(params->wdata), * scratch = shared + Shares::bytes(nth);
     const Chosen * only;
     memcpy(&only, op->op_params + CHOSEN_AT, sizeof only);
     const int64_t walk = only ? only->count : tiles;
@@ -174,12 +176,21 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     }
     const auto row = [&](int64_t i) { return order ? order[i] : i; };
 
+    // An item of work is a tile and a round, groups of tokens that use it before the next tile is read.
+    struct Round {
+        int64_t expert, group;
+    };
+    thread_local std::vector<Round> rounds;
+    rounds.clear();
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t g = 0; g < Groups(begin[e + 1] - begin[e]).groups; g += GROUPS_PER_TILE) rounds.push_back({e, g});
+    Shares shares(shared, walk * (int64_t) rounds.size(), ith, nth);
+
     // Quantize: every thread does a part of the columns of every row.
     uint8_t * quants = (uint8_t *) scratch;
     if (!floats) {
-        const bool own = all.count <= OWN_QUANTS;
-        if (own) quants += ith * aligned(blocks * all.count * ACTIVATION_BYTES);
-        const int b0 = own ? 0 : blocks * ith / nth, b1 = own ? blocks : blocks * (ith + 1) / nth;
+        if (apart) quants += ith * aligned(blocks * all.count * ACTIVATION_BYTES);
+        const int b0 = apart ? 0 : blocks * ith / nth, b1 = apart ? blocks : blocks * (ith + 1) / nth;
         for (int64_t e = 0; e < experts; e++) {
             const Groups groups(begin[e + 1] - begin[e]);
             for (int64_t g = 0; g < groups.groups; g++) {
@@ -191,43 +202,45 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
                                       (Activation *) (to + blocks * size * BLOCK) + b0 * size + u, size);
             }
         }
-        if (!own) barrier_(params->threadpool);
+        if (!apart) barrier_(params->threadpool);
     }
 
     const size_t tile_size = tile_bytes(w);
-    const int64_t first_tile = walk * ith / nth, last_tile = walk * (ith + 1) / nth;
     const uint8_t * weights = (const uint8_t *) w->data;
     const auto tile_at = [&](int64_t k) { return only ? only->tiles[k] : k; };
-    // The next experts are not known in advance.
-    const Stream stream = routed || first_tile == last_tile ? Stream{weights, 0} :
-        follow(weights + tile_at(first_tile) * tile_size, weights + (tile_at(last_tile - 1) + 1) * tile_size);
-    for (int64_t e = 0; e < experts; e++) {
-        const Groups groups(begin[e + 1] - begin[e]);
-        const uint8_t * matrix = weights + e * tiles * tile_size;
-        for (int64_t g0 = 0; g0 < groups.groups; g0 += GROUPS_PER_TILE)
-            for (int64_t k = first_tile; k < last_tile; k++)
-                for (int64_t g = g0; g < std::min(groups.groups, g0 + GROUPS_PER_TILE); g++) {
-                    const int64_t i = tile_at(k);
-                    const int64_t first = begin[e] + groups.start(g), size = groups.start(g + 1) - groups.start(g);
-                    const bool whole = (i + 1) * ROWS <= w->ne[1] && !routed;
-                    float spare[MAX_TOKENS * ROWS];
-                    float * out = whole ? all.out(first) + i * ROWS : spare;
-                    const size_t stride = whole ? op->nb[1] / sizeof(float) : ROWS;
-                    if (floats) {
-                        const float * x[MAX_TOKENS];
-                        for (int64_t u = 0; u < size; u++) x[u] = all.in(row(first + u));
-                        kernels_.floating[size - 1](matrix + i * tile_size, x, w->ne[0], out, stride);
-                    } else {
-                        kernels_.integer[size - 1](matrix + i * tile_size, stream,
-                                                   quants + blocks * first * ACTIVATION_BYTES, blocks, out, stride);
-                    }
-                    if (!whole) {
-                        const int64_t rows = std::min<int64_t>(ROWS, w->ne[1] - i * ROWS);
-                        for (int64_t u = 0; u < size; u++)
-                            memcpy(all.out(row(first + u)) + i * ROWS, spare + u * ROWS, rows * sizeof(float));
-                    }
+    const auto compute = [&](int64_t item, int64_t end, const Stream & stream) {
+        for (; item < end; item++) {
+            const Round & round = rounds[item / walk];
+            const int64_t i = tile_at(item % walk), begins = begin[round.expert];
+            const Groups groups(begin[round.expert + 1] - begins);
+            const uint8_t * tile = weights + (round.expert * tiles + i) * tile_size;
+            for (int64_t g = round.group; g < std::min(groups.groups, round.group + GROUPS_PER_TILE); g++) {
+                const int64_t first = begins + groups.start(g), size = groups.start(g + 1) - groups.start(g);
+                const bool whole = (i + 1) * ROWS <= w->ne[1] && !routed;
+                float spare[MAX_TOKENS * ROWS];
+                float * out = whole ? all.out(first) + i * ROWS : spare;
+                const size_t stride = whole ? op->nb[1] / sizeof(float) : ROWS;
+                if (floats) {
+                    const float * x[MAX_TOKENS];
+                    for (int64_t u = 0; u < size; u++) x[u] = all.in(row(first + u));
+                    kernels_.floating[size - 1](tile, x, w->ne[0], out, stride);
+                } else {
+                    kernels_.integer[size - 1](tile, stream, quants + blocks * first * ACTIVATION_BYTES, blocks, out, stride);
                 }
-    }
+                if (!whole) {
+                    const int64_t rows = std::min<int64_t>(ROWS, w->ne[1] - i * ROWS);
+                    for (int64_t u = 0; u < size; u++)
+                        memcpy(all.out(row(first + u)) + i * ROWS, spare + u * ROWS, rows * sizeof(float));
+                }
+            }
+        }
+    };
+    const int64_t first = shares.part(ith), end = shares.part(ith + 1);
+    const Stream none{weights, 0};      // the next experts are not known in advance, nor other threads' parts
+    const Stream stream = routed || first == end || end > walk ? none :
+        follow(weights + tile_at(first) * tile_size, weights + (tile_at(end - 1) + 1) * tile_size);
+    if (apart) compute(first, end, stream);
+    else shares.take([&](int64_t item, int64_t last, bool own) { compute(item, last, own ? stream : none); });
     if (only) leave_out(all, *only, tiles, ith, nth);
     return true;
 }
