@@ -103,13 +103,15 @@ def _without_empty(parts: dict[str, str]) -> dict[str, str]:
 
 
 class AnswerResult(NamedTuple):
-    """An answer, complete or cancelled; `figures` compare it with plain decoding."""
+    """An answer, complete or cancelled; `figures` compare it with plain decoding. `unsaved`: why
+    its session could not be saved."""
 
     completion: Completion
     figures: Figures
     model: str
     draft: str | None
     built_in: bool
+    unsaved: SessionError | None = None
 
 
 def answer_request(
@@ -145,32 +147,28 @@ def answer_request(
             stream.stats.notices.append(
                 f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
             )
-        unsaved = ""
+        unsaved: SessionError | None = None
         if path is not None:
             text = f"{OPENS}\n{stream.text}" if thinks else stream.text
-            whole = (
-                prompt + text
-                if isinstance(prompt, str)
-                else [*prompt, {"role": "assistant", "content": text}]
-            )
+            said = {"role": "assistant", "content": text}
+            whole = prompt + text if isinstance(prompt, str) else [*prompt, said]
             try:
                 engine.save_session(path, whole)
             except SessionError as error:
-                stream.stats.notices.append(unsaved := str(error))
+                unsaved = error
         meter.baseline = baseline(engine)
         if measure and stream.finish_reason != "cancelled":
             console.progress("measuring plain llama.cpp, once")
             meter.baseline = measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
-        if unsaved and console.quiet:  # which hides notices, but not losses
-            console.say(f"localspec: {unsaved}")
         return AnswerResult(
             completion,
             meter.figures(),
             engine.model.name,
             None if engine.draft is None else engine.draft.name,
             engine.model.path == paths.embedded(paths.EMBEDDED_TARGET),
+            unsaved,
         )
 
 
