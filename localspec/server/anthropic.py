@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -44,6 +45,13 @@ class Source(Record):
     content: Blocks = Field(default_factory=list)
 
 
+class ToolChange(Record):
+    """The tool that a block adds or removes."""
+
+    name: str | None = None
+    definition: FunctionTool | None = None
+
+
 class Block(Record):
     type: str
     source: Source | str | None = None
@@ -59,11 +67,14 @@ class Block(Record):
     tool_use_id: str | None = None
     content: Blocks | None = None
     is_error: bool | None = None
+    tool: ToolChange | None = None
 
     @property
-    def hosted(self) -> bool:
-        """Whether it belongs to a tool that the provider runs."""
-        others = ("server_tool_use", "mcp_tool_use", "container_upload")
+    def silent(self) -> bool:
+        """Whether the model reads nothing of it: it belongs to a tool that the provider runs, or
+        changes the tools or the model."""
+        provider = ("server_tool_use", "mcp_tool_use", "mcp_tool_listing", "container_upload")
+        others = (*provider, "tool_addition", "tool_removal", "fallback")
         return self.type in others or self.type.endswith("_tool_result")
 
     @property
@@ -90,9 +101,23 @@ class Conversation(Thinking):
         text = _text(system)
         found = [Message(role="system", content=text)] if text else []
         for message in self.messages:
-            blocks = [block for block in message.content if not block.hosted]
-            found += _messages(message.role, blocks)
+            blocks = [block for block in message.content if not block.silent]
+            if blocks or message.role != "system" or not found:
+                found += _messages(message.role, blocks)
         return found
+
+    def offered(self) -> list[FunctionTool]:
+        """Return the tools at the end of the conversation, which may add and remove some."""
+        known, removed = [*(self.tools or ())], set[str | None]()
+        for block in chain.from_iterable(message.content for message in self.messages):
+            if block.tool is None:
+                continue
+            name = block.tool.name
+            if added := block.tool.definition:
+                name = added.name
+                known = [*(one for one in known if one.name != name), added]
+            (removed.add if block.type == "tool_removal" else removed.discard)(name)
+        return [one for one in known if one.name not in removed]
 
     def fields(self) -> dict[str, Any]:
         """The fields of a `CountRequest` that differ in this protocol."""
@@ -101,7 +126,7 @@ class Conversation(Thinking):
             "messages": self.openai_messages(),
             "tools": [
                 one.model_copy(update={"type": "function"}) if one.type == "custom" else one
-                for one in self.tools or ()
+                for one in self.offered()
             ],
             "parallel_tool_calls": not single if isinstance(single, bool) else None,
             "reasoning": self.reasoning or {"effort": (self.output_config or {}).get("effort")},

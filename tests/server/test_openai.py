@@ -210,10 +210,14 @@ TOOL: Any = {"type": "function", "name": "weather", "parameters": CITY}
 
 
 def test_response_matches_chat(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="any", input=ASK[0]["content"], max_output_tokens=16)
+    asked: Any = {"input": ASK[0]["content"], "max_output_tokens": 16, "prompt_cache_key": "k"}
+    answer = client.responses.create(model="any", **asked)
     same = client.chat.completions.create(model="any", messages=ASK, max_tokens=16)
     assert (answer.output_text, answer.status) == (same.choices[0].message.content, "incomplete")
     values = {"max_output_tokens": 16, "temperature": 0.0, "text": {"format": {"type": "text"}}}
+    # Strict clients expect all fields, null or not.
+    values |= dict.fromkeys(("completed_at", "service_tier", "safety_identifier", "max_tool_calls"))
+    values |= {"prompt_cache_key": "k", "presence_penalty": 0.0, "frequency_penalty": 0.0}
     assert values.items() <= answer.to_dict().items()
     assert (answer.incomplete_details and answer.incomplete_details.reason) == "max_output_tokens"
     assert (answer.usage and answer.usage.output_tokens) == 16
@@ -258,11 +262,13 @@ def test_response_function_call(client: openai.OpenAI) -> None:
     [
         *({"previous_response_id": "resp_1"}, {"background": True}, {"input": []}),
         *({"tools": [{"type": "web_search"}]}, {"text": {"format": {"type": "xml"}}}),
-        {"input": [{"type": "item_reference", "id": "x"}]},
+        *({"input": [{"type": "item_reference", "id": "x"}]}, {"prompt": {"id": "p"}}),
+        {"max_output_tokens": 0},
     ],
 )
 def test_unsupported_response_fields_are_refused(
     client: openai.OpenAI, fields: dict[str, Any]
 ) -> None:
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{"model": "any", "input": ASK, **fields})
+    assert str(caught.value.param).partition(".")[0] in fields

@@ -706,20 +706,16 @@ def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> 
     assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
 
 
-def test_vendor_fields_beside_their_alternatives_are_ignored(families: Running) -> None:
-    """As frontends of several servers send them."""
+def test_other_names_of_fields(families: Running) -> None:
+    """Frontends of several servers send some twice; vLLM has its own penalty."""
     twice = {"stop": ["x"], "stopping_strings": ["x"], "max_tokens": 2, "max_new_tokens": 2}
     assert chat(families, "qwen3", **twice, num_beams=1, guidance_scale=1).status == 200
-
-
-def test_vllm_repetition_penalty(families: Running) -> None:
-    def said(**more: Any) -> str:
-        body = {"model": "qwen3", "prompt": "Once upon a time", "max_tokens": 40, **more}
-        found: str = families.post("/v1/completions", body).json["choices"][0]["text"]
-        return found
-
-    ours = said(repeat_penalty=3.0, repeat_last_n=-1)
-    assert said(repetition_penalty=3.0) == ours != said()
+    body = {"model": "qwen3", "prompt": "Once upon a time", "max_tokens": 40}
+    ours, vllm, plain = (
+        families.post("/v1/completions", {**body, **more}).json["choices"][0]["text"]
+        for more in ({"repeat_penalty": 3.0, "repeat_last_n": -1}, {"repetition_penalty": 3.0}, {})
+    )
+    assert vllm == ours != plain
 
 
 def test_whole_floats_are_integers(families: Running) -> None:
@@ -871,7 +867,7 @@ def test_ollama_context_is_continued(families: Running) -> None:
     assert found["context"][: len(first["context"])] == first["context"]
 
 
-def test_ollama_logprobs_and_thinking_capability(families: Running) -> None:
+def test_ollama_logprobs(families: Running) -> None:
     options = {"num_predict": 3, "temperature": 0}
     body: Any = {"model": "chatml", "messages": ASK, "options": options, "logprobs": True}
     whole = families.post("/api/chat", {**body, "stream": False, "top_logprobs": 2}).json
@@ -883,14 +879,12 @@ def test_ollama_logprobs_and_thinking_capability(families: Running) -> None:
     assert [one["token"] for one in told] == [one["token"] for one in whole["logprobs"]]
 
 
-@pytest.mark.parametrize(
-    ("model", "able"),
-    [("qwen3", ("tools", "thinking")), ("gpt-oss", ("thinking",)), ("llama2", ())],
-)
-def test_ollama_capabilities(families: Running, model: str, able: tuple[str, ...]) -> None:
-    can = families.post("/api/show", {"model": model}).json["capabilities"]
-    assert {*able} <= {*can}
-    assert able or not {"tools", "thinking"} & {*can}
+def test_ollama_capabilities(families: Running) -> None:
+    able = {"qwen3": {"tools", "thinking"}, "gpt-oss": {"thinking"}, "llama2": set[str]()}
+    for model, some in able.items():
+        can = {*families.post("/api/show", {"model": model}).json["capabilities"]}
+        assert some <= can
+        assert some or not {"tools", "thinking"} & can
 
 
 FOX: Any = [{"type": "text", "text": "FOX"}]
@@ -945,9 +939,12 @@ def test_coding_agent_items(families: Running) -> None:
         {"type": "compaction", "encrypted_content": "x"},
         {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {}},
         {"type": "tool_search_output", "call_id": "c", "tools": []},
+        {"type": "program", "call_id": "c", "code": "x", "fingerprint": "f"},
     ]
     again = user("Go on.")
     assert items(*hosted, again) == items(again)
+    parts = [{"type": "encrypted_content", "encrypted_content": "Go on."}]
+    assert items({"type": "agent_message", "author": "/root", "content": parts}) == items(again)
     call = {"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": "ls /tmp"}
     output = {"type": "custom_tool_call_output", "call_id": "c", "output": "notes.txt"}
     shell = {"type": "exec_call", "call_id": "c", "action": {"input": "ls /tmp"}}
@@ -1016,20 +1013,13 @@ def test_custom_tools_have_a_text_as_input(
     assert render(families, model, turn) == render(families, model, other)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"type": "grammar", "syntax": "ebnf", "definition": "x"},
-        {"type": "grammar", "syntax": "lark", "definition": " "},
-        {"type": "grammar", "syntax": "lark", "definition": "start: other"},
-        {"type": "grammar", "syntax": "regex", "definition": "("},
-        {"type": "json"},
-    ],
-)
-def test_wrong_formats_of_custom_tools(families: Running, wrong: Any) -> None:
-    for tool in custom(wrong):
-        for model in ("llama2", "qwen3"):
-            assert chat(families, model, tools=[tool]).status == 400
+def test_wrong_formats_of_custom_tools(families: Running) -> None:
+    wrong = (("ebnf", "x"), ("lark", " "), ("lark", "start: other"), ("regex", "("))
+    forms: Any = [{"type": "grammar", "syntax": kind, "definition": rule} for kind, rule in wrong]
+    for form in (*forms, {"type": "json"}):
+        for tool in custom(form):
+            for model in ("llama2", "qwen3"):
+                assert chat(families, model, tools=[tool]).status == 400
 
 
 def test_custom_tool_beside_functions(families: Running) -> None:
@@ -1090,6 +1080,24 @@ def test_hosted_tool_blocks(families: Running) -> None:
         assert blocks(search, result) == blocks()
     summary = {"type": "compaction", "content": "Foxes."}
     assert blocks(summary) == blocks({"type": "text", "text": "Foxes."})
+    assert blocks({"type": "fallback"}, {"type": "mcp_tool_listing", "tools": []}) == blocks()
+
+
+def test_conversations_add_and_remove_tools(families: Running) -> None:
+    """As Claude Code's, whose tools come later. The model knows those at the end."""
+
+    def length(changes: Any, *tools: Any) -> int:
+        messages = [*ASK, {"role": "system", "content": changes}]
+        return message_tokens(families, "llama2", messages, tools=tools)
+
+    clock, fox = ({"name": name, "input_schema": {"type": "object"}} for name in ("clock", "fox"))
+    named = {"type": "tool_reference", "name": "fox"}
+    added, removed = ({"type": f"tool_{what}", "tool": named} for what in ("addition", "removal"))
+    both = length([], clock, fox)
+    assert length([added], clock, fox) == length([removed, added], clock, fox) == both
+    assert length([removed], clock, fox) == length([], clock) < both
+    defined = {**added, "tool": {"type": "tool_definition", "definition": fox}}
+    assert length([defined], clock) == length([defined], clock, fox) == both
 
 
 def test_response_log_probabilities(families: Running) -> None:
@@ -1104,12 +1112,6 @@ def test_response_log_probabilities(families: Running) -> None:
     assert [entry for delta in deltas for entry in delta["logprobs"]] == entries
     plain = families.post("/v1/responses", body).json
     assert plain["output"][0]["content"][0]["logprobs"] == []
-
-
-def test_errors_of_responses_name_the_clients_field(families: Running) -> None:
-    for field, value in (("max_output_tokens", 0), ("prompt", {"id": "p"})):
-        body = {"model": "llama2", "input": ASK, field: value}
-        assert families.post("/v1/responses", body).json["error"]["param"] == field
 
 
 def test_llama_cpp_fields_in_chats(families: Running) -> None:

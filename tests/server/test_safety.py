@@ -199,12 +199,10 @@ HOSTILE: dict[str, bytes] = {
     "nothing": b"",
     "no JSON": b"{",
     "no object": b"[1, 2]",
-    "a text": b'"messages"',
     "not UTF-8": b'{"messages": "\xff\xfe"}',
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
-    "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": b'{"messages": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
     "very deep": b'{"messages": ' + b"[" * 500_000 + b"]" * 500_000 + b"}",
@@ -224,14 +222,7 @@ def schema(value: Any) -> bytes:
 
 
 HOSTILE |= {
-    "messages of numbers": body_with(messages=[1, 2]),
     "a role that is none": body_with(messages=[{"role": ["user"], "content": "x"}]),
-    "content of numbers": body_with(messages=[{"role": "user", "content": [1]}]),
-    "an image": body_with(
-        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    ),
-    "temperature huge": body_with(temperature=1e300),
-    "n huge": body_with(n=10**30),
     "thousands of stops": body_with(stop=["x"] * 5_000),
     "a stop that is long": body_with(stop="x" * 100_000),
     "bias of everything": body_with(logit_bias={str(i): 1 for i in range(20_000)}),
@@ -244,7 +235,6 @@ HOSTILE |= {
     ),
     "a tool of another kind": body_with(tools=[{"type": "browser", "function": {"name": "x"}}]),
     "a choice of no tool": body_with(tool_choice={"type": "function", "function": {"name": "x"}}),
-    "a choice that is a number": body_with(tool_choice=3),
     "a schema that is none": schema({"type": "nonsense"}),
     "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
@@ -270,7 +260,6 @@ HOSTILE |= {
     "a regular expression that is none": body_with(regex="("),
     "a regular expression that is long": body_with(regex="a?" * 20_000),
     "a deep grammar": body_with(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
-    "mirostat": body_with(mirostat=2),
 }
 
 

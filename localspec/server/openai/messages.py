@@ -54,8 +54,11 @@ class ContentPart(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_file(cls, given: Any) -> Any:
-        """Convert a file with text in UTF-8 to a text."""
+    def _as_text(cls, given: Any) -> Any:
+        """Convert to a text: a file in UTF-8, or a message of Codex's agents, which it calls
+        encrypted, although only OpenAI's server does that."""
+        if isinstance(given, dict) and given.get("type") == "encrypted_content":
+            return {"type": "text", "text": given.get("encrypted_content")}
         if not isinstance(given, dict) or given.get("type") not in ("file", "input_file"):
             return given
         file = given["file"] if isinstance(given.get("file"), dict) else given

@@ -32,17 +32,19 @@ _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
     *("mcp_approval_response", "compaction", "tool_search_call", "tool_search_output"),
+    *("program", "program_output"),
 )
 """Items without text for the model: those of tools that OpenAI runs, and further tools."""
 _LOGPROBS = "message.output_text.logprobs"
 _ECHOED = {
     *("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning"),
-    *("tool_choice", "top_logprobs", "user"),
+    *("tool_choice", "top_logprobs", "user", "max_tool_calls", "prompt_cache_key"),
+    *("safety_identifier", "service_tier"),
 }
 _DEFAULTS: dict[str, Any] = dict.fromkeys(("error", "previous_response_id", *_ECHOED))
 _DEFAULTS |= {"object": "response", "background": False, "store": False, "truncation": "disabled"}
 _DEFAULTS |= {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto", "top_logprobs": 0}
-"""Fields of a response; those of the request are returned."""
+"""Fields of a response, all of which strict clients expect; those of the request are returned."""
 _CALLS = {
     "function_call": ("fc", "arguments", "function_call_arguments"),
     "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
@@ -139,7 +141,7 @@ class ResponsesRequest(Thinking, Sampling):
 
 def _message(item: Item) -> Message:
     kind = item.type or "message"
-    if kind == "message":
+    if kind in ("message", "agent_message"):  # the latter of one of Codex's agents to another
         return Message(role=item.role or "user", content=item.content or "")
     if kind.endswith("_call"):  # of a function, or of a tool that the client runs
         values = {"input": item.input or ""} if kind == "custom_tool_call" else {}
@@ -180,7 +182,8 @@ class ResponseReply(NamedEvents):
         self._item: dict[str, Any] | None = None
         self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
         self._namespaces = {tool.name: space for space, tool in wanted.functions()}
-        empty, sampling = {"parameters": None, "strict": False}, self.answer.ask.sampling
+        empty = {"description": None, "parameters": None, "strict": False}
+        sampling = self.answer.ask.sampling
         self._head = {
             **_DEFAULTS,
             **wanted.model_dump(include=_ECHOED, exclude_none=True),
@@ -189,6 +192,8 @@ class ResponseReply(NamedEvents):
             "model": answers.model,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
             "text": {"format": {"type": "text"}, **(wanted.text or {})},
             "tools": [
                 {**(empty if tool.type == "function" else {}), **tool.model_dump(exclude_none=True)}
@@ -307,6 +312,7 @@ class ResponseReply(NamedEvents):
         return {
             **self._head,
             "status": status or ("incomplete" if cut else "completed"),
+            "completed_at": None if status or cut else int(time.time()),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": list(self._done),
             "usage": usage if status is None else None,
