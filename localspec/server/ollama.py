@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -17,13 +17,15 @@ from pydantic_core import PydanticCustomError
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.errors import LocalspecError
+from localspec.gguf.description import is_embedding_model
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
-from localspec.llama.model import Model
+from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.types import FILE_TYPES
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
+from localspec.prompting.template import ChatTemplate
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.chat_prompt import request_of
@@ -38,7 +40,8 @@ from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling
 from localspec.text import finite
 
-VERSION = "0.12.0"
+VERSION = "0.31.0"
+"""The version whose protocols are offered; Codex and others refuse older ones."""
 _DURATION = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))*(\d+(\.\d+)?)?")
 
 
@@ -253,84 +256,109 @@ class ShowRequest(Record):
 
 async def tags(service: Service) -> Any:
     service.require_started()
-    return {"models": [_describe(host) for host in service.state.models.hosts]}
+    hosts = service.state.models.hosts
+    return {"models": [_describe(host, *await _read(host)) for host in hosts]}
 
 
 async def ps(service: Service) -> Any:
     service.require_started()
     more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
-    return {
-        "models": [
-            {**_describe(host), **more, "context_length": host.engine.context_length}
-            for host in service.state.models.hosts
-            if host.engine is not None
-        ]
-    }
+    found = []
+    for host in service.state.models.hosts:
+        one = _describe(host, *await _read(host))
+        if host.opened is not None:
+            found.append({**one, **more, "context_length": one["details"]["context_length"]})
+    return {"models": found}
 
 
 async def show(service: Service, wanted: ShowRequest) -> Any:
-    engine = await service.open(wanted.model or wanted.name)
-    can = {
-        "completion": True,
-        "tools": engine.prompts.knows_tools,
-        "vision": engine.prompts.sees_images,
-        "thinking": reasons(engine.model.chat_template),
-        "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.infill_tokens().keys(),
-    }
-    parameters = {"num_ctx": engine.context_length, **settings_of(service.defaults)}
-    about = await asyncio.to_thread(_model_info, engine.model)
+    """Describe a model, which is not loaded for that: clients ask about each."""
+    service.require_started()
+    query = service.request.query_params.get("model")
+    host = service.state.models.find(wanted.model or wanted.name or query)
+    about, able = await _read(host)
+    one = _describe(host, about, able)
+    length = one["details"]["context_length"]
+    parameters = {"num_ctx": length, **settings_of(service.defaults)}
     # Clients read it as the limit of a request.
-    about[f"{about.get('general.architecture')}.context_length"] = engine.context_length
+    about[f"{one['details']['family']}.context_length"] = length
     return {
         "modelfile": "",
         "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
-        "template": engine.model.chat_template or "",
-        "details": _details(service.host),
+        "template": about.get("tokenizer.chat_template") or "",
+        "details": one["details"],
         "model_info": about,
-        "capabilities": [name for name, offered in can.items() if offered],
-        "modified_at": _file(engine.model.path)[1],
+        "capabilities": one["capabilities"],
+        "modified_at": one["modified_at"],
     }
 
 
-def _model_info(model: Model) -> Any:
-    """The file's metadata, None for arrays, as in ollama; only texts if the file has moved."""
-    found: Mapping[str, Any] = model.metadata
+async def _read(host: ModelHost) -> tuple[dict[str, Any], list[str]]:
+    """The metadata of a model's file, None for arrays, as in ollama, and what its templates can do.
+    Only texts, or nothing, if the file was moved."""
+    path, model = host.path, host.model
+    assert path is not None, "models that are not loaded have files"
+
+    def read() -> tuple[dict[str, Any], list[str]]:
+        found: Mapping[str, Any] = {} if model is None else model.metadata
+        with suppress(LocalspecError):
+            found = read_gguf(path).metadata
+        if isinstance(host.opened, EmbeddingModel) or is_embedding_model(path):
+            able = ["embedding"]
+        else:
+            able = ["completion", *_of_templates(found)]
+        simple = (str, int, float)
+        about = {key: one if isinstance(one, simple) else None for key, one in found.items()}
+        return finite(about), able
+
+    return await asyncio.to_thread(read)
+
+
+def _of_templates(about: Mapping[str, Any]) -> Iterator[str]:
+    plain = str(about.get("tokenizer.chat_template", ""))
+    source = str(about.get("tokenizer.chat_template.tool_use", plain))
     with suppress(LocalspecError):
-        found = read_gguf(model.path).metadata
-    simple = (str, int, float)
-    return finite({key: one if isinstance(one, simple) else None for key, one in found.items()})
+        if source and ChatTemplate(source, bos="", eos="").knows_tools:
+            yield "tools"
+    if reasons(plain):
+        yield "thinking"
 
 
 async def version(service: Service) -> Any:
     return {"version": VERSION}
 
 
-def _describe(host: ModelHost) -> dict[str, Any]:
-    path = host.path
-    assert path is not None, "models that are not loaded have files"
+def _describe(host: ModelHost, about: Mapping[str, Any], able: Sequence[str]) -> dict[str, Any]:
+    path, engine, opened = host.path, host.engine, host.opened
+    assert path is not None
     size, modified = _file(path)
+    family = about.get("general.architecture", "")
+    length = host.offer.options.context or about.get(f"{family}.context_length")
+    if opened is not None:
+        length = opened.longest if isinstance(opened, EmbeddingModel) else opened.context_length
+    kind = str(about.get("general.file_type"))
+    named = (name for number, name in FILE_TYPES.items() if str(number) == kind)
+    more = [] if engine is None else [("vision", engine.prompts.sees_images)]
+    if engine is not None:
+        marks = engine.model.vocabulary.infill_tokens().keys()
+        more.append(("insert", {"pre", "suf", "mid"} <= marks))
     return {
         "name": host.name,
         "model": host.name,
         "modified_at": modified,
         "size": size,
         "digest": hashlib.sha256(os.fsencode(f"{path}:{size}")).hexdigest(),
-        "details": _details(host),
-    }
-
-
-def _details(host: ModelHost) -> dict[str, Any]:
-    about = {} if host.engine is None else host.engine.model.metadata
-    family = about.get("general.architecture", "")
-    quant = quant_of(host.path.name if host.path is not None else "")
-    named = (name for n, name in FILE_TYPES.items() if str(n) == about.get("general.file_type"))
-    return {
-        "parent_model": "",
-        "format": "gguf",
-        "family": family,
-        "families": [family],
-        "parameter_size": about.get("general.size_label", ""),
-        "quantization_level": quant or next(named, ""),
+        "details": {
+            "parent_model": "",
+            "format": "gguf",
+            "family": family,
+            "families": [family],
+            "parameter_size": about.get("general.size_label", ""),
+            "quantization_level": quant_of(path.name) or next(named, ""),
+            "context_length": length,
+            "embedding_length": about.get(f"{family}.embedding_length"),
+        },
+        "capabilities": [*able, *(name for name, offered in more if offered)],
     }
 
 

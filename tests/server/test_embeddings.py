@@ -70,18 +70,13 @@ def test_embeddings_leave_the_prompt_cache_intact(server: Running) -> None:
     ("path", "body", "status"),
     [
         ("/v1/embeddings", {"input": "fox " * 3000}, 400),
-        ("/v1/embeddings", {"input": []}, 200),
-        ("/v1/embeddings", {"input": ""}, 200),
-        ("/v1/embeddings", {"input": [99999999]}, 400),
-        ("/v1/embeddings", {"input": [[-1]]}, 400),
+        *(("/v1/embeddings", {"input": ""}, 200), ("/v1/embeddings", {"input": []}, 200)),
+        *(("/v1/embeddings", {"input": bad}, 400) for bad in ([99999999], [[-1]], {"a": 1})),
         ("/v1/embeddings", {"input": ["x"] * 3000}, 400),
         ("/v1/embeddings", {"input": "x", "dimensions": 3}, 400),
-        ("/v1/embeddings", {"input": {"a": 1}}, 400),
-        ("/v1/embeddings", {}, 400),
-        ("/embedding", {}, 400),
+        *(("/v1/embeddings", {}, 400), ("/embedding", {}, 400), ("/api/embed", {}, 200)),
         ("/api/embed", {"input": "fox " * 3000}, 200),
         ("/api/embed", {"input": "fox " * 3000, "truncate": False}, 400),
-        ("/api/embed", {}, 200),
         ("/api/embed", {"input": "x", "dimensions": 3}, 400),
         ("/api/embeddings", {"prompt": ""}, 200),
     ],
@@ -160,7 +155,9 @@ def test_embedding_model_is_reported(embedding: Running) -> None:
     assert (told["id"], told["status"]["value"]) == ("bert", "loaded")
     assert told["meta"]["n_embd"] == 64
     assert embedding.get("/health").status == 200
-    assert embedding.get("/api/tags").json["models"][0]["name"] == "bert"
+    (tag,) = embedding.get("/api/tags").json["models"]
+    assert (tag["details"]["family"], tag["capabilities"]) == ("bert", ["embedding"])
+    assert embedding.get("/api/ps").json["models"][0]["context_length"] == 512
     assert embedding.get("/metrics").status == 200
     assert embedding.get("/props").status == 400
     assert "bert is loaded. It makes only embeddings." in embedding.log.read_text()
@@ -170,6 +167,9 @@ def test_embedding_model_is_reported(embedding: Running) -> None:
 
 def test_embedding_model_beside_a_chat_model(bert: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "-m", "demo", "-m", str(bert), "--alias", "chat", "-t", "1") as both:
+        shown = both.post("/api/show", {"model": "bert"}).json["capabilities"]
+        assert shown == both.get("/api/tags").json["models"][1]["capabilities"] == ["embedding"]
+        assert len(both.get("/api/ps").json["models"]) == 1, "it is not loaded for that"
         assert len(both.post("/v1/embeddings", {"model": "bert", "input": FOX}).json["data"]) == 1
         body = {"model": "chat", "prompt": "Once", "max_tokens": 3}
         assert both.post("/v1/completions", body).json["choices"][0]["text"]
