@@ -222,8 +222,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
-    # models of ollama that are not loaded, or only embed.
-    "server": (5_918, 196),  # files that are moved; text in files, titles of them; JSON
+    # models of ollama that are not loaded, or only embed; searches for tools.
+    "server": (5_956, 196),  # files that are moved; text in files, titles of them; JSON
     "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them

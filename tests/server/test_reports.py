@@ -937,8 +937,7 @@ def test_coding_agent_items(families: Running) -> None:
         {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
         {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x", "server_label": "s"},
         {"type": "compaction", "encrypted_content": "x"},
-        {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {}},
-        {"type": "tool_search_output", "call_id": "c", "tools": []},
+        *({"type": f"tool_search_{what}", "tools": []} for what in ("call", "output")),
         {"type": "program", "call_id": "c", "code": "x", "fingerprint": "f"},
     ]
     again = user("Go on.")
@@ -1066,6 +1065,16 @@ def test_tools_of_a_namespace(families: Running) -> None:
         assert (call["type"], call["namespace"], call["name"]) == ("function_call", "clock", "now")
     named = item_tokens(families, "llama2", call, user("Go on."))
     assert named > item_tokens(families, "llama2", {**call, "namespace": None}, user("Go on."))
+    # Or it searches for them when they are needed, and may find them again.
+    query = {"type": "object", "properties": {"query": {"enum": ["time"]}}, "required": ["query"]}
+    search = {"type": "tool_search", "execution": "client", "parameters": query}
+    asked = {"model": "llama2", "input": ASK, "tools": [search], "tool_choice": "required"}
+    (call,) = families.post("/v1/responses", asked).json["output"]
+    assert (call["type"], call["arguments"]) == ("tool_search_call", {"query": "time"})
+    found = {**call, "type": "tool_search_output", "tools": [space]}
+    asked |= {"input": [*ASK, call, found, call, found]}
+    asked["tool_choice"] = {"type": "function", "name": "clock__now"}
+    assert families.post("/v1/responses", asked).json["output"][0]["namespace"] == "clock"
 
 
 def test_hosted_tool_blocks(families: Running) -> None:

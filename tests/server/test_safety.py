@@ -197,7 +197,6 @@ def test_full_queue_is_refused(open_server: Running) -> None:
 
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
-    "no JSON": b"{",
     "no object": b"[1, 2]",
     "not UTF-8": b'{"messages": "\xff\xfe"}',
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
@@ -222,19 +221,14 @@ def schema(value: Any) -> bytes:
 
 
 HOSTILE |= {
-    "a role that is none": body_with(messages=[{"role": ["user"], "content": "x"}]),
     "thousands of stops": body_with(stop=["x"] * 5_000),
     "a stop that is long": body_with(stop="x" * 100_000),
     "bias of everything": body_with(logit_bias={str(i): 1 for i in range(20_000)}),
-    "bias without end": body_with(logit_bias={"1": 1e300, "2": "x"}),
     "bias beyond the vocabulary": body_with(logit_bias={"123456789": 1}),
     "bias of a strange key": body_with(logit_bias={"\u0661": 1}),
-    "many log-probabilities": body_with(logprobs=True, top_logprobs=10_000),
     "hundreds of tools": body_with(
         tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
     ),
-    "a tool of another kind": body_with(tools=[{"type": "browser", "function": {"name": "x"}}]),
-    "a choice of no tool": body_with(tool_choice={"type": "function", "function": {"name": "x"}}),
     "a schema that is none": schema({"type": "nonsense"}),
     "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),

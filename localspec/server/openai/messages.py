@@ -131,7 +131,14 @@ class FunctionTool(Record):
     description: str | None = None
     parameters: Object | None = None
     input_schema: Object | None = None  # Anthropic's name for them
-    tools: list[FunctionTool] | None = None  # of a namespace in Responses
+    # In Responses: of a namespace; and who runs a search for tools.
+    tools: list[FunctionTool] | None = None
+    execution: str | None = None
+
+    @property
+    def searches(self) -> bool:
+        """Whether it is the client's search for further tools."""
+        return (self.type, self.execution) == ("tool_search", "client")
 
 
 def text_of(content: Content | None, *, between: str = "\n") -> str:

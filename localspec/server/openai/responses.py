@@ -11,7 +11,7 @@ from pydantic import Field
 
 from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
-from localspec.server.answers import AnswerPart, Answers
+from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.failures import ApiError, logger
 from localspec.server.openai import chat
 from localspec.server.openai.chat import ChatRequest, Thinking, begin
@@ -31,8 +31,7 @@ from localspec.server.wire import Object, Record, Sampling, schema_of
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
-    *("mcp_approval_response", "compaction", "tool_search_call", "tool_search_output"),
-    *("program", "program_output"),
+    *("mcp_approval_response", "compaction", "program", "program_output"),
 )
 """Items without text for the model: those of tools that OpenAI runs, and further tools."""
 _LOGPROBS = "message.output_text.logprobs"
@@ -48,6 +47,7 @@ _DEFAULTS |= {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto"
 _CALLS = {
     "function_call": ("fc", "arguments", "function_call_arguments"),
     "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
+    "tool_search_call": ("tsc", "arguments", ""),  # without events of its own
 }
 """By type of call: the prefix of its ids, and the names of the model's text and of its events."""
 
@@ -66,7 +66,13 @@ class Item(Record):
     input: str | None = None
     action: dict[str, Any] | None = None  # of a shell
     operation: dict[str, Any] | None = None  # of a patch
+    execution: str | None = None  # of a search for tools
     output: Annotated[Content | list[Any] | Object | None, Field(union_mode="left_to_right")] = None
+
+    @property
+    def hosted(self) -> bool:
+        search = self.type in ("tool_search_call", "tool_search_output")
+        return self.type in _HOSTED or (search and self.execution != "client")
 
 
 class ResponsesRequest(Thinking, Sampling):
@@ -101,11 +107,11 @@ class ResponsesRequest(Thinking, Sampling):
         items = () if isinstance(self.input, str) else self.input
         kinds = ("function", "custom", "namespace")
         more = [t for one in items for t in one.tools or () if t.type in kinds]
-        for tool in (*(self.tools or ()), *more):
-            if tool.tools is None:
-                yield None, tool
-            for one in tool.tools or ():
-                yield tool.name, one.model_copy(update={"name": f"{tool.name}__{one.name}"})
+        own = [*_named(self.tools or ())]
+        names = {tool.name for _, tool in own}
+        later = {tool.name: (space, tool) for space, tool in _named(more)}  # items repeat them
+        yield from own
+        yield from (found for name, found in later.items() if name not in names)
 
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background", "prompt"):
@@ -113,10 +119,10 @@ class ResponsesRequest(Thinking, Sampling):
                 why = f"{name} is not supported: nothing is stored. Send the whole input."
                 raise ApiError(400, why, param=name)
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
-        if hosted := {item.type for item in items if item.type in _HOSTED}:
+        if hosted := {item.type for item in items if item.hosted}:
             logger.warning("items are left out, of type %s", ", ".join(map(str, hosted)))
         found = list[Message]()
-        for message in (_message(item) for item in items if item.type not in _HOSTED):
+        for message in (_message(item) for item in items if not item.hosted):
             last = found[-1] if found else None
             if last is not None and last.role == message.role == "assistant":
                 calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
@@ -139,6 +145,16 @@ class ResponsesRequest(Thinking, Sampling):
         return found
 
 
+def _named(tools: Iterable[FunctionTool]) -> Iterator[tuple[str | None, FunctionTool]]:
+    for tool in tools:
+        if tool.searches:
+            yield None, tool.model_copy(update={"type": "function", "name": "tool_search"})
+        elif tool.tools is None:
+            yield None, tool
+        for one in tool.tools or ():
+            yield tool.name, one.model_copy(update={"name": f"{tool.name}__{one.name}"})
+
+
 def _message(item: Item) -> Message:
     kind = item.type or "message"
     if kind in ("message", "agent_message"):  # the latter of one of Codex's agents to another
@@ -154,6 +170,9 @@ def _message(item: Item) -> Message:
         if not isinstance(content, str) and not isinstance(next(iter(content)), ContentPart):
             content = json.dumps(content, ensure_ascii=False)
         return Message(role="tool", content=content, tool_call_id=item.call_id or item.id)
+    if kind == "tool_search_output":
+        names = json.dumps([tool.name for _, tool in _named(item.tools or ())], ensure_ascii=False)
+        return Message(role="tool", content=f"Tools: {names}", tool_call_id=item.call_id)
     if kind == "reasoning":
         parts = item.content if item.content and isinstance(item.content, list) else item.summary
         thought = "\n".join(part.text or "" for part in parts or ())
@@ -181,7 +200,9 @@ class ResponseReply(NamedEvents):
         self._done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
         self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
+        self._said = ""  # of a call so far
         self._namespaces = {tool.name: space for space, tool in wanted.functions()}
+        self._searches = any(tool.searches for tool in wanted.tools or ())
         empty = {"description": None, "parameters": None, "strict": False}
         sampling = self.answer.ask.sampling
         self._head = {
@@ -210,8 +231,10 @@ class ResponseReply(NamedEvents):
         piece = part.piece
         if piece is None:
             return
-        custom = bool(part.answer.calls) and part.answer.calls[-1].custom
-        kind = "custom_tool_call" if custom else "function_call"
+        call = part.answer.calls[-1] if part.answer.calls else None
+        kind = "custom_tool_call" if call and call.custom else "function_call"
+        if call and self._searches and call.name == "tool_search":
+            kind = "tool_search_call"
         if isinstance(piece, Text | Thought):
             kind = "message" if isinstance(piece, Text) else "reasoning"
         if self._item is None or kind != self._item["type"] or isinstance(piece, CallBegins):
@@ -220,8 +243,10 @@ class ResponseReply(NamedEvents):
         assert self._item is not None
         if isinstance(piece, CallArguments):
             _, said, event = _CALLS[kind]
-            self._item[said] += piece.text
-            yield self._item_event(f"response.{event}.delta", delta=piece.text)
+            self._said += piece.text
+            if event:
+                self._item[said] = self._said
+                yield self._item_event(f"response.{event}.delta", delta=piece.text)
         elif isinstance(piece, Text | Thought):
             (content,) = self._item["content"]
             content["text"] += piece.text
@@ -255,6 +280,9 @@ class ResponseReply(NamedEvents):
             space = self._namespaces.get(call.name)
             item |= {"namespace": space} if space else {}
             item |= {"name": call.name.removeprefix(f"{space}__"), said: ""}
+            if kind == "tool_search_call":
+                item |= {"execution": "client", said: {}}
+            self._said = ""
         elif kind == "reasoning":
             item |= {"id": f"rs_{secrets.token_hex(12)}", "summary": [], "content": []}
             part = {"type": "reasoning_text", "text": ""}
@@ -273,9 +301,12 @@ class ResponseReply(NamedEvents):
             return
         if item["type"] in _CALLS:
             _, said, event = _CALLS[item["type"]]
-            item[said] = item[said] or ("{}" if said == "arguments" else "")
-            done = {said: item[said], "name": item["name"]}
-            yield self._item_event(f"response.{event}.done", **done)
+            item[said] = self._said or ("{}" if said == "arguments" else "")
+            if event:
+                done = {said: item[said], "name": item["name"]}
+                yield self._item_event(f"response.{event}.done", **done)
+            else:
+                item[said] = Call(item.pop("name"), arguments=self._said).as_object()
         else:
             (part,) = item["content"]
             more: dict[str, Any] = {}
