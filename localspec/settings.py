@@ -47,11 +47,6 @@ def _size(value: Any) -> Any:
     return value
 
 
-def _kernels(value: Any) -> Any:
-    """Validate an instruction set, which `localspec.llama.kernels` reads from the variable."""
-    return AUTO if value in INSTRUCTION_SETS else value
-
-
 class Settings(BaseModel):
     """Settings of all commands. None means the library's default."""
 
@@ -73,9 +68,7 @@ class Settings(BaseModel):
     """Layers to offload; -1 for all."""
     kv_type: Annotated[str | None, _validated_by(ModelOptions, "kv_type_k", "kv_type_v")] = None
     """Element type of the KV cache."""
-    kernels: Annotated[
-        str | None, BeforeValidator(_kernels), _validated_by(ModelOptions, "kernels")
-    ] = None
+    kernels: Annotated[str | None, _validated_by(ModelOptions, "kernels")] = None
     """"auto" or "off": localspec's own CPU kernels."""
     temperature: Annotated[float | None, _validated_by(SamplingParams, "temperature")] = None
     """0 is greedy."""
@@ -101,6 +94,8 @@ def load_settings(**flags: str | int | float | None) -> Settings:
         raise UsageError(f"The config file {path} is not a file. Move it away.")
     values = read_toml(path, "config file") if path.exists() else {}
     variables = {name: os.environ.get(PREFIX + name.upper()) for name in NAMES}
+    if variables["kernels"] in INSTRUCTION_SETS:  # which `localspec.llama.kernels` reads
+        variables["kernels"] = AUTO
     values |= {name: value for name, value in variables.items() if value} | given
     try:
         return Settings.model_validate(values)

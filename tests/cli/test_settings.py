@@ -45,6 +45,7 @@ def test_kernels_variable_accepts_instruction_sets(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_KERNELS", "avx2")
     assert load_settings().kernels == "auto"
+    cli("run", "Hello", "--kernels", "avx2").refused("kernels is 'avx2'. Choose one of auto, off")
     monkeypatch.setenv("LOCALSPEC_KERNELS", "mmx")
     cli("run", "Hello", "-n", "1").refused(
         "LOCALSPEC_KERNELS is refused: kernels is 'mmx'. Choose one of", code=UsageError.exit_code
@@ -74,7 +75,7 @@ def test_model_folders_as_list_or_path(config: Path, monkeypatch: pytest.MonkeyP
         (b"ctx = 'wide'", "ctx is 'wide': input should be a valid integer"),
         (b"ctx = 3", "context is 3. Give 8 to"),
         (b"kv_type = 'q1'", "kv-type-k is 'q1'. Choose one of f32"),
-        (b"kernels = 'on'", "kernels is 'on'. Choose one of auto, off"),
+        (b"kernels = 'avx2'", "kernels is 'avx2'. Choose one of auto, off"),
         (b"drafter = 'oracle'", "There is no drafter 'oracle'"),
     ],
 )
