@@ -234,7 +234,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn. Threads that render share a document.
-    "tui": (4_970, 100),  # standard error is a file; keys below dialogs; notices leave the input
+    "tui": (4_976, 100),  # keys below dialogs; notices leave the input; pastes that come as keys
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_314, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),

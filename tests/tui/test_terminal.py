@@ -180,11 +180,11 @@ def test_what_is_copied_goes_to_the_desktop_as_well(tmp_path: Path) -> None:
 def test_keys_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.0)
     parser, keys = KeyParser(), []
-    for piece in ("a\x1b[", "A\x1b[1;2", "D\x1bO", "P\x1b[20", "0~x\x1b[2", "01~\x1b", "b"):
+    pieces = ["a\x1b[", "A\x1b[1;2", "D\x1bO", "P\x1b[20", "0~x\x1b[2", "01~\x1b", "b\x1b[C"]
+    for piece in [*pieces, "\x1bOP" + 4096 * "ü"]:
         keys += [*parser.feed(piece), *parser.tick()]
-    assert [getattr(each, "key", "paste") for each in keys] == (
-        ["a", "up", "shift+left", "f1", "paste", "escape", "b"]
-    )
+    found = [getattr(each, "key", "paste") for each in keys]
+    assert found == ["a", "up", "shift+left", "f1", "paste", "escape", "b", "right", "f1", "paste"]
 
 
 def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
