@@ -4,6 +4,7 @@ import codecs
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,14 @@ def harmless(text: str) -> str:
 
 def printable(text: str, longest: int = 200) -> str:
     """One line without control characters, of at most `longest` characters."""
-    text = "".join(
-        " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
-    ).strip()
+    text = "".join(map(_printable, text)).strip()
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _printable(char: str) -> str:
+    # Python counts neither wide spaces among these, nor joiners within words and emoji.
+    shown = char.isprintable() or unicodedata.category(char) == "Zs" or char in "\u200c\u200d"
+    return " " if char in "\t\r\n" else char if shown else "\ufffd"
 
 
 def listed(names: Sequence[str]) -> str:

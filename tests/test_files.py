@@ -99,7 +99,7 @@ def test_characters_that_steer_a_terminal_are_replaced() -> None:
     for mark in "\u202a\u202e\u2066\u2069":
         assert harmless(f"a{mark}b\u200fc") == "a\ufffdb\u200fc", "but not what Arabic text needs"
     assert harmless("one\r\n\ttwo\n") == "one\n\ttwo\n", "lines and tabs stay"
-    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
+    assert printable(" a\x1b[31m\nb\u202e\u3000م\u200cخ ") == "a\ufffd[31m b\ufffd\u3000م\u200cخ"
     assert printable("x" * 300, 10) == "x" * 9 + "…"
 
 

@@ -229,7 +229,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
     # Counts, rates and factors, from answer_line.
-    "text": (137, 13),  # counts of parameters, finite JSON, paths of files, of five rooms
+    "text": (142, 13),  # counts of parameters, finite JSON, paths of files; joiners in names
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
