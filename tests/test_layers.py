@@ -203,7 +203,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
     # The format of calls is a file of its own: with it, roles had outgrown one.
-    "prompting": (1_957, 65),  # parts of contents, texts beside thoughts and calls, in their order
+    "prompting": (1_961, 66),  # parts of contents, texts beside thoughts and calls; Muse's channels
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (5_956, 196),  # files that are moved; text in files, titles of them; JSON
+    "server": (5_957, 196),  # files that are moved; text in files, titles of them; calls of Muse
     "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them

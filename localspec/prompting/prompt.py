@@ -155,7 +155,7 @@ class PromptBuilder:
             shown |= spellings if mark in source else {}
         ends = (closes for opens, closes in THOUGHTS.items() if text.rstrip().endswith(opens))
         found.closes = next(ends, self.thought_marks[1])
-        found.texts = TEXTS if any(mark in source for mark in TEXTS) else {}
+        found.texts = next((texts for mark, texts in TEXTS.items() if mark in source), {})
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)

@@ -9,6 +9,7 @@ from localspec.prompting.detokenizer import (
     BEGINNINGS,
     CHANNEL,
     CLOSES,
+    MUSE,
     OPENS,
     SOLAR,
     TAGGED,
@@ -51,8 +52,8 @@ def reasoning_reader(
     """Return a reader that finds thoughts and passes other text to `inner`. `thinks` is that of
     `Engine.stream`; `calls`: marks that may begin a call of a tool."""
     source = template or ""
-    if CHANNEL in source or SOLAR in source:
-        return ChannelReader(inner, calls=not isinstance(inner, Plain))
+    if CHANNEL in source or SOLAR in source or MUSE in source:  # Muse's messages have marked calls
+        return ChannelReader(inner, calls=not isinstance(inner, Plain) and MUSE not in source)
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
     if TAGGED in source:
         inner = ResponseReader(inner, (_RESPONSE[0], f"{_RESPONSE[1]}</message>"), open=True)
@@ -181,7 +182,7 @@ class ResponseReader:
 
 
 class ChannelReader:
-    """Reads messages of gpt-oss (openai/harmony, docs/format.md), and of Solar in that format.
+    """Reads messages of gpt-oss (openai/harmony, docs/format.md), Solar and Muse in that format.
 
     The channel "analysis" is thought, and a message to a function is a call (without `calls`,
     text). All other messages, including those to "assistant", are text and read by `inner`."""

@@ -137,7 +137,8 @@ class RoleAdapter:
     def _takes_channels(self) -> bool:
         answer = {"role": "assistant", "content": FINAL + _WORD}
         asked = self._in_parts([{"role": "user", "content": "?"}, answer, _USER])
-        return self._shows(*asked, words=[_WORD, _OTHER])
+        plain = self._in_parts([_USER, {"role": "assistant", "content": _WORD}])
+        return CHANNEL in self._render(plain) and self._shows(*asked, words=[_WORD, _OTHER])
 
     def _answer(self, content: str) -> str:
         if self._foreign:

@@ -119,7 +119,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     model, last = engine.model, chat.messages[-1]
     source = (model.tool_template if tools.tools else model.chat_template) or ""
     guided = bool(tools.tools) and (tools.must or formed or not knows)
-    opens, _, final = engine.prompts.begun_marks
+    opens, between, final = engine.prompts.begun_marks
     # A grammar or schema would not allow a thought, so a requested one is opened in the prompt.
     asked = (guided or constrained) and chat.variables.get("thinking") is True and reasons(source)
     asked = asked and not final and chat.begins is not False and last["role"] != "assistant"
@@ -142,7 +142,7 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
         ask = ask.with_options(**await asyncio.to_thread(call_format, tools, chat.schema))
     thinking = ends_thinking(text, last)
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
-    begun = bool(final) and str.rfind(text, opens) > str.rfind(text, "<|end|>")
+    begun = bool(final) and str.rfind(text, opens) > str.rfind(text, between)
 
     def reader() -> Reader:
         inner = reader_for(tools, text, guided=guided, formed=formed)

@@ -48,6 +48,7 @@ _MARKS = (
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
+    *("<｜GCML｜tool_calls>", "<atem:function_calls>"),
     *("<minimax:tool_call>", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
     *("function call<|role_sep|>\n", "</response><tools>", "```tool_call", "```tool_code"),
@@ -60,14 +61,15 @@ _CLOSES = (
     *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
     *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
-    *("</json>", "</call>", "</message>"),
+    *("</json>", "</call>", "</message>", "</｜GCML｜tool_calls>", "</atem:function_calls>"),
 )
 _BEGINS = re.compile("|".join(map(re.escape, _MARKS)))
 _CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark that is quoted
-_WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>", "<｜tool_sep｜>")
-CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, "<|tool_call_argument_begin|>", "<｜tool▁sep｜>")
+_WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call_argument_begin|>")
+_SEPARATORS = ("｜DSML｜", "｜GCML｜", "<|role_sep|>", "<｜tool_sep｜>", "<｜tool▁sep｜>")
+CONTROL = (*_MARKS, *_CLOSES, *_WITHIN, *_SEPARATORS)
 """Marks around and within calls. If they are control tokens, they must be part of the text."""
-_UNMARKED = ("[", "<func", "<invoke", "<｜DSML", "<step", "<call")  # calls without a mark
+_UNMARKED = ("[", "<func", "<invoke", "<｜", "<atem:", "<step", "<call")  # calls without a mark
 _LONGEST = 120
 """Limit of characters before a call's name or arguments, without the name."""
 _LONG = 500  # characters without a name, if the arguments come first
@@ -81,7 +83,7 @@ _LINE = re.compile(
 """A line that begins, or may begin, with an unmarked call."""
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
-_SPACE = "(?:｜DSML｜|steptml:|longcat_)?"
+_SPACE = "(?:｜DSML｜|｜GCML｜|atem:|steptml:|longcat_)?"
 _OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?:<{_SPACE}arg_value>)?|>\n?)'
 _CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
@@ -128,8 +130,8 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
 def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """Parameters between tags; a tag that is spelled within a value does not end it:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
-    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2,
-    Step3; M3 has `<X>…</X>`),
+    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2, Muse,
+    GigaChat 3.5, Step3; M3 has `<X>…</X>`),
     `<call tool="NAME" index="1"><argument key="X" type="T">…</argument></call>` (Kimi K3),
     `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
     `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM, Hy3)."""

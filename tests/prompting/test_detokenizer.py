@@ -70,7 +70,7 @@ def test_marks_that_are_text_are_spelled_as_others(size: int) -> None:
     said = "Hm [BEGIN\n[BEGIN FINAL RESPONSE]\nYes\n\nNo\n[END FINAL RESPONSE]\n"
     pieces = [said[at : at + size].encode() for at in range(0, len(said), size)]
     for stop, end in (((), "\n\nNo\n"), (("\n\n",), "")):
-        text = Detokenizer(pieces.__getitem__, stop, texts=TEXTS, thinks=True)
+        text = Detokenizer(pieces.__getitem__, stop, texts=next(iter(TEXTS.values())), thinks=True)
         assert take_to_the_end(text, len(pieces)) == f"Hm [BEGIN\n</think>\nYes{end}"
 
 

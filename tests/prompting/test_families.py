@@ -86,7 +86,7 @@ def test_parts_of_a_content_are_rendered(family: Family, open_prompts: Open) -> 
 @families
 def test_arguments_of_calls_are_rendered_once(family: Family, open_prompts: Open) -> None:
     found = text(open_prompts(family), ASK, call('{"a": 1}'), result("x"))
-    pair = r'[^\w\\]a(?:"?: ?|>|</[^<]*arg_key.*\n.*>|" type="\w+"<.sep.>)1'
+    pair = r'[^\w\\]a(?:"?: ?|"?>|</[^<]*arg_key.*\n.*>|" type="\w+"<.sep.>)1'
     assert len(re.findall(pair, found)) == 1
 
 
@@ -192,11 +192,11 @@ def test_helpers_of_templates(open_prompts: Open) -> None:
 
 
 def test_channel_markers_are_removed_from_answers(open_prompts: Open) -> None:
-    prompts = open_prompts(FAMILIES["gpt-oss"])
     said = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
-    found = text(prompts, ASK, assistant(said), AGAIN)
-    assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
-    assert "Hm" not in found
+    for name, mark in (("gpt-oss", "<|channel|>final"), ("muse-glimmer", " to=user")):
+        found = text(open_prompts(FAMILIES[name]), ASK, assistant(said), AGAIN)
+        assert f"<|start|>assistant{mark}<|message|>Yes<|e" in found
+        assert "Hm" not in found
 
 
 @pytest.mark.parametrize("name", ["ministral3", "seed-oss", "gemma4", "qwen3"])

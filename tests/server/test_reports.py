@@ -23,7 +23,7 @@ pytestmark = pytest.mark.nightly
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = (
     *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
-    *("seed-oss", "solar", "kimi-k3", "hy3", "apriel"),
+    *("seed-oss", "solar", "kimi-k3", "hy3", "apriel", "muse-glimmer"),
 )
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
@@ -246,7 +246,7 @@ def test_thinking_switch_and_effort(families: Running) -> None:
     for kept in ({"keep": "all"}, {"clear_thinking": False}):
         variables = CountRequest(messages=[Message(role="user")], thinking=kept).variables(True)
         assert (variables["clear_thinking"], variables["preserve_thinking"]) == (False, True)
-    assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
+    assert all(": low" in prompt(one, reasoning_effort="low") for one in ("gpt-oss", USED[-1]))
     much = {"effort": "as much as you want to"}
     few, many = (message_tokens(families, "gpt-oss", output_config=one) for one in ({}, much))
     assert few < many
@@ -582,6 +582,8 @@ def test_thought_marks_that_are_control_tokens(families: Running) -> None:
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 BEGUN = {"gpt-oss": f"<|channel|>analysis<|message|>Hm<|end|>{FINAL}A"}
 BEGUN |= {"solar": "<|think|>Hm<|end|><|begin|>assistant<|content|>A"}
+MUSE = " to=self<|message|>Hm<|eom|><|start|>assistant to="
+BEGUN |= {"muse-glimmer": f"{MUSE}user<|message|>A"}
 
 
 @pytest.mark.parametrize("model", BEGUN)
@@ -617,12 +619,14 @@ OF_HY3 = (
         ("kimi-k3", "Yes<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>", None),
         ("kimi-k3", OF_K3, None),
         ("hy3", OF_HY3, None),
+        ("muse-glimmer", f"{MUSE}user<|message|>Yes", "Hm"),
+        ("muse-glimmer", f'{MUSE}f<|message|>{{"name": "weather", "arguments": {PARIS}}}', "Hm"),
     ],
 )
 def test_formats_of_tokens(families: Running, model: str, said: str, thought: str | None) -> None:
     tokens = families.post("/tokenize", {"model": model, "content": said}).json["tokens"]
     asked: Any = {"grammar": "start: " + " ".join(f"<[{token}]>" for token in tokens)}
-    asked |= {"tools": [WEATHER], "max_tokens": len(tokens), "think": model == "solar"}
+    asked |= {"tools": [WEATHER], "max_tokens": len(tokens), "think": bool(thought)}
     found = message(chat(families, model, **asked))
     assert found.get("reasoning_content") == thought
     calls = [call["function"] for call in found.get("tool_calls", ())]

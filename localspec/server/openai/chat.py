@@ -192,7 +192,7 @@ class CountRequest(Thinking):
         }
         found = {"enable_thinking": thinks if enabled is None else enabled, **given}
         if effort and effort != "none":
-            found.setdefault("reasoning_effort", effort)
+            found = {"reasoning_effort": effort, "reasoning_strength": effort, **found}
         if enabled is not None or "enable_thinking" in given or not thinks:
             thinks = bool(found["enable_thinking"])
             budget = budget if thinks else 0
