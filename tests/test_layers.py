@@ -203,7 +203,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
     # The format of calls is a file of its own: with it, roles had outgrown one.
-    "prompting": (1_961, 66),  # parts of contents, texts beside thoughts and calls; Muse's channels
+    "prompting": (1_964, 66),  # parts of contents, texts beside thoughts and calls; Muse's channels
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),

@@ -52,6 +52,9 @@ class RoleAdapter:
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
         found = [dict(message) for message in messages]
+        for message in found:
+            if not message.get("tool_calls"):  # templates take an empty list for a call
+                message.pop("tool_calls", None)
         if self._wants_parts is None:
             return found  # rendering reports the reason
         for message in found:

@@ -23,7 +23,7 @@ from tests.support.asking import assistant, user
 from tests.support.families import FAMILIES, Family
 
 SYSTEM: Message = {"role": "system", "content": "S"}
-ASK, ANSWER, AGAIN = user("U"), assistant("A"), user("V")
+ASK, ANSWER, AGAIN = user("U"), assistant("A", tool_calls=[]), user("V")
 
 
 def call(arguments: str = '{"city": "Rome"}', name: str = "weather") -> Message:
