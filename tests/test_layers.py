@@ -191,7 +191,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (939, 56),  # forecasts know experts and instruction sets; containers' memory
-    "paths": (50, 10),
+    "paths": (55, 10),  # users without a home
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
     "policy": (2_110, 72),
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (5_957, 196),  # files that are moved; text in files, titles of them; calls of Muse
+    "server": (5_959, 196),  # files that are moved; text in files, titles of them; calls of Muse
     "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them

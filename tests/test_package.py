@@ -37,6 +37,14 @@ def test_importing_loads_nothing_heavy() -> None:
     assert {name.partition(".")[0] for name in run_python(show).json}.isdisjoint(HEAVY)
 
 
+@pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"HOME": "here"}])
+def test_users_without_a_home_get_the_root(home: dict[str, str]) -> None:
+    """As from Docker, for a user id that nothing on the machine knows."""
+    nobody = "import pwd; pwd.getpwuid = {}.__getitem__; from localspec import paths; "
+    run = run_python(f"{nobody}print(paths.cache_folder())", env=home)
+    assert run.succeeded().startswith(("/.cache/", "/Library/"))
+
+
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     """Installed in an environment of its own, and run where no checkout is.
 

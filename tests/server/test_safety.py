@@ -84,8 +84,6 @@ def test_key_in_either_header(server: Running) -> None:
     assert server.get("/props", headers={"Authorization": "", "X-Api-Key": key}).status == 200
     both = {"Authorization": "Bearer of-another", "X-Api-Key": key}  # as Claude Code
     assert server.get("/props", headers=both).status == 200
-    for path in ("/health", "/v1/health"):
-        assert server.get(path, headers={"Authorization": ""}).status == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "192.168.1.20", "LOCALHOST"])
@@ -112,6 +110,7 @@ def test_foreign_host_names_are_refused(server: Running, host: str) -> None:
         ("http://evil.example/health", "1.1", "Host: localhost", 403),
         ("http://localhost/health", "1.1", "Host: evil.example", 403),
         ("http://localhost/props", "1.1", "Host: localhost", 401),
+        ("/health", "1.1", "Host: localhost\r\nHost: evil.example", 400),
         ("/health", "1.0", "X: no host", 200),
         ("/props", "1.0", "X: no host", 401),
         ("//v1//health/", "1.1", "Host: localhost", 200),
@@ -123,11 +122,6 @@ def test_request_targets(
 ) -> None:
     sent = f"GET {target} HTTP/{version}\r\n{host}\r\n".encode() + CLOSE
     assert send_raw(server, sent).split()[1] == str(status).encode()
-
-
-def test_duplicate_host_header(server: Running) -> None:
-    reply = send_raw(server, server.head() + b"Host: evil.example\r\n" + CLOSE)
-    assert reply.split()[1] in (b"400", b"403")
 
 
 @pytest.mark.parametrize(
