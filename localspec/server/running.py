@@ -99,11 +99,12 @@ def listening_sockets(options: ServerOptions) -> Generator[list[socket.socket], 
         found: list[socket.socket] = []
         for host in options.hosts:
             port = found[0].getsockname()[1] if found else options.port
-            found.append(stack.enter_context(contextlib.closing(_listen(host, port))))
+            listener = _listen(host, port, alone=len(options.hosts) == 1)
+            found.append(stack.enter_context(contextlib.closing(listener)))
         yield found
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, alone: bool) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
@@ -112,7 +113,8 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
     # A name may have IPv4 and IPv6 addresses; clients try 127.0.0.1.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    # The address of all interfaces with IPv6 would take IPv4's port, which another host may need.
+    both = alone and family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
         server = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
