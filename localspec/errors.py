@@ -137,6 +137,9 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
             "folders. LOCALSPEC_HOME names another folder for localspec's own files.",
             1,
         )
+    if isinstance(error, ImportError) or "hared library" in str(error):  # as llama_cpp calls it
+        text = f"A part of localspec cannot be loaded: {error}. Install what it lacks, or install "
+        return f"{text}localspec again.", 1
     if isinstance(error, FileNotFoundError) and error.filename is None:  # from getcwd()
         return "The current folder is gone. Change to another one.", 1
     name = type(error).__name__

@@ -157,7 +157,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (143, 20),  # lacking folders and threads are told; the log; packages of extras
+    "errors": (146, 20),  # lacking folders, threads, libraries; the log; packages of extras
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (169, 11),  # links stay
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.

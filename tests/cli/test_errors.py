@@ -119,6 +119,8 @@ def test_an_error_in_the_middle_of_an_answer_ends_its_line(
         (ZeroDivisionError("division by zero"), "Internal error, ZeroDivisionError: division by"),
         (MemoryError(), "There is not enough memory"),
         (RuntimeError("can't start new thread"), "The system allows no further thread. Close"),
+        (RuntimeError("Failed to load shared library 'a'"), "A part of localspec cannot be "),
+        (FileNotFoundError("Shared library 'a' not found"), "A part of localspec cannot be "),
         (PermissionError(13, "Not allowed", "a/b"), "a/b cannot be opened: Not allowed. Check the"),
     ],
 )
