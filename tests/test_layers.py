@@ -148,7 +148,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_095, 156),
+    "cli": (5_098, 156),  # logs tell of waits for standard input
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.

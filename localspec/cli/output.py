@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Timer
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
@@ -182,9 +183,11 @@ class Console:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Show that standard input is being read, if that takes long and it is not a terminal."""
+        """Show that standard input is being read, if that takes long and it is not a terminal: of a
+        container or a program that never closes it, the log would show nothing."""
         text = "reading standard input until it ends; < /dev/null skips it"
-        timer = Timer(_LONG_SECONDS, self.progress, [text], {"at_once": True})
+        line = partial(self.progress, at_once=True) if self.shows_progress else self.notice
+        timer = Timer(_LONG_SECONDS, line, [text])
         timer.daemon = True
         if sys.stdin is not None and not sys.stdin.isatty():
             timer.start()

@@ -122,13 +122,14 @@ def test_progress_is_shown_on_a_terminal_and_erased(tmp_path: Path) -> None:
     assert "1 token" in screen[erased:]
 
 
-def test_a_wait_for_standard_input_is_shown(tmp_path: Path) -> None:
-    command = ("sh", "-c", 'cat | "$@"', "sh", *LOCALSPEC, "run", "-n", "1", "Go on.")
+@pytest.mark.parametrize("log", ["", " 2>&1 | cat"])
+def test_a_wait_for_standard_input_is_shown(tmp_path: Path, log: str) -> None:
+    command = ("sh", "-c", f'cat | "$@"{log}', "sh", *LOCALSPEC, "run", "-n", "1", "Go on.")
     with chat(command=command, home=tmp_path) as terminal:
         terminal.until("reading standard input until it ends; < /dev/null skips it")
         terminal.type("\x04")
         terminal.until("1 token")
-        assert "reading" not in terminal.text
+        assert ("reading" in terminal.text) == bool(log)
 
 
 def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
