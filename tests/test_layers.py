@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     # Cores of hybrid processors and of containers have a file.
-    "llama": (6_025, 249),  # lost windows; contexts without the kernels are llama.cpp's in all
+    "llama": (6_030, 249),  # lost windows, maps; contexts without the kernels are llama.cpp's
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (939, 56),  # forecasts know experts and instruction sets; containers' memory

@@ -137,9 +137,14 @@ class Model:
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
 
         def load() -> Any:
-            library.clear_errors()
             kernels.take(wanted=options.kernels != "off")
-            return llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+            for mode in (params.load_mode, 2 * options.mlock):  # some shared folders have no mmap
+                library.clear_errors()
+                params.load_mode = mode
+                handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
+                if handle or not library.first_error().startswith("mmap failed"):
+                    break
+            return handle
 
         loaded, thread = start_thread("localspec-load", load)
         loaded.add_done_callback(lambda _: reports.put(None))

@@ -76,10 +76,9 @@ def test_missing_server_extra() -> None:
     done.refused("pip install '.[server]'", code=1)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="IPv6's :: does not take IPv4's port")
 def test_listens_on_several_addresses(tmp_path: Path) -> None:
     assert ServerOptions(host="[::1],127.0.0.1").hosts == ("::1", "127.0.0.1")
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("there is no IPv6, whose address of all takes IPv4's port, too")
     with serving(tmp_path, "--host", "0.0.0.0, ::", "--insecure", "-t", "1") as server:
         for host in ("127.0.0.1", "::1"):
             with socket.create_connection((host, server.port), 5) as connection:

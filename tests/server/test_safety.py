@@ -63,11 +63,9 @@ def test_empty_lines_before_a_request(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        *("", "Bearer ", "Bearer wrong", "Bearer sk-of-the-test", "Basic sk-of-the-tests"),
-        *("sk-of-the-tests", "Bearer \u00fcber", None),
-    ],
-)
+    ["", "Bearer ", "Bearer wrong", "Bearer sk-of-the-test", "Basic sk-of-the-tests",
+     "sk-of-the-tests", "Bearer \u00fcber", None],
+)  # fmt: skip
 @pytest.mark.parametrize("path", [CHAT, "/metrics", "/slots", "/no-such-path"])
 def test_requests_without_the_key_are_refused(server: Running, key: str | None, path: str) -> None:
     headers = {"Authorization": (key or "").encode().decode("latin-1")}
@@ -112,7 +110,6 @@ def test_foreign_host_names_are_refused(server: Running, host: str) -> None:
         ("http://localhost/props", "1.1", "Host: localhost", 401),
         ("/health", "1.1", "Host: localhost\r\nHost: evil.example", 400),
         ("/health", "1.0", "X: no host", 200),
-        ("/props", "1.0", "X: no host", 401),
         ("//v1//health/", "1.1", "Host: localhost", 200),
         ("//props/", "1.1", "Host: localhost", 401),
     ],
