@@ -10,7 +10,8 @@ EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
 ADVICE = "Make room, check its permissions, or set LOCALSPEC_HOME to another folder."
 """What to do if a file in the folders below cannot be written."""
 
-# A container's user may have no home: Docker sets / then, and without it platformdirs fails.
+# A container's user may have no home: Docker sets / then. Without it platformdirs fails, and
+# huggingface-hub writes to a folder named ~.
 if not os.path.isabs(os.environ.get("HOME", os.sep)):
     del os.environ["HOME"]
 if not os.path.isabs(os.path.expanduser("~")):

@@ -191,7 +191,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (939, 56),  # forecasts know experts and instruction sets; containers' memory
-    "paths": (55, 10),  # users without a home
+    "paths": (56, 10),  # users without a home
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
     "policy": (2_110, 72),
