@@ -20,6 +20,15 @@ def time_limit(root: Path = ROOT) -> int | None:
     return min(limits, default=None)
 
 
+def available_memory() -> tuple[int, int]:
+    """Available and total bytes of main memory, or those that a container allows."""
+    import psutil  # slow to import
+
+    memory = psutil.virtual_memory()
+    free, whole = zip((memory.available, memory.total), *memory_limits(), strict=True)
+    return min(free), min(whole)
+
+
 def memory_limits(root: Path = ROOT) -> Iterator[tuple[int, int]]:
     """Bytes that are available within each limit, and the limit."""
     for group in _groups("memory", root):

@@ -134,7 +134,7 @@ class Engine(Unique, AnswerGenerator):
             self.slots.leave(self._free)
 
     def _free(self) -> None:
-        self._sessions.keep()
+        self._sessions.keep(ends=True)
         if self.profile.target:
             self._store.save(self.profile)
         if self._projector is not None:

@@ -141,14 +141,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
     "bench": (2_096, 87),  # three peers, shapes; auto against each of them
-    "cgroups": (60, 10),  # threads above a container's limit stop each other
+    "cgroups": (65, 10),  # threads above a container's limit stop each other
     "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_098, 156),  # logs tell of waits for standard input
+    "cli": (5_100, 156),  # logs tell of waits for standard input; sessions that are not saved
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_257, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     # Cores of hybrid processors and of containers have a file.
-    "llama": (6_030, 249),  # lost windows, maps; contexts without the kernels are llama.cpp's
+    "llama": (6_032, 250),  # lost windows, maps; contexts without the kernels are llama.cpp's
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (939, 56),  # forecasts know experts and instruction sets; containers' memory
@@ -208,7 +208,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (283, 18),
     "remote": (646, 20),
     "retrieval": (657, 37),  # says where else learned texts may be
-    "scheduling": (1_395, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_399, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
@@ -224,7 +224,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
     "server": (5_959, 196),  # files that are moved; text in files, titles of them; calls of Muse
-    "sessions": (573, 17),  # chooses the caches that it keeps, as the engine did
+    # Conversations in memory have a file, and what they have in common with those on disk.
+    "sessions": (699, 22),  # chooses the caches that it keeps, as the engine did
     "settings": (129, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
@@ -239,7 +240,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_314, 62),  # compares a certificate with what is here
     "watchdog": (50, 10),
     "worker_threads": (43, 10),
-    "tests": (40_080, None),  # systems with limits and slow cores
+    "tests": (40_105, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_451, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

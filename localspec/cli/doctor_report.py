@@ -7,6 +7,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
+from localspec.cgroups import available_memory
 from localspec.cli.tables import facts, indent, unbreakable
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
@@ -15,7 +16,6 @@ from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
 from localspec.pairing.auto import real_path
 from localspec.pairing.forecast import PAYS
-from localspec.pairing.memory import available
 from localspec.pairing.rules import FAIL, OK, Check
 from localspec.text import gigabytes, parameter_count, printable
 
@@ -60,7 +60,7 @@ def as_json(found: Findings) -> dict[str, Any]:
     return {
         "machine": {
             **dataclasses.asdict(found.machine),
-            "available_memory": available()[0],
+            "available_memory": available_memory()[0],
             "backends": found.backends,
             "features": found.features,
             "devices": found.devices,
@@ -136,7 +136,7 @@ def _machine(found: Findings) -> list[tuple[str, str]]:
     versions = f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}"
     return [
         ("machine", f"{machine.cpu}, cores: {machine.cores}, {threads} used"),
-        ("memory", f"{gigabytes(available()[0])} of {gigabytes(machine.memory)} available"),
+        ("memory", f"{gigabytes(available_memory()[0])} of {gigabytes(machine.memory)} available"),
         ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
         ("devices", others or "CPU only"),
         ("kernels", found.kernels.words),

@@ -23,7 +23,7 @@ from localspec.cli.input_texts import (
 from localspec.errors import UsageError
 from localspec.files import read_file
 from localspec.hub.packages import default_reference
-from localspec.llama.options import thread_count
+from localspec.llama.options import IN_MEMORY, thread_count
 from localspec.paths import EMBEDDED_TARGET
 from localspec.text import size_in_bytes
 
@@ -219,6 +219,7 @@ def read_text(params: Mapping[str, Any], name: str) -> str | None:
 
 def _models(params: Mapping[str, Any]) -> OpeningOptions:
     size = params.get("prompt_cache")
+    kept = IN_MEMORY if params.get("keeps_conversations") else None
     return OpeningOptions(
         model=default_reference() if params["model"] is None else params["model"],
         named=params["model"] is not None,
@@ -231,7 +232,7 @@ def _models(params: Mapping[str, Any]) -> OpeningOptions:
                 context=params["ctx"],
                 kv_type_k=params["kv_type"],
                 kv_type_v=params["kv_type"],
-                prompt_cache=None if size is None else size_in_bytes(size, "prompt-cache"),
+                prompt_cache=kept if size is None else size_in_bytes(size, "prompt-cache"),
             )
         ),
     )

@@ -109,9 +109,8 @@ def serve(console: Console, params: o.Params) -> int:
 
     references: list[str | None] = [*(params["models"] or ())] or [None]
     _check(params, len(references))
-    openings = [
-        read_opening({**params, "model": reference, "max_tokens": None}) for reference in references
-    ]
+    given = {**params, "max_tokens": None, "keeps_conversations": True}
+    openings = [read_opening({**given, "model": reference}) for reference in references]
     names = _split_by_model(params["aliases"], "alias", "names", len(openings))
     tags = _split_by_model(params["tags"], "tags", "tags", len(openings))
     try:

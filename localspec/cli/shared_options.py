@@ -159,5 +159,5 @@ Sessions:
         is created if it does not exist.
     --prompt-cache SIZE *
         Cache conversations on disk, up to this size (2GB); the least recently used are dropped.
-        Default 0: off. (LOCALSPEC_PROMPT_CACHE)
+        Default 0: off. serve caches them in memory; 0 turns that off. (LOCALSPEC_PROMPT_CACHE)
 """)

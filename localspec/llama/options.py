@@ -36,6 +36,7 @@ MAX_SNAPSHOT_DRAFT = 8
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MAX_PARALLEL = 32
+IN_MEMORY = -1  # for earlier conversations, instead of bytes on disk
 """Maximum concurrent answers. llama.cpp has 256 sequence ids."""
 
 
@@ -130,7 +131,8 @@ class ModelOptions:
         cross_vocabulary: a draft model with another vocabulary drafts by "text", by "shared"
             tokens, by the better of both ("auto"), or is refused ("off").
         batch: tokens of a prompt chunk, and thus the delay in cancelling a prompt.
-        prompt_cache: bytes on disk for the prefix cache; 0 turns it off.
+        prompt_cache: bytes on disk for earlier conversations; 0 for none, -1 for main memory, of
+            which they take at most a quarter of what is free.
         parallel: concurrent answers, in shared passes over one cache of `context` tokens.
             Recurrent models have one.
         parallel_chunk: prompt tokens in a pass that also has other answers' steps. More tokens
@@ -182,7 +184,7 @@ class ModelOptions:
             ("gpu_layers", None, -1, math.inf, " (-1: all)"),
             ("draft_gpu_layers", None, -1, math.inf, " (-1: all)"),
             ("batch", None, 128, math.inf, " tokens of a prompt chunk"),
-            ("prompt_cache", None, 0, math.inf, " (0: nothing)"),
+            ("prompt_cache", None, -1, math.inf, " (0: nothing, -1: in memory)"),
             ("parallel", None, 1, MAX_PARALLEL, " (1: one answer at a time)"),
             ("parallel_chunk", None, MIN_CHUNK, self.batch, ", the tokens of a whole prompt chunk"),
         ):

@@ -3,6 +3,7 @@
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
+from localspec.cgroups import available_memory
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.engine import Engine
@@ -17,7 +18,6 @@ from localspec.llama.threads import thread_choice
 from localspec.llama.time_ratio import time_ratio
 from localspec.loading.components import cost_identity, open_context
 from localspec.loading.load import load
-from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.scheduler import Slots
@@ -94,7 +94,7 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
-    need, free = _need(engine, stock).total, memory.available()[0]
+    need, free = _need(engine, stock).total, available_memory()[0]
     if need > free:
         raise _NoRoom(
             f"a second copy of the weights takes {gigabytes(need)}, and {gigabytes(free)} of "
@@ -118,7 +118,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         return  # llama.cpp itself refuses a cache that a device cannot hold
     # Adapters and projectors are open, and serve both caches.
     need = _need(engine, replace(options, lora=(), mmproj=None, context=engine.context_length))
-    wanted, free = need.kv + need.compute, memory.available()[0]
+    wanted, free = need.kv + need.compute, available_memory()[0]
     if wanted > free:
         raise NativeError(
             f"A second cache of {engine.context_length} tokens takes {gigabytes(wanted)}, and "

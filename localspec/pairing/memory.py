@@ -18,9 +18,6 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
-from localspec.cgroups import memory_limits
 from localspec.drafters.draft_model import DraftModel
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.dimensions import Dimensions, default_context, n_layers
@@ -176,13 +173,6 @@ def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> Mode
     if other is None and draft.architecture not in HEADS:
         most = min(most, DraftModel.ROOM)
     return options.for_draft(most)
-
-
-def available() -> tuple[int, int]:
-    """Available and total bytes of main memory, or those that a container allows."""
-    memory = psutil.virtual_memory()
-    free, whole = zip((memory.available, memory.total), *memory_limits(), strict=True)
-    return min(free), min(whole)
 
 
 @dataclass(frozen=True, slots=True)

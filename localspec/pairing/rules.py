@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.cgroups import available_memory
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
@@ -12,7 +13,7 @@ from localspec.gguf.dimensions import default_context
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
-from localspec.pairing.memory import ANY_USE, PairUse, available, memory_of_pair
+from localspec.pairing.memory import ANY_USE, PairUse, memory_of_pair
 from localspec.text import gigabytes, parameter_count, printable
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
@@ -206,7 +207,7 @@ def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     rule = "memory"
     mine, other = memory_of_pair(target, draft, use)
     tokens = default_context(target, use.options)
-    free, whole = available()
+    free, whole = available_memory()
     evidence = (
         f"{gigabytes(mine.total)} and {gigabytes(other.total)} with {use.options.kv_type_k} "
         f"caches for {tokens} tokens; "

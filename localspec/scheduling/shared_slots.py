@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.drafters.draft_model import DraftModel
@@ -19,7 +20,7 @@ from localspec.scheduling.scheduler import Slot
 from localspec.scheduling.shared_costs import SharedCosts, SharedCurve
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import Preempted, Task, Wait
-from localspec.sessions.conversation_files import ConversationFiles
+from localspec.sessions.conversations import Conversations
 from localspec.sessions.sessions import Sessions
 
 ROOM = 16  # tokens of an answer that must fit when it begins or resumes
@@ -156,7 +157,7 @@ class PrefixCache:
     from, and with answers that have a common prefix.
 
     Attributes:
-        disk: where dropped texts are written to and restored from, or None.
+        stored: where dropped texts are kept and restored from, or None.
     """
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
@@ -168,7 +169,7 @@ class PrefixCache:
             _Text(of(target, number), None if draft is None else of(draft, number))
             for number in range(target.kept)
         ]
-        self.disk: ConversationFiles | None = None
+        self.stored: Conversations[Any] | None = None
 
     def keep(self, cache: Context, draft: Context | None) -> None:
         """Keep the text of an answer, in place of any text that it continues."""
@@ -191,14 +192,17 @@ class PrefixCache:
         self._texts.append(text)
 
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
-        """Restore a prefix of a prompt from disk, if that pays and fits into `room` tokens.
+        """Restore a stored prefix of a prompt, if that pays and fits into `room` tokens.
 
         `drafted`: whether prompts can share the draft model's cache as well. Returns notices."""
-        if self.disk is None or (path := self.disk.best(prompt, self.known(prompt), room)) is None:
+        if self.stored is None:
+            return []
+        found = self.stored.best(prompt, self.known(prompt), room)
+        if found is None:
             return []
         text = self._take_free()
-        states = self.disk.states(text.target, text.draft if drafted else None)
-        notes = self.disk.read(path, states)
+        states = self.stored.states(text.target, text.draft if drafted else None)
+        notes = self.stored.read(found, states)
         self._texts.append(text)
         if not text.target.tokens:
             self._drop(text)
@@ -226,8 +230,8 @@ class PrefixCache:
         if not self._texts:
             return False
         text = self._texts[0]
-        if self.disk is not None:
-            self.disk.keep(self.disk.states(text.target, text.draft))
+        if self.stored is not None:
+            self.stored.keep(self.stored.states(text.target, text.draft))
         self._drop(text)
         return True
 
@@ -239,11 +243,11 @@ class PrefixCache:
         return count
 
     def close(self) -> None:
-        """Write the kept texts to disk, before the caches are freed."""
-        if self.disk is not None:
-            while self.drop_oldest():
+        """Store the kept texts, if that outlives the process, before the caches are freed."""
+        if self.stored is not None:
+            while self.stored.lasting and self.drop_oldest():
                 pass
-            self.disk.close()
+            self.stored.close()
 
     def _take_free(self) -> _Text:
         """Take an empty text from the free ones."""
@@ -308,9 +312,9 @@ class SharedSlots(SharedScheduler):
         self._heads = [head.cache for head in heads if isinstance(head, FedHead)]
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
-        if sessions.files is not None:
-            sessions.files.write_apart()
-            self.kept.disk = sessions.files
+        if sessions.kept is not None:
+            sessions.kept.write_apart()
+            self.kept.stored = sessions.kept
         self.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec import ModelOptions, Stream
+from localspec.cgroups import available_memory
 from localspec.chat.figures import measure_baseline
 from localspec.engine import Engine
 from localspec.errors import Cancelled, SessionError
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
-from localspec.pairing import memory
 from localspec.server.activity import Activity
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.failures import ApiError, logger
@@ -342,7 +342,7 @@ class Models:
     async def _make_room(self, host: ModelHost) -> None:
         """Unload other models, once no request uses them, until this one fits."""
         need = await asyncio.to_thread(host.offer.needs)
-        while need > memory.available()[0]:
+        while need > available_memory()[0]:
             loaded = [one for one in self.hosts if one.opened is not None]
             if not loaded:
                 return

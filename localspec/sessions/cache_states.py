@@ -1,7 +1,7 @@
 """Saving and restoring the caches of a conversation."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -9,10 +9,23 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.sessions.session_file import FORMAT, Part, SessionFile
+from localspec.sessions.session_file import FORMAT, Part
 
 TARGET, DRAFT = "target", "draft"
 _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
+
+
+class StoredStates(Protocol):
+    """States, and facts about them: a `SessionFile`, or in memory."""
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def part(self, name: str) -> Part:
+        """Raises SessionError."""
+        ...
 
 
 class CacheStates:
@@ -50,7 +63,7 @@ class CacheStates:
         }
         return facts, parts
 
-    def misfits(self, file: SessionFile) -> dict[str, str]:
+    def misfits(self, file: StoredStates) -> dict[str, str]:
         """Why the TARGET state (required) or the DRAFT state of a file is unusable here."""
         found = {}
         for name, cache in self._caches.items():
@@ -63,7 +76,7 @@ class CacheStates:
                 found[name] = why
         return found
 
-    def restore(self, file: SessionFile) -> list[str]:
+    def restore(self, file: StoredStates) -> list[str]:
         """Restore the usable states; returns why others were left out, as parts of a sentence.
         Raises CacheFull if a shared context has no room now."""
         misfits, notes = self.misfits(file), []
@@ -77,7 +90,7 @@ class CacheStates:
             notes.append(str(error).rstrip("."))
         return notes
 
-    def _differs(self, file: SessionFile, of: str) -> str | None:
+    def _differs(self, file: StoredStates, of: str) -> str | None:
         theirs, ours = file.facts.get("identity"), self.identity
         if not isinstance(theirs, dict) or theirs.get("format") != FORMAT:
             return "it was written by another version of localspec"
@@ -101,7 +114,7 @@ class CacheStates:
             return "the draft model's vocabulary is treated differently (--cross-vocabulary)"
         return None
 
-    def _put(self, file: SessionFile, of: str, cache: Context) -> None:
+    def _put(self, file: StoredStates, of: str, cache: Context) -> None:
         tokens = file.part(f"{of}.tokens").tolist()
         state = file.part(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None

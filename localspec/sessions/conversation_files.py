@@ -1,9 +1,8 @@
 """Conversations stored in the cache folder, found by prefix; the least recently used are evicted
 first."""
 
-import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -16,57 +15,32 @@ from localspec import paths
 from localspec.errors import SessionError
 from localspec.files import remove_abandoned
 from localspec.identity import fingerprint
-from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
 from localspec.sessions.cache_states import TARGET, CacheStates
+from localspec.sessions.conversations import LEAST, Conversations, logger
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
-LEAST = 256
-"""Least tokens of a file: fewer are prefilled as fast as a file is read."""
 
-logger = logging.getLogger("localspec.sessions")
+class ConversationFiles(Conversations[Path]):
+    """The files of one pair, in a folder that all engines share: at most `size` bytes."""
 
-
-class ConversationFiles:
-    """The files of one pair, in a folder that all engines share: at most `size` bytes.
-
-    `identity`: all that the states depend on. `recurrent`: whether the memory cannot be truncated,
-        so that a prompt has to begin with all tokens of a file.
-    """
+    lasting = True
 
     def __init__(self, identity: Mapping[str, Any], size: int, *, recurrent: bool) -> None:
-        self._identity, self._size, self._recurrent = identity, size, recurrent
+        super().__init__(identity, recurrent=recurrent)
+        self._size = size
         self._name = fingerprint(dict(identity))[:16]
         self._known: dict[Path, Part] = {}
         self._writer: ThreadPoolExecutor | None = None
 
     def write_apart(self) -> None:
-        """From now on, write in another thread, so that concurrent answers do not wait."""
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
 
     def close(self) -> None:
-        """Wait for pending writes."""
         if self._writer is not None:
             self._writer.shutdown()
 
-    def states(self, target: Context, draft: Context | None) -> CacheStates:
-        return CacheStates(target, draft, self._identity)
-
-    def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
-        """The file with the longest prefix of a prompt: at least LEAST tokens more than `here`, and
-        at most `capacity` in all."""
-        wanted = np.array(prompt, np.int32)
-        best, most = None, here + LEAST - 1
-        for path, tokens in self._entries():
-            shared = _shared(tokens, wanted)
-            if self._recurrent and shared < len(tokens):
-                continue
-            if shared > most and len(tokens) <= capacity:
-                best, most = path, shared
-        return best
-
     def keep(self, states: CacheStates) -> list[str]:
-        """Store cache contents, if long enough and not stored yet; returns notices."""
         tokens = list(states.target.tokens)
         if len(tokens) < LEAST:
             return []
@@ -90,17 +64,13 @@ class ConversationFiles:
         if size > self._size:
             logger.info("%d MB of one conversation exceed the limit of stored ones", size >> 20)
             return
-        tokens = parts[f"{TARGET}.tokens"]
-        # A continued conversation replaces its shorter file.
-        worthless = 1 if self._recurrent else LEAST
-        for earlier, known in self._entries():
-            if len(known) - _shared(known, tokens) < worthless:
-                discard(earlier)
+        for earlier in self._replaced(parts[f"{TARGET}.tokens"]):
+            discard(earlier)
         self._trim(self._size - size)
         write(path, facts, parts)
 
     def read(self, path: Path, states: CacheStates) -> list[str]:
-        """Restore a file into caches; returns notices. A damaged file is removed."""
+        """A damaged file is removed."""
         try:
             notes = states.restore(SessionFile(path))
             os.utime(path)
@@ -154,9 +124,3 @@ def _try_writing(work: Callable[[], object]) -> list[str]:
 
 def folder() -> Path:
     return paths.cache_folder() / "conversations"
-
-
-def _shared(one: Part, other: Part) -> int:
-    length = min(len(one), len(other))
-    differing = np.flatnonzero(one[:length] != other[:length])
-    return int(differing[0]) if len(differing) else length

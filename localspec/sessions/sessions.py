@@ -13,9 +13,11 @@ from localspec.drafters.registry import Parts
 from localspec.errors import SessionError
 from localspec.files import size_and_time
 from localspec.llama.context import Context
+from localspec.llama.options import IN_MEMORY
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates, identity
-from localspec.sessions.conversation_files import LEAST, ConversationFiles
+from localspec.sessions.conversation_files import ConversationFiles
+from localspec.sessions.conversations import LEAST, ConversationMemory, Conversations
 from localspec.sessions.session_file import DamagedSession, SessionFile, write
 
 
@@ -31,15 +33,17 @@ class OpenedSession:
 
 
 class Sessions:
-    """`size`: bytes on disk for automatically stored conversations, 0 for none."""
+    """`size`: bytes on disk for automatically stored conversations, 0 for none, or IN_MEMORY."""
 
     def __init__(self, target: Context, parts: Parts, models: Mapping[str, Any], size: int) -> None:
         self._recurrent = target.recurrent
         draft: Any = None if parts.model is None else parts.model.cache  # a head's is not stored
         self._states = CacheStates(target, draft, identity(models))
-        self.files: ConversationFiles | None = None
-        if size:
-            self.files = ConversationFiles(self._states.identity, size, recurrent=self._recurrent)
+        self.kept: Conversations[Any] | None = None
+        if size > 0:
+            self.kept = ConversationFiles(self._states.identity, size, recurrent=self._recurrent)
+        elif size == IN_MEMORY:
+            self.kept = ConversationMemory(self._states.identity, recurrent=self._recurrent)
         self._named: SessionFile | None = None
         self._opened: tuple[Path | None, tuple[int, int]] = None, (0, 0)
 
@@ -105,20 +109,23 @@ class Sessions:
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Restore the stored prefix of a prompt; returns notices."""
         notes = self._recall_named(prompt)
-        if self.files is None:
+        if self.kept is None:
             return notes
         held = self._states.target.tokens
         here = shared_prefix(held, prompt)
-        best = self.files.best(prompt, here, self._states.target.capacity)
+        best = self.kept.best(prompt, here, self._states.target.capacity)
         if best is not None or len(held) - here >= LEAST:
             notes += self.keep()
         if best is not None:
-            notes += self.files.read(best, self._states)
+            notes += self.kept.read(best, self._states)
         return notes
 
-    def keep(self) -> list[str]:
-        """Store the caches' text, if conversations are stored; returns notices."""
-        return [] if self.files is None else self.files.keep(self._states)
+    def keep(self, *, ends: bool = False) -> list[str]:
+        """Store the caches' text, if conversations are stored; returns notices. `ends`: the engine
+        closes."""
+        if self.kept is None or (ends and not self.kept.lasting):
+            return []
+        return self.kept.keep(self._states)
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
         """Restore the opened session: not earlier, as calibration may clear the caches."""

@@ -9,8 +9,8 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
+from localspec.loading import second_engine
 from localspec.loading.second_engine import load_second_engine
-from localspec.pairing import memory
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
@@ -104,7 +104,7 @@ def test_the_screen_comes_back(long_model: Path, tmp_path: Path, how: str) -> No
 
 
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: (1 << 20, 1 << 34))
+    monkeypatch.setattr(second_engine, "available_memory", lambda: (1 << 20, 1 << 34))
     with pytest.raises(localspec.NativeError, match=r"takes .* MB, and 1.0 MB of memory are free"):
         load_second_engine(engine, ModelOptions(context=1024))
 

@@ -77,10 +77,10 @@ def test_draft_must_fit_memory(here: Path, target: Path, monkeypatch: pytest.Mon
     good = model(here / "good.gguf", width=128)
     need = sum(memory_of_pair(read_gguf(target), read_gguf(good), PairUse()), MemoryNeed())
     with monkeypatch.context() as patch:
-        patch.setattr("localspec.pairing.rules.available", lambda: (need.least - 1, 1 << 40))
+        patch.setattr("localspec.pairing.rules.available_memory", lambda: (need.least - 1, 1 << 40))
         assert decide_draft(target).draft is None
         assert decide_draft(target, kv_type_k="q8_0", kv_type_v="q8_0").draft == good
-        patch.setattr("localspec.pairing.rules.available", lambda: (1 << 20, 1 << 40))
+        patch.setattr("localspec.pairing.rules.available_memory", lambda: (1 << 20, 1 << 40))
         choice = decide_draft(target)
         assert (choice.draft, choice.temporary) == (None, True)
         assert "not enough memory for good.gguf" in choice.why

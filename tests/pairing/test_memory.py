@@ -294,7 +294,7 @@ def test_auto_counts_the_projector(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     eye = projector(tmp_path / "eye", 64, dim=512, hidden=2048)
     with_eye = PairUse(options=ModelOptions(mmproj=eye))
     need = sum(memory_of_pair(read_gguf(target), read_gguf(draft), PairUse()), MemoryNeed())
-    monkeypatch.setattr(rules, "available", lambda: (need.total + MIB, 1 << 40))
+    monkeypatch.setattr(rules, "available_memory", lambda: (need.total + MIB, 1 << 40))
     assert choose(target, PairUse()).draft == draft
     choice = choose(target, with_eye)  # nothing is remembered of the other
     assert choice.draft is None

@@ -111,7 +111,7 @@ def test_each_rule_can_fail(
 
 def test_memory_rule(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def set_memory(available: int, total: int) -> None:
-        monkeypatch.setattr(rules, "available", lambda: (available, total))
+        monkeypatch.setattr(rules, "available_memory", lambda: (available, total))
 
     assert check_of(pair(), "memory").verdict == "ok"
     assert "f16 caches for 2048 tokens" in check_of(pair(), "memory").evidence
@@ -131,7 +131,7 @@ def test_device_memory_is_not_main_memory(tmp_path: Path, monkeypatch: pytest.Mo
     draft = read_gguf(model(tmp_path / "draft.gguf", width=128))
     alone, none = memory_of_pair(target, draft, PairUse())
     room = alone.total // 2
-    monkeypatch.setattr(rules, "available", lambda: (room, room))
+    monkeypatch.setattr(rules, "available_memory", lambda: (room, room))
 
     def verdict(device_free: int) -> str:
         report = judge_files(target, draft, PairUse(device_free=device_free))

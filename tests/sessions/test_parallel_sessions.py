@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from localspec import Drafting, Engine, Stream
-from localspec.sessions import conversation_files
+from localspec.llama.options import IN_MEMORY
+from localspec.sessions.conversations import LEAST
 from tests.sessions.test_sessions import check_same, stored, stories
 from tests.support import inside
 from tests.support.asking import ask
@@ -50,19 +51,20 @@ def test_texts_are_restored_in_the_next_session(plain_answers: Reference) -> Non
             assert now.stats.notices == []
             check_restored(engine, before, now, plain_answers)
         drafts = inside.drafts_of_kept_texts(engine)
-        assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
+        assert all(len(drafted) > LEAST for drafted in drafts)
     assert len(stored()) == 3, "nothing is written twice"
 
 
-def test_evicted_texts_are_restored_from_disk(plain_answers: Reference) -> None:
+@pytest.mark.parametrize("size", [1 << 30, IN_MEMORY])
+def test_evicted_texts_are_restored(size: int, plain_answers: Reference) -> None:
     """There is room for two or three texts of some 400 tokens."""
     prompts = stories(5)
-    with open_pair(context=600) as engine:
+    with open_pair(context=600, prompt_cache=size) as engine:
         wanted = [answer(engine, prompt) for prompt in prompts]
         for _ in range(2):
             for prompt, before in zip(prompts, wanted, strict=True):
                 check_restored(engine, before, answer(engine, prompt), plain_answers)
-    assert len(stored()) == 5
+    assert len(stored()) == (5 if size > 0 else 0)
 
 
 def test_files_are_shared_with_single_answers(plain_answers: Reference) -> None:

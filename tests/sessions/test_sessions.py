@@ -9,7 +9,8 @@ import pytest
 
 import localspec
 from localspec import Completion, Drafting, Engine, ModelOptions, Stream, paths
-from localspec.sessions import conversation_files
+from localspec.llama.options import IN_MEMORY
+from localspec.sessions import conversation_files, conversations
 from localspec.sessions.session_file import SessionFile, write
 from tests.support import ggufs, inside, retokenised
 from tests.support.asking import PLAIN, WAYS, ask, assistant, user
@@ -212,17 +213,27 @@ def complete(engine: Engine, prompt: str) -> Completion:
     return ask(engine, prompt, PLAIN, 4).completion()
 
 
-def test_alternating_conversations_are_read_once() -> None:
+@pytest.mark.parametrize("size", [1 << 30, IN_MEMORY])
+def test_alternating_conversations_are_read_once(size: int) -> None:
     prompts = stories(3)
     texts: list[str] = []
-    for _ in range(2):
-        with open_pair(prompt_cache=1 << 30) as engine:
+    for _ in range(2 if size > 0 else 1):
+        with open_pair(prompt_cache=size) as engine:
             texts = texts or [complete(engine, prompt).text for prompt in prompts]
             for prompt, text in [*zip(prompts, texts, strict=True)] * 2:
                 again = complete(engine, prompt)
                 assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
                 assert (again.text, again.stats.notices) == (text, [])
-    assert len(stored()) == 3
+    assert len(stored()) == (3 if size > 0 else 0)
+
+
+def test_memory_has_room_for_the_latest_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = stories(3)
+    with open_pair(prompt_cache=IN_MEMORY) as engine:
+        read = [complete(engine, prompt).stats.cached_tokens for prompt in (one, two, one, three)]
+        monkeypatch.setattr(conversations, "available_memory", lambda: (0, 1 << 40))
+        read += [complete(engine, prompt).stats.cached_tokens for prompt in (two, one)]
+    assert [tokens > 256 for tokens in read] == [False, False, True, False, True, False]
 
 
 def test_only_long_conversations_are_stored_on_request() -> None:
