@@ -103,15 +103,15 @@ def _without_empty(parts: dict[str, str]) -> dict[str, str]:
 
 
 class AnswerResult(NamedTuple):
-    """An answer, complete or cancelled; `figures` compare it with plain decoding. `unsaved`: why
-    its session could not be saved."""
+    """An answer, complete or cancelled; `figures` compare it with plain decoding. `unsaved`:
+    why its session could not be saved, or ""."""
 
     completion: Completion
     figures: Figures
     model: str
     draft: str | None
     built_in: bool
-    unsaved: SessionError | None = None
+    unsaved: str = ""
 
 
 def answer_request(
@@ -147,7 +147,7 @@ def answer_request(
             stream.stats.notices.append(
                 f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
             )
-        unsaved: SessionError | None = None
+        unsaved = ""
         if path is not None:
             text = f"{OPENS}\n{stream.text}" if thinks else stream.text
             said = {"role": "assistant", "content": text}
@@ -155,13 +155,15 @@ def answer_request(
             try:
                 engine.save_session(path, whole)
             except SessionError as error:
-                unsaved = error
+                stream.stats.notices.append(unsaved := str(error))
         meter.baseline = baseline(engine)
         if measure and stream.finish_reason != "cancelled":
             console.progress("measuring plain llama.cpp, once")
             meter.baseline = measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
+        if unsaved and console.quiet:  # which hides notices, but not losses
+            console.say(f"localspec: {unsaved}")
         return AnswerResult(
             completion,
             meter.figures(),

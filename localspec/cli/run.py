@@ -115,9 +115,8 @@ def run(console: Console, params: o.Params) -> int:
         console.say(answer.stats_table(found), dim=True)
     elif shows_figures:
         console.say(answer.stats_line(found), dim=True)
-    if found.unsaved is not None:
-        raise found.unsaved
-    return Cancelled.exit_code if found.completion.finish_reason == "cancelled" else 0
+    cancelled = found.completion.finish_reason == "cancelled"
+    return Cancelled.exit_code if cancelled else int(found.unsaved != "")
 
 
 def _report_error(form: Format, error: Exception) -> None:

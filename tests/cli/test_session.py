@@ -93,10 +93,10 @@ def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path)
 def test_a_full_disk_is_a_sentence_after_the_answer(cli: Cli, tmp_path: Path) -> None:
     session = ("--session", str(tmp_path / "fox.session"))
     with files_of_at_most(100_000):
-        for quiet in ((), ("-q",)):
+        for quiet, told in (((), "note: The session"), (("-q",), "localspec: The session")):
             result = cli("run", *FIXED, *session, *quiet, LONG)
             assert (result.code, len(result.out) > 10) == (1, True)
-            assert "localspec: The session cannot be saved in" in result.err
+            assert f"{told} cannot be saved in" in result.err
 
 
 PARTS = [{"type": "text", "text": "Hello"}, {"type": "image", "image": b""}, {"text": "you"}]
