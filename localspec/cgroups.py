@@ -11,8 +11,8 @@ def time_limit(root: Path = ROOT) -> int | None:
     system stops all threads for a part of each period."""
     limits = []
     for group in _groups("cpu", root):
-        pair = _read(group / "cpu.max") or " ".join(
-            _read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")
+        pair = read_text(group / "cpu.max") or " ".join(
+            read_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")
         )
         quota, _, period = pair.partition(" ")
         if quota.isdecimal() and period.isdecimal():  # neither "max" nor -1
@@ -32,10 +32,10 @@ def available_memory() -> tuple[int, int]:
 def memory_limits(root: Path = ROOT) -> Iterator[tuple[int, int]]:
     """Bytes that are available within each limit, and the limit."""
     for group in _groups("memory", root):
-        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
-        used = _read(group / "memory.current") or _read(group / "memory.usage_in_bytes")
+        limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes")
+        used = read_text(group / "memory.current") or read_text(group / "memory.usage_in_bytes")
         if limit.isdecimal() and used.isdecimal():
-            pages = dict(line.split() for line in _read(group / "memory.stat").splitlines())
+            pages = dict(line.split() for line in read_text(group / "memory.stat").splitlines())
             names = ("active_file", "inactive_file")  # given up when memory is needed
             cached = sum(int(pages.get(f"total_{name}", pages.get(name, "0"))) for name in names)
             yield max(0, int(limit) - max(0, int(used) - cached)), int(limit)
@@ -44,7 +44,7 @@ def memory_limits(root: Path = ROOT) -> Iterator[tuple[int, int]]:
 def _groups(controller: str, root: Path) -> Iterator[Path]:
     """Folders of this process's group and those above it, of both versions. Inside a container the
     path may be that of its host."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             mount = root / "sys/fs/cgroup" / (controller if controllers else "")
@@ -52,7 +52,8 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
             yield from (one for one in (group, *group.parents) if one.is_relative_to(mount))
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of one of the system's files, "" if there is none."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

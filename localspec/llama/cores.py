@@ -29,24 +29,22 @@ def default_threads() -> int:
 def fast_cores(allowed: Iterable[int], root: Path = cgroups.ROOT) -> int:
     """The fast physical cores among logical processors; 0 if the system does not tell them."""
     cpus = {number: root / f"sys/devices/system/cpu/cpu{number}" for number in allowed}
-    fast = _numbers(_read(root / "sys/devices/cpu_core/cpus")) & cpus.keys()  # Intel
-    capacities = {number: int(_read(cpu / "cpu_capacity") or 0) for number, cpu in cpus.items()}
+    fast = _numbers(cgroups.read_text(root / "sys/devices/cpu_core/cpus")) & cpus.keys()  # Intel
+    capacities = {
+        number: int(cgroups.read_text(cpu / "cpu_capacity") or 0) for number, cpu in cpus.items()
+    }
     least = SLOW * max(capacities.values(), default=0)
     used = fast or {number for number, capacity in capacities.items() if capacity >= least}
-    return len({_read(cpus[number] / "topology/thread_siblings_list") for number in used} - {""})
+    return len(
+        {cgroups.read_text(cpus[number] / "topology/thread_siblings_list") for number in used}
+        - {""}
+    )
 
 
 def _numbers(ranges: str) -> set[int]:
     """The numbers of a list such as "0-7,16"."""
     bounds = [part.partition("-") for part in ranges.split(",") if part]
     return {n for first, _, last in bounds for n in range(int(first), int(last or first) + 1)}
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def _fast_apple_cores() -> int:

@@ -21,6 +21,7 @@ from localspec.gguf.description import is_embedding_model
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
 from localspec.llama.embeddings import EmbeddingModel
+from localspec.llama.options import DEFAULT_CONTEXT
 from localspec.llama.types import FILE_TYPES
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
@@ -263,11 +264,10 @@ async def tags(service: Service) -> Any:
 async def ps(service: Service) -> Any:
     service.require_started()
     more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
-    found = []
-    for host in service.state.models.hosts:
-        one = _describe(host, *await _read(host))
-        if host.opened is not None:
-            found.append({**one, **more, "context_length": one["details"]["context_length"]})
+    hosts = [host for host in service.state.models.hosts if host.opened is not None]
+    found = [_describe(host, *await _read(host)) for host in hosts]
+    for one in found:
+        one.update(more, context_length=one["details"]["context_length"])
     return {"models": found}
 
 
@@ -333,11 +333,11 @@ def _describe(host: ModelHost, about: Mapping[str, Any], able: Sequence[str]) ->
     assert path is not None
     size, modified = _file(path)
     family = about.get("general.architecture", "")
-    length = host.offer.options.context or about.get(f"{family}.context_length")
+    own = about.get(f"{family}.context_length")  # text if the file was moved
+    length = host.offer.options.context_for(own if isinstance(own, int) else DEFAULT_CONTEXT)
     if opened is not None:
         length = opened.longest if isinstance(opened, EmbeddingModel) else opened.context_length
-    kind = str(about.get("general.file_type"))
-    named = (name for number, name in FILE_TYPES.items() if str(number) == kind)
+    named = (n for of, n in FILE_TYPES.items() if str(of) == str(about.get("general.file_type")))
     more = [] if engine is None else [("vision", engine.prompts.sees_images)]
     if engine is not None:
         marks = engine.model.vocabulary.infill_tokens().keys()

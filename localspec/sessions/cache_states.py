@@ -25,7 +25,6 @@ class StoredStates(Protocol):
 
     def part(self, name: str) -> Part:
         """Raises SessionError."""
-        ...
 
 
 class CacheStates:

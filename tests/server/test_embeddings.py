@@ -166,7 +166,9 @@ def test_embedding_model_is_reported(embedding: Running) -> None:
 
 
 def test_embedding_model_beside_a_chat_model(bert: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, "-m", "demo", "-m", str(bert), "--alias", "chat", "-t", "1") as both:
+    more = ("-m", str(bert), "-m", str(ggufs.tiny_llama(tmp_path / "long.gguf", context=1 << 15)))
+    with serving(tmp_path, "-m", "demo", *more, "--alias", "chat", "-t", "1") as both:
+        assert "num_ctx 8192" in both.post("/api/show", {"model": "long"}).json["parameters"]
         shown = both.post("/api/show", {"model": "bert"}).json["capabilities"]
         assert shown == both.get("/api/tags").json["models"][1]["capabilities"] == ["embedding"]
         assert len(both.get("/api/ps").json["models"]) == 1, "it is not loaded for that"

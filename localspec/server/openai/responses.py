@@ -47,7 +47,7 @@ _DEFAULTS |= {"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto"
 _CALLS = {
     "function_call": ("fc", "arguments", "function_call_arguments"),
     "custom_tool_call": ("ctc", "input", "custom_tool_call_input"),
-    "tool_search_call": ("tsc", "arguments", ""),  # without events of its own
+    "tool_search_call": ("tsc", "arguments", ""),  # without events
 }
 """By type of call: the prefix of its ids, and the names of the model's text and of its events."""
 
