@@ -19,7 +19,7 @@ constexpr int PREFETCH_BYTES = 4096;
 INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
     const uint8_t * ahead = stream.at(p, PREFETCH_BYTES);
 #pragma GCC unroll 9
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *) ahead + i, _MM_HINT_NTA);
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *) ahead + i, _MM_HINT_T0);
 }
 
 INLINE __m256i bytes_at(const void * p) { return _mm256_loadu_si256((const __m256i *) p); }

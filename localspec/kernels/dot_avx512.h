@@ -12,14 +12,15 @@ namespace localspec::LOCALSPEC_ISA {
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-// Weights are read once per pass. The non-temporal hint keeps them from evicting reused data from L2
-// and L3, and saves writing them to L3. L1 supports few outstanding misses, so hints can be dropped:
-// each line gets a second one halfway.
-INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
-    const uint8_t * far = stream.at(p, 8192), * near = stream.at(p, 4096);
+// Weights are read once per pass. On AMD, the non-temporal hint keeps them from evicting reused data from
+// L2 and L3, and saves writing them to L3. L1 supports few outstanding misses, so hints can be dropped:
+// each line gets a second one halfway. On Intel, that hint fills one way of L1, 4 KB, and no L2: weights
+// would be evicted before they are used, and read again. There they come into L2 first.
+template <bool PAST_CACHES> INLINE void prefetch_ahead(const Stream & stream, const uint8_t * p, int bytes) {
+    const uint8_t * far = stream.at(p, 8192), * near = stream.at(p, PAST_CACHES ? 4096 : 2048);
 #pragma GCC unroll 9
     for (int i = 0; i < bytes; i += 64) {
-        _mm_prefetch((const char *) far + i, _MM_HINT_NTA);
+        _mm_prefetch((const char *) far + i, PAST_CACHES ? _MM_HINT_NTA : _MM_HINT_T1);
         _mm_prefetch((const char *) near + i, _MM_HINT_T0);
     }
 }
@@ -198,9 +199,9 @@ INLINE void add_block(const __m512i * w, const int8_t * q, const Activation * a,
     }
 }
 
-template <Type T, int N>
-static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
-                         size_t stride) {
+template <Type T, int N, bool PAST_CACHES>
+INLINE void multiply_tile(const uint8_t * p, const Stream & stream, const uint8_t * activations, int blocks,
+                          float * out, size_t stride) {
     using namespace ggml_abi;
     using L = Layout<T>;
     constexpr bool halves = has_halves<T>, minimums = has_minimums<T>;
@@ -212,13 +213,13 @@ static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activ
     [[maybe_unused]] Header header;
     for (int i = 0; i < blocks; i += L::blocks) {
         if constexpr (L::blocks > 1) {
-            prefetch_ahead(stream, p, L::header);
+            prefetch_ahead<PAST_CACHES>(stream, p, L::header);
             read_header<T>(p, header);
         }
         const uint8_t * h = p;
         p += L::header;
         for (int j = 0; j < L::blocks; j++) {
-            prefetch_ahead(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
+            prefetch_ahead<PAST_CACHES>(stream, p, L::quants + (L::blocks == 1 ? L::header : 0));
             __m512i w[8];
             __m512 scale[2], minimum[2];
             unpack<T>(p, w);
@@ -246,6 +247,13 @@ static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activ
     }
 #pragma GCC unroll 16
     for (int t = 0; t < N; t++) _mm512_storeu_ps(out + t * stride, f[t]);
+}
+
+template <Type T, int N>
+static void integer_tile(const uint8_t * p, Stream stream, const uint8_t * activations, int blocks, float * out,
+                         size_t stride) {
+    if (past_caches) multiply_tile<T, N, true>(p, stream, activations, blocks, out, stride);
+    else multiply_tile<T, N, false>(p, stream, activations, blocks, out, stride);
 }
 
 static void quantize_row(const float * x, int blocks, int8_t * q, size_t step, Activation * a, size_t a_step) {

@@ -17,7 +17,18 @@ thread_local const uint8_t * last, * position, * limit;
 
 Link & link_of(const uint8_t * part) { return links[((uintptr_t) part >> 6) * 0x9E3779B97F4A7C15u >> 54]; }
 
+bool is_amd() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
 }  // namespace
+
+const bool past_caches = is_amd();
 
 Stream follow(const uint8_t * part, const uint8_t * end) {
     link_of(last) = {last, part};

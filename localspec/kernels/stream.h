@@ -20,6 +20,9 @@ struct Stream {
 // The stream of this thread from a part on. The next part is the one that came next in the last pass.
 Stream follow(const uint8_t * part, const uint8_t * end);
 
+// Whether AVX-512 kernels prefetch weights past L2 and L3.
+extern const bool past_caches;
+
 // Prefetches a little of the next part; false once there is no more to prefetch. Called while waiting.
 bool prefetch_next();
 
