@@ -214,7 +214,9 @@ class AnswerGenerator:
             return 0.0
         models = sources(slot.parts)[1]
         with slot.measuring():
-            return self._calibration.run(slot.cache, models, prompt, known, whole=whole)
+            return self._calibration.run(
+                slot.cache, models, prompt, known, keep=slot.keep, whole=whole
+            )
         return 0.0
 
 

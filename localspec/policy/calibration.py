@@ -167,12 +167,13 @@ class Calibration:
         prompt: Sequence[int],
         known: int,
         *,
+        keep: Callable[[], object],
         whole: bool = False,
     ) -> float:
         """Measure missing curves before an answer; returns the seconds it took.
 
         Args:
-            target: cleared if its curve is measured.
+            target: cleared if its curve is measured, after a call of `keep`.
             known: tokens of the prompt in the target's cache; recalibration must not lose many.
             whole: measure everything, which can take two seconds, not only what an answer needs.
         """
@@ -195,6 +196,8 @@ class Calibration:
             self.checked, steady = True, []
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:
+                    if passes is target:
+                        keep()
                     budget = (WHOLE if whole else FIRST)[min(number, 1)]
                     # While fewer threads are in use, large passes are relatively slower.
                     steady.append(calibrate(passes, curve, budget) and self._threads.all)
