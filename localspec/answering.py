@@ -214,9 +214,7 @@ class AnswerGenerator:
             return 0.0
         models = sources(slot.parts)[1]
         with slot.measuring():
-            return self._calibration.run(
-                slot.cache, models, prompt, known, keep=slot.keep, whole=whole
-            )
+            return self._calibration.run(slot.cache, models, prompt, known, slot.keep, whole=whole)
         return 0.0
 
 

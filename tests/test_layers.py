@@ -150,11 +150,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
     "cli": (5_100, 156),  # logs tell of waits for standard input; sessions that are not saved
     # Protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_257, 95),
+    "decoding": (2_244, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_559, 145),
     "doctor": (248, 12),  # answers on a busy machine are found
-    "drafters": (2_352, 70),  # the same; plans that options force; windows of small caches
+    "drafters": (2_332, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (146, 20),  # lacking folders, threads, libraries; the log; packages of extras
@@ -194,7 +194,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (56, 10),  # users without a home
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
-    "policy": (2_110, 72),
+    "policy": (2_071, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.
@@ -208,7 +208,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (283, 18),
     "remote": (646, 20),
     "retrieval": (657, 37),  # says where else learned texts may be
-    "scheduling": (1_399, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_393, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

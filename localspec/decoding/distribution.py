@@ -54,9 +54,9 @@ class Distribution:
         np.maximum(weights, 0.0, out=weights)
         return weights, float(np.add.reduce(weights))
 
-    def residual(self, other: Distribution, scale: float = 1.0) -> Distribution:
-        """norm((scale · self − other)+), Leviathan et al. 2023, section 2.3."""
-        return self.left_over(*self.excess(other, scale))
+    def residual(self, other: Distribution) -> Distribution:
+        """norm((self − other)+), Leviathan et al. 2023, section 2.3."""
+        return self.left_over(*self.excess(other))
 
     def left_over(self, weights: Probabilities, total: float) -> Distribution:
         """The result of `excess`, normalised; `self` if rounding leaves no mass, because then the

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 
@@ -15,6 +14,49 @@ FIRM = 2.0
 """Minimum weight of a prediction that a named drafter proposes."""
 TAIL = 64
 """Tokens that a position holds by default."""
+
+
+class Cache(Protocol):
+    """The part of `localspec.llama.context.Context` that drafters use.
+
+    Attributes:
+        tokens: the cached tokens.
+        capacity: most tokens it can hold.
+        max_draft: maximum rows of a pass, not counting the first one.
+        recurrent: whether `truncate` may lose everything.
+    """
+
+    tokens: list[int]
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def max_draft(self) -> int: ...
+
+    @property
+    def recurrent(self) -> bool: ...
+
+    @property
+    def native_seconds(self) -> float: ...
+
+    def filler(self, count: int) -> list[int]:
+        """Return `count` tokens whose passes cost as much as those of ordinary text."""
+        ...
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        """Append tokens; returns logits after the last `outputs`, valid until the next pass."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Drop the tokens from `length` on; more if the memory is recurrent."""
+        ...
+
+    def checkpoint(self) -> None:
+        """Make a later `truncate` to the current length possible for any kind of memory."""
+        ...
+
+    def clear(self) -> None: ...
 
 
 class Source:

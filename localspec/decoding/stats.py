@@ -36,16 +36,12 @@ class AccountStatement:
 
     Attributes:
         saved: seconds, relative to plain decoding at the same pace; negative if it cost more.
-        risked: seconds lost in slower steps; already deducted from `saved`.
         fund: seconds that may still be risked at the end of the answer.
-        refused: steps not drafted because the fund did not cover them.
         pair_saved: seconds saved with this pair in all answers and sessions.
     """
 
     saved: float = 0.0
-    risked: float = 0.0
     fund: float = 0.0
-    refused: int = 0
     pair_saved: float = 0.0
 
 

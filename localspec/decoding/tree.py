@@ -89,7 +89,6 @@ class TokenTree:
         return nodes
 
     def path_tokens(self, node: int) -> list[int]:
-        """Tokens of `path(node)`."""
         return [self.tokens[n] for n in self.path(node)]
 
     def main_leaf(self) -> int:

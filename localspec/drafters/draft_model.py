@@ -3,17 +3,13 @@
 Of a long text it reads the first few tokens (attention sinks: Xiao et al. 2024, section 3) and the
 latest ones, at consecutive positions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
-from localspec.decoding.sources import DraftContext, DraftPasses, ModelSource
+from localspec.decoding.sources import Cache, DraftContext, DraftPasses, ModelSource
 
 SINKS = 4
 """Tokens kept at the beginning."""
@@ -32,20 +28,6 @@ PRIORS = {
 
 Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
 the embedded pair at T = 0.8."""
-
-
-class RowsAhead(NamedTuple):
-    """Rows after a text and its predicted continuation: float32 [1 + len(expected), vocabulary]."""
-
-    rows: Rows
-    expected: list[int]
-
-    def after(self, tokens: Sequence[int]) -> RowsAhead | None:
-        """The rows after `tokens`; None if other tokens were predicted."""
-        n = len(tokens)
-        if n > len(self.expected) or self.expected[:n] != list(tokens):
-            return None
-        return RowsAhead(self.rows[n:], self.expected[n:])
 
 
 class DraftModel(ModelSource):
@@ -180,17 +162,16 @@ class ChainPasses:
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
-        self._ahead: RowsAhead | None = None
+        self._rows: Rows | None = None  # after `_at`, then after each of the predicted tokens
+        self._predicted: list[int] = []
         self._at: list[int] = []  # path before the first row
         self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
 
     def knows(self, path: list[int]) -> bool:
-        if self._ahead is None or path == self._at:
-            return self._ahead is not None
-        further = self._ahead.after(path[-1:]) if path[:-1] == self._at else None
-        if further is not None:
-            self._ahead, self._at = further, path
-        return further is not None
+        rows, predicted = self._rows, self._predicted
+        if rows is not None and predicted and path == [*self._at, predicted[0]]:
+            self._rows, self._predicted, self._at = rows[1:], predicted[1:], path
+        return rows is not None and path == self._at
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
         model, cache = self._model, self._model.cache
@@ -206,16 +187,16 @@ class ChainPasses:
         if model.reads_along:
             room = model.room(draft.session.context) - len(path)
             predicted = draft.predicted_tokens(size)[: max(0, room)]
-        rows = model.extend([*unread, *predicted], 1 + len(predicted))
-        self._ahead, self._at = RowsAhead(rows, predicted), path
+        self._rows = model.extend([*unread, *predicted], 1 + len(predicted))
+        self._predicted, self._at = predicted, path
         if not predicted:
             cache.checkpoint()
         self._read = -1 if predicted else len(cache.tokens)
         draft.record_pass(size + len(predicted))
 
     def row(self, path: list[int]) -> Row:
-        assert self._ahead is not None
-        row: Row = self._ahead.rows[0]
+        assert self._rows is not None
+        row: Row = self._rows[0]
         return row
 
 

@@ -6,8 +6,8 @@ from time import perf_counter
 
 import numpy as np
 
-from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.sources import Cache
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS
 from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 
@@ -22,7 +22,7 @@ _SPACE = b" \t\r\n"
 
 
 class MappedCache:
-    """Implements `localspec.decoding.caches.Cache` in target ids over a draft model's cache.
+    """Implements `localspec.decoding.sources.Cache` in target ids over a draft model's cache.
 
     The draft model reads the same text in its own tokens. If a target token ends inside a word, the
     last of these are read again once the word continues. If a longer draft token is likely, its

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
-from localspec.decoding.sources import DraftContext, DraftPasses
+from localspec.decoding.sources import Cache, DraftContext, DraftPasses
 from localspec.drafters.draft_model import DraftModel
 from localspec.llama.head_caches import BlockCache, EagleCache
 

@@ -143,7 +143,6 @@ def _alternatives(
 
 
 def _in_sequence(items: Sequence[_Item]) -> _Item:
-    """The items matched one after the other."""
     first, more, empty = 0, 0, True
     for item in items:
         clash = more & item.first or more == _EVERY
@@ -242,7 +241,6 @@ def _terminal(found: _Match, line: int) -> _Item:
 
 
 def _bits(first: str, last: str) -> int:
-    """The set of characters from `first` to `last`."""
     low, high = min(ord(first), 128), min(ord(last), 128)
     return (1 << high + 1) - (1 << low)
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.decoding.caches import Cache
+from localspec.decoding.sources import Cache
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.llama import kernels_file

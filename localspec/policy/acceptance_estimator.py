@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from math import exp, log
 from operator import mul
 
-from pydantic import NonNegativeInt
-
 from localspec.policy.stored import Stored
 
 LOWEST, HIGHEST = 0.005, 0.995
@@ -28,7 +26,6 @@ class AcceptanceEstimator(Stored):
     Attributes:
         weights: initially the priors; the first feature is the constant 1.
         variance: initially SPREAD² for each weight.
-        seen: observations so far, earlier sessions included.
     """
 
     SPREAD = 0.5
@@ -40,7 +37,6 @@ class AcceptanceEstimator(Stored):
 
     weights: Sequence[float]
     variance: list[list[float]] = field(default_factory=list)
-    seen: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         n, own = len(self.weights), self.SPREAD * self.SPREAD
@@ -57,10 +53,8 @@ class AcceptanceEstimator(Stored):
         return 1.0 / (1.0 + exp(-z)) if z > _LOW else LOWEST
 
     def learn(self, features: Sequence[float], accepted: bool) -> None:
-        """Learn from one tested token."""
         p = self.predict(features)
         error = (1.0 if accepted else 0.0) - p
-        self.seen += 1
         if -self.EXPECTED < error < self.EXPECTED:
             return
         # Hot path: runs for every tested token, so built-ins replace explicit loops.
@@ -91,5 +85,4 @@ class AcceptanceEstimator(Stored):
         self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
 
     def begin(self) -> None:
-        """Begin a conversation."""
         self.bias = 0.0

@@ -69,7 +69,6 @@ class Budget(Stored):
         return max(min(fund, self.SMALL * plain), self.STAKE * fund)
 
     def cancel_debt(self) -> None:
-        """Cancel a debt from long ago."""
         if self.fund is not None:
             self.fund = max(self.fund, 0.0)
 
@@ -103,7 +102,6 @@ class Budget(Stored):
         self.saved -= lost
         self.seconds += seconds
         statement.saved -= lost
-        statement.risked += max(0.0, lost)
         if drafted:
             self._steps.append((tokens, seconds, slower))
             if lost < 0.0:
@@ -135,7 +133,6 @@ class Budget(Stored):
         self.update_statement(statement)
 
     def update_statement(self, statement: AccountStatement) -> None:
-        """Copy the totals into a statement."""
         statement.pair_saved, statement.fund = self.saved, self.fund or 0.0
 
     def _most(self, plain: float) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from localspec.decoding.caches import Cache
-from localspec.decoding.sources import ModelSource
+from localspec.decoding.sources import Cache, ModelSource
 from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.profile import PairProfile
 
@@ -21,8 +20,8 @@ ROUNDS, FIRST_ROUND = 2, 0.6
 """How often each size is measured (its first pass builds a graph and, on a GPU, loads kernels);
 share of the time for the first round, which decides how many sizes are measured."""
 KEPT = 11  # sizes whose graphs are kept at a time (`localspec/kernels/graphs.cpp`)
-FAR, FAR_LENGTH = (1, 4, 8, 16), 520
-"""Sizes measured at a second context length, for the cost of the cache."""
+FAR = (1, 4, 8)
+"""Sizes measured after a long prompt, for the cost of the cache."""
 LONG_PROMPT = 300  # tokens of a prompt that is long enough to measure it there
 
 STEADY = 1.3  # largest ratio between two measurements of the first sizes on a steady machine
@@ -46,7 +45,6 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
     passes.clear()
     filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
-    far: dict[int, float] = {}
     try:
         # Warm-up: the first passes allocate, and page the weights in.
         passes.extend(filler[: min(4, passes.capacity // 2)], 1)
@@ -65,25 +63,11 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
         # A pass of some microseconds varies more, and costs little to repeat.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
         measure(passes, filler, sizes[:2], again, float("inf"), rounds)
-        length = FAR_LENGTH
-        # A prompt costs about as much per token as the largest pass.
-        largest = max(near)
-        fill = near[largest] / largest * length
-        if (
-            length + 64 < passes.capacity
-            and not passes.recurrent
-            and perf_counter() + fill < deadline
-        ):
-            while len(passes.tokens) < length:
-                passes.extend(filler[: min(64, length - len(passes.tokens))], 1)
-            measure(passes, filler, [n for n in FAR if n in near], far, deadline)
     finally:
         passes.clear()
     steady = all(1.0 / STEADY < again[n] / near[n] < STEADY for n in again)
     curve.forget()
     curve.learn({n: min(seconds, again.get(n, seconds)) for n, seconds in near.items()}, held)
-    if all(n in far for n in FAR[:2]):
-        curve.learn(far, length)
     return steady
 
 
@@ -92,7 +76,7 @@ def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
-        measure(passes, passes.filler(max(FAR[:3])), list(FAR[:3]), far, float("inf"), ROUNDS)
+        measure(passes, passes.filler(max(FAR)), list(FAR), far, float("inf"), ROUNDS)
     finally:
         passes.truncate(held)
     curve.learn({n: seconds / pace for n, seconds in far.items()}, held)
@@ -166,8 +150,8 @@ class Calibration:
         models: Sequence[ModelSource],
         prompt: Sequence[int],
         known: int,
-        *,
         keep: Callable[[], object],
+        *,
         whole: bool = False,
     ) -> float:
         """Measure missing curves before an answer; returns the seconds it took.

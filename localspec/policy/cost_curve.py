@@ -81,7 +81,6 @@ class CostCurve(Stored):
         return bool(self.sizes)
 
     def forget(self) -> None:
-        """Drop all measurements."""
         self.sizes, self.slope, self.length, self.two_lengths = {}, (0.0, 0.0), 0, False
         self._begin()
 
@@ -99,10 +98,6 @@ class CostCurve(Stored):
         self.baseline: Baseline | None = None
         self._plain_at = 0  # tokens of context of the latest plain pass
         self._unconfirmed = 0  # passes over several tokens since the latest plain one
-
-    def knows(self, n: int) -> bool:
-        """Whether a pass over n tokens was ever measured."""
-        return n in self.sizes
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
         """Learn calibrated seconds by size. The first context length sets the table, a second one
@@ -224,11 +219,9 @@ class CostCurve(Stored):
         self.sizes[n] = max(seconds, self.LEAST)
 
     def _move(self, n: int, seconds: float) -> None:
-        """Update a(n) by a live pass."""
         self._set(n, max(0.5 * self._near(n), seconds))
 
     def _cached(self, n: int, context: int) -> float:
-        """The cost of the cache."""
         return (self.slope[0] + self.slope[1] * n) * context
 
     def _fit_slope(self, measured: Mapping[int, float], context: int) -> None:

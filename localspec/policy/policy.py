@@ -180,7 +180,6 @@ class Policy(Drafter):
     def _undrafted(self, plain: float, *, covered: bool) -> Plan:
         """Return a plan without a draft, and set for how many steps planning is skipped."""
         if not covered:
-            self.statement.refused += 1
             return UNCOVERED
         self._idle += 1
         if plain < self.SHORT:

@@ -62,7 +62,6 @@ class PairProfile(Stored):
         return found
 
     def begin(self) -> None:
-        """Begin an answer."""
         self.answers, self.said = self.answers * self.KEPT + 1.0, self.said * self.KEPT
         for source in self.sources.values():
             source.begin()
@@ -78,7 +77,6 @@ class PairProfile(Stored):
         return self.said / self.answers if self.said else math.inf
 
     def record_overhead(self, overhead: float, drafted: int) -> None:
-        """Learn localspec's own seconds of one step."""
         if drafted:
             extra = min(1e-3, max(0.0, overhead - self.step_overhead) / drafted)
             self.row_overhead += self.OVERHEAD_RATE * (extra - self.row_overhead)

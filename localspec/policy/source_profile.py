@@ -23,11 +23,9 @@ class Gain(Stored):
 
     @property
     def upper_bound(self) -> float:
-        """Upper confidence bound."""
         return self.mean + self.BONUS / math.sqrt(self.count)
 
     def begin(self) -> None:
-        """Begin an answer."""
         self.count = min(self.count, self.EARLIER)
 
     def learn(self, tokens: float) -> None:
@@ -71,7 +69,6 @@ class SourceProfile(Stored):
                 self.estimators[kind] = AcceptanceEstimator([*prior])
 
     def begin(self) -> None:
-        """Begin an answer."""
         for estimator in self.estimators.values():
             estimator.begin()
         self.gain.begin()

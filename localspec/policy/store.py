@@ -50,7 +50,6 @@ class ProfileStore:
         return True
 
     def save(self, profile: PairProfile) -> None:
-        """Replace the file."""
         record = {
             "identity": self.identity,
             "saved_at": self._now(),
@@ -69,5 +68,4 @@ class ProfileStore:
 
 
 def folder() -> Path:
-    """The folder of all profiles."""
     return paths.cache_folder() / "measurements"

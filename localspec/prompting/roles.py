@@ -195,7 +195,6 @@ class RoleAdapter:
         return {**message, "thinking": thinking, "content": ""}
 
     def _convert_calls(self, messages: Messages) -> Messages:
-        """Convert calls and their results to the template's format."""
         called = any(one.get("tool_calls") or is_result(one) for one in messages)
         if not called or self._call_form is None:
             return messages

@@ -125,7 +125,6 @@ def _rewrite(
 
 
 def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, Bytes]]:
-    """Read the named parts of a segment."""
     text = Segment(folder / record.file, record.count, width).text(record.checksum)
     ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width
     names = [name for name, _ in record.parts]

@@ -72,7 +72,6 @@ class Slot:
         return True
 
     def known(self, prompt: Sequence[int]) -> int:
-        """The number of tokens of a prompt that are cached."""
         return self.target.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
@@ -95,7 +94,6 @@ class Slot:
         return nullcontext()
 
     def empty(self) -> None:
-        """Clear all its caches."""
         self.cache.clear()
         if self.parts.model is not None:
             self.parts.model.cache.truncate(0)
@@ -364,7 +362,6 @@ class Slots(Scheduler):
         return held
 
     def free(self) -> None:
-        """Free the caches."""
         for context in reversed(self.contexts):  # a head's depends on the target's
             context.close()
 

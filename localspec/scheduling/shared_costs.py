@@ -74,7 +74,6 @@ class SharedCosts:
             task.granted = count, each
 
     def passed(self, wait: Wait, tasks: Sequence[Task], seconds: float) -> None:
-        """Learn from a pass."""
         tokens, context = sum(task.size for task in tasks), _context(tasks)
         target = self.profile.target
         if wait is not Wait.TARGET:

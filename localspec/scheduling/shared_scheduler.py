@@ -117,7 +117,6 @@ class SharedScheduler(Scheduler):
         return self._chunk if self.waiting or self.others(task) else self._piece
 
     def room(self, task: Task) -> int:
-        """Tokens that fit alongside those of the other tasks."""
         return self._cells - sum(_cells(one) for one in self.tasks if one is not task)
 
     # In the scheduler's thread.
@@ -229,7 +228,6 @@ class SharedScheduler(Scheduler):
     def _share(
         self, wait: Wait, tasks: Sequence[Task], rows: Sequence[Rows], seconds: float
     ) -> None:
-        """Give each task its rows and its share of the seconds."""
         weights = self.costs.weigh(wait, tasks) if len(tasks) > 1 else [1.0]
         whole = sum(weights) or 1.0
         for task, found, weight in zip(tasks, rows, weights, strict=True):

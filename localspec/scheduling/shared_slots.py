@@ -131,7 +131,6 @@ class SharedSlot(Slot):
         self.cache.clear()
 
     def wait_for_room(self, tokens: int) -> None:
-        """Wait until this many tokens fit alongside those of the other tasks."""
         self._slots.wait_for_room(self._task, tokens)
 
     @property
@@ -222,7 +221,6 @@ class PrefixCache:
         return length
 
     def known(self, prompt: Sequence[int]) -> int:
-        """The number of tokens of a prompt that are kept."""
         return self._best(prompt, lambda text: text.target)[0]
 
     def drop_oldest(self) -> bool:
@@ -250,7 +248,6 @@ class PrefixCache:
             self.stored.close()
 
     def _take_free(self) -> _Text:
-        """Take an empty text from the free ones."""
         if not self._free:
             self.drop_oldest()
         return self._free.pop()
@@ -321,7 +318,6 @@ class SharedSlots(SharedScheduler):
         return self.kept.clear()
 
     def free(self) -> None:
-        """Free the caches."""
         self.kept.close()
         for cache in [*self._heads, *self.shared]:
             cache.close()

@@ -157,7 +157,6 @@ class Task:
         self.done, self.failed = False, None
 
     def finish(self, *, rows: Rows | None = None, error: BaseException | None = None) -> None:
-        """Finish its request with rows or an error."""
         self.rows, self.failed, self.done = rows, error, True
 
     @property

@@ -62,7 +62,7 @@ def test_loss_limit_of_the_pair() -> None:
     stats = GenerationStats()
     meter = Meter(stats, lambda _: 0.1, 512)
     assert meter.figures().may_risk is None
-    stats.account = AccountStatement(saved=0.2, fund=0.35, refused=2, pair_saved=12.3)
+    stats.account = AccountStatement(saved=0.2, fund=0.35, pair_saved=12.3)
     assert meter.figures().may_risk == 0.35
     stats.account.fund = -0.1
     assert meter.figures().may_risk == 0.0, "overdrawn"

@@ -63,7 +63,6 @@ def test_loss_is_charged_and_gain_credited() -> None:
     assert budget.fund == pytest.approx(MOST - 0.25 + brought)
     assert statement.fund == budget.fund
     assert statement.saved == budget.saved == pytest.approx(-0.25)
-    assert statement.risked == pytest.approx(0.3)
     assert budget.seconds == pytest.approx(5 * PLAIN + 0.25)
 
 

@@ -11,7 +11,7 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.policy import calibration
-from localspec.policy.calibration import FAR_LENGTH, calibrate, calibrate_far
+from localspec.policy.calibration import calibrate, calibrate_far
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
 from tests.support.asking import PLAIN, ask
@@ -48,14 +48,15 @@ def test_as_many_sizes_are_measured_as_time_allows(
     assert sizes == 2 or curve.seconds(32, 0) > curve.seconds(1, 0)
 
 
-def test_longer_context_is_measured_too(model: Model) -> None:
+def test_long_prompt_shows_the_cost_of_the_cache(model: Model) -> None:
     context, curve = opened(model, 1024), CostCurve()
     calibrate(context, curve, AMPLE)
     assert set(curve.sizes) == set(SIZES)
-    assert curve.length < FAR_LENGTH
-    assert sum(curve.slope) > 0.0, "what the cache adds was measured"
     assert context.tokens == []
-    assert curve.seconds(4, 8 * FAR_LENGTH) > curve.seconds(4, 0) > 0.0
+    context.extend(context.filler(520))
+    calibrate_far(context, curve, 1.0)
+    assert sum(curve.slope) > 0.0
+    assert len(context.tokens) == 520
     context.close()
 
 
@@ -143,7 +144,7 @@ class DisturbedCache(ToyCache):
     SECONDS = 0.05
 
     def __init__(self, slow: range) -> None:
-        super().__init__(SuccessorModel({}, 4), capacity=FAR_LENGTH)
+        super().__init__(SuccessorModel({}, 4), capacity=520)
         self.slow, self.passes = slow, 0
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:

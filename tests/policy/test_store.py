@@ -91,8 +91,8 @@ def test_estimator_with_other_features_is_reset() -> None:
     source, profile = _Changed(NgramIndex()), PairProfile()
     assert ProfileStore(IDENTITY).load(profile)
     known = profile.source(source)
-    assert known.estimators["greedy"].seen == 0
-    assert known.estimators["sampled"].seen == 3
+    assert known.estimators["greedy"].weights == [0.1, 0.2]
+    assert known.estimators["sampled"].weights != [*NgramSource.priors["sampled"]]
     assert known.gain.mean == learned_profile().source(SOURCES[0]).gain.mean
 
 

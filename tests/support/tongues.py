@@ -5,7 +5,7 @@ Their tokens are those of `tests.support.toys`: three, and START.
 
 from collections.abc import Sequence
 
-from localspec.decoding.caches import Cache
+from localspec.decoding.sources import Cache
 from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache

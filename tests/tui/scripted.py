@@ -178,7 +178,7 @@ class ScriptedEngine:
             prompt_tokens=sum(len(str(m["content"]).split()) for m in messages),
             rule="block",
             seed=7,
-            account=AccountStatement(saved=0.2, fund=0.35, refused=1, pair_saved=12.3),
+            account=AccountStatement(saved=0.2, fund=0.35, pair_saved=12.3),
         )
 
         def start() -> Generator[tuple[Step, str], None, None]:
