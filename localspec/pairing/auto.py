@@ -19,7 +19,7 @@ from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import of_target
-from localspec.pairing.rules import PairVerdict, judge_files
+from localspec.pairing.rules import PairVerdict, judge
 from localspec.text import printable
 
 choices = Outcomes("auto", 200)
@@ -102,7 +102,7 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_files(target, draft, use)
+    verdict = judge(target, draft, use)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
     expected = forecast(target, draft, verdict, use)

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.cgroups import available_memory
-from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
 from localspec.gguf.dimensions import default_context
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.pairing.memory import ANY_USE, PairUse, memory_of_pair
 from localspec.text import gigabytes, parameter_count, printable
@@ -57,19 +54,7 @@ class PairVerdict:
         return tuple(check for check in self.checks if check.verdict == WARN)
 
 
-def judge(target: Path, draft: Path, use: PairUse = ANY_USE) -> PairVerdict:
-    """Judge a pair from its files' metadata."""
-    what = "target"
-    try:
-        mine = read_gguf(target)
-        what = "draft"
-        other = read_gguf(draft)
-    except LocalspecError as error:
-        return PairVerdict((_unusable(what, printable(str(error), 400)),))
-    return judge_files(mine, other, use)
-
-
-def judge_files(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerdict:
+def judge(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerdict:
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:

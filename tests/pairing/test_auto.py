@@ -17,7 +17,7 @@ from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
 from localspec.pairing.memory import ANY_USE, MemoryNeed, PairUse, memory_of_pair
 from localspec.pairing.recommendations import of_target, store
-from localspec.pairing.rules import active_share, judge_files
+from localspec.pairing.rules import active_share, judge
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
 from tests.support.patches import fail_with
@@ -35,8 +35,8 @@ def target(here: Path) -> Path:
 
 
 def decide_draft(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
-    models = [one for one in local_models() if one.source != "built-in"]
-    return decide(read_gguf(target), models, known or {}, PairUse(options=Options(**options)))
+    use = PairUse(options=Options(**options))
+    return decide(read_gguf(target), local_models(), known or {}, use)
 
 
 def test_draft_with_the_largest_gain_is_chosen(here: Path, target: Path) -> None:
@@ -144,7 +144,7 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
         use = PairUse(options=Options(rpc=("far:1",) if remote else ()))
-        return forecast.forecast(target, draft, judge_files(target, draft), use).speed_up
+        return forecast.forecast(target, draft, judge(target, draft), use).speed_up
 
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0
     assert speed() > speed(width=256)
@@ -161,7 +161,7 @@ def test_processor_and_experts_matter(tmp_path: Path, monkeypatch: pytest.Monkey
     def speed(target: GGUFFile, outcome: str, value: str) -> float:
         kernels_file.self_tests.store({"tested": value}, {outcome: value})
         kernels_file.expected.cache_clear()
-        return forecast.forecast(target, draft, judge_files(target, draft), PairUse()).speed_up
+        return forecast.forecast(target, draft, judge(target, draft), PairUse()).speed_up
 
     speeds = [speed(dense, "instruction_set", name) for name in ("avx512", "avx2")]
     assert speeds[0] > speeds[1] > speed(dense, "why_not", "damaged") > 1.0

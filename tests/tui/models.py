@@ -1,9 +1,16 @@
 """Models that the picker finds, and one to download."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from localspec.hub.catalog import Entry
 from localspec.hub.local import LocalModel
+from localspec.pairing import auto
+from localspec.pairing.auto import DraftCandidate
+from localspec.pairing.rules import Check, PairVerdict
+from localspec.tui.screens import model_picker
 
 
 def a_model(
@@ -43,3 +50,15 @@ def lynx(*drafts: str) -> Entry:
         source="https://example.org",
         checked="2026-01-01",
     )
+
+
+def judge_drafts(patch: pytest.MonkeyPatch, judge: Callable[[str], Check]) -> None:
+    """Have drafts judged by their names, as there are no files."""
+
+    def candidates(_target: Path, models: list[LocalModel], _use: object) -> list[DraftCandidate]:
+        verdicts = [(model, PairVerdict((judge(model.name),))) for model in models]
+        found = [DraftCandidate(model, why, None, why.why_not) for model, why in verdicts]
+        return sorted(found, key=lambda draft: not draft.usable)
+
+    patch.setattr(model_picker, "read_gguf", lambda path: path)
+    patch.setattr(auto, "candidates", candidates)

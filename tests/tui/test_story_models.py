@@ -1,9 +1,8 @@
 """Choosing another model: the picker, loading, and what happens when that fails."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from threading import Event
 
 import pytest
 from textual.widgets import OptionList, Static
@@ -12,14 +11,12 @@ from localspec.errors import LocalspecError
 from localspec.hub import catalog, download, local
 from localspec.hub.catalog import Catalog
 from localspec.hub.download import PullProgress
-from localspec.hub.places import EMBEDDED
-from localspec.pairing import rules
-from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
+from localspec.pairing.rules import FAIL, WARN, Check
 from localspec.tui.screens.dialogs import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.background_engine import PairReference
 from tests.support.patches import fail_with
-from tests.tui.models import a_model, lynx
+from tests.tui.models import a_model, judge_drafts, lynx
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Script
 
@@ -46,18 +43,19 @@ class Room:
             self.pulling.wait(partial(progress, told))
         self.pulled.append(reference)
 
-    def judge(self, target: Path, draft: Path) -> PairVerdict:
-        """Wrens draft for owls, with a warning; crabs for nobody."""
-        if draft == CRAB.path:
-            return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
-        return PairVerdict((Check("size", WARN, "The draft is large for its target"),))
+
+def judge(draft: str) -> Check:
+    """Wrens draft for owls, with a warning; crabs for nobody."""
+    if draft == CRAB.name:
+        return Check("vocabulary", FAIL, "The vocabularies differ at token 7")
+    return Check("size", WARN, "The draft is large for its target")
 
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """What the picker finds, and how it judges."""
     made = Room()
-    monkeypatch.setattr(rules, "judge", made.judge)
+    judge_drafts(monkeypatch, judge)
     monkeypatch.setattr(local, "local_models", lambda _folders=(): made.models)
     monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx("den/lynx-1b-gguf:Q4_K_M")]))
     monkeypatch.setattr(download, "pull", made.pull)
@@ -78,20 +76,14 @@ async def pick(shown: Chat, key: str = "ctrl+o") -> None:
     await shown.until(lambda: lists(shown)[0].option_count, "models")
 
 
-def judged(shown: Chat) -> Callable[[], bool]:
-    return lambda: not any(text.startswith("…") for text in option_texts(lists(shown)[1]))
-
-
-async def test_the_picker_lists_models_and_which_draft_fits(room: Room) -> None:
-    room.models.append(replace(a_model("tale", 1 << 20), source=EMBEDDED))
+async def test_the_picker_lists_models_and_which_draft_fits() -> None:
     async with chat(pair=PairReference(OWL.reference)) as shown:
         await pick(shown)
         targets, drafts = lists(shown)
         named = [text.split()[0] for text in option_texts(targets)]
-        assert named == ["▌owl", "wren", "crab", "ruin", "tale", "↓"]
-        await shown.until(lambda: drafts.option_count > 2 and judged(shown)())
+        assert named == ["▌owl", "wren", "crab", "ruin", "↓"]
+        await shown.until(lambda: drafts.option_count > 2)
         offered = option_texts(drafts)
-        # The built-in model knows only stories.
         for text, begins in zip(offered, ("auto", "none", "✓ wren", "✗ crab"), strict=True):
             assert text.startswith(begins)
         assert "The vocabularies differ at token 7" in offered[3]
@@ -123,12 +115,32 @@ async def test_the_draft_command_chooses_the_draft_only() -> None:
         await shown.command("/draft")
         await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
         await shown.until(lambda: lists(shown)[1].has_focus, "the drafts' focus")
-        await shown.until(judged(shown))
+        await shown.until(lambda: lists(shown)[1].option_count > 2)
         await shown.press("down", "down")
         await shown.until(lambda: about(shown) == "The draft is large for its target")
         await shown.press("enter")
         await shown.until(lambda: len(shown.script.loaded) == 2)
         assert shown.script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
+
+
+async def test_a_row_that_is_chosen_while_drafts_are_judged_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judging = Event()
+
+    def judge_then(draft: str) -> Check:
+        assert judging.wait(30)
+        return judge(draft)
+
+    judge_drafts(monkeypatch, judge_then)
+    async with chat(pair=PairReference(OWL.reference)) as shown:
+        await shown.command("/draft")
+        await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
+        await shown.until(lambda: lists(shown)[1].has_focus, "the drafts' focus")
+        await shown.press("down")
+        judging.set()
+        await shown.until(lambda: lists(shown)[1].option_count > 2)
+        assert lists(shown)[1].highlighted == 1
 
 
 async def test_the_filter_and_a_path_that_is_typed(room: Room) -> None:

@@ -5,7 +5,6 @@ After a wanted change: `pytest tests/tui -k snapshots --snapshot-update`, and lo
 
 from collections.abc import Awaitable, Callable
 from itertools import product
-from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -13,15 +12,14 @@ from textual.widgets import Input
 
 from localspec.hub import catalog, local
 from localspec.hub.catalog import Catalog
-from localspec.pairing import rules
-from localspec.pairing.rules import FAIL, OK, Check, PairVerdict
+from localspec.pairing.rules import FAIL, OK, Check
 from localspec.tui.app import ChatApp
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.dialogs import ReadingScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.background_engine import PairReference
 from localspec.tui.widgets import sidebar
-from tests.tui.models import a_model, lynx
+from tests.tui.models import a_model, judge_drafts, lynx
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Script
 
@@ -59,14 +57,14 @@ def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         a_model("crab-500m", 312_500_000, parameters=500_000_000),
     ]
     monkeypatch.setattr(local, "local_models", lambda _folders: models)
-    monkeypatch.setattr(rules, "judge", _judge)
+    judge_drafts(monkeypatch, _judge)
     monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx()]))
 
 
-def _judge(target: Path, draft: Path) -> PairVerdict:
-    if draft.stem.startswith("crab"):
-        return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
-    return PairVerdict((Check("vocabulary", OK, "The vocabularies are the same"),))
+def _judge(draft: str) -> Check:
+    if draft.startswith("crab"):
+        return Check("vocabulary", FAIL, "The vocabularies differ at token 7")
+    return Check("vocabulary", OK, "The vocabularies are the same")
 
 
 async def answer(shown: Chat) -> None:

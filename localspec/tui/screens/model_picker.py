@@ -17,7 +17,7 @@ from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import describe
-from localspec.hub.places import EMBEDDED
+from localspec.gguf.reader import read_gguf
 from localspec.text import gigabytes, harmless, parameter_count
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.screens.dialogs import Dialog
@@ -26,7 +26,7 @@ from localspec.tui.session.background_engine import PairReference
 if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
     from localspec.hub.local import LocalModel
-    from localspec.pairing.rules import PairVerdict
+    from localspec.pairing.auto import DraftCandidate
 
 AUTO, NONE = "auto", "none"
 
@@ -65,7 +65,7 @@ class ModelPicker(Dialog[PairReference | None]):
         self._rows: list[LocalModel | Entry] = []
         self._drafts: list[str] = []
         self._offered_for: Path | None = None
-        self._verdicts: dict[tuple[Path, Path], PairVerdict] = {}
+        self._judged: dict[Path, list[DraftCandidate]] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
@@ -167,7 +167,7 @@ class ModelPicker(Dialog[PairReference | None]):
         self._set_about(_describe(model))
         self._offer_drafts(model)
         if model.problem is None:
-            self._judge_all(model, [m for m in self.models if _may_draft(m, model)])
+            self._judge_drafts(model)
 
     @on(OptionList.OptionSelected, "#targets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -185,14 +185,13 @@ class ModelPicker(Dialog[PairReference | None]):
         if target is None or event.option_index >= len(self._drafts):
             return
         reference = self._drafts[event.option_index]
-        draft = next((m for m in self.models if m.reference == reference), None)
-        if draft is None:
+        judged = self._judged.get(target.path, [])
+        draft = next((each for each in judged if each.reference == reference), None)
+        if draft is None or draft.verdict is None:
             self._set_about(_describe(target))
             return
-        verdict = self._verdicts.get((target.path, draft.path))
-        if verdict is not None:
-            doubts = "; ".join(check.evidence for check in verdict.warnings)
-            self._set_about(verdict.why_not or doubts or f"{draft.name} fits {target.name}.")
+        doubts = "; ".join(check.evidence for check in draft.verdict.warnings)
+        self._set_about(doubts or f"{draft.model.name} fits {target.name}.")
 
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
@@ -221,46 +220,43 @@ class ModelPicker(Dialog[PairReference | None]):
         self._set_drafts([Option(Text(row)) for row in (*rows, "none: n-gram drafter only")], 0)
 
     @work(exclusive=True, group="judge")
-    async def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
-        from localspec.pairing import rules
+    async def _judge_drafts(self, target: LocalModel) -> None:
+        from localspec.pairing import auto
+        from localspec.pairing.memory import PairUse
 
-        for draft in drafts:
-            pair = target.path, draft.path
-            if pair not in self._verdicts:
-                try:
-                    self._verdicts[pair] = await asyncio.to_thread(rules.judge, *pair)
-                except Exception as error:  # such as a deleted file
-                    failed = rules.Check("files", rules.FAIL, describe(error)[0])
-                    self._verdicts[pair] = rules.PairVerdict((failed,))
+        def judged() -> list[DraftCandidate]:
+            smaller = [m for m in self.models if m.problem is None and m.size < target.size]
+            return auto.candidates(read_gguf(target.path), smaller, PairUse())
+
+        if target.path not in self._judged:
+            try:
+                self._judged[target.path] = await asyncio.to_thread(judged)
+            except Exception as error:  # such as a deleted file
+                self._set_about(describe(error)[0])
         self._offer_drafts(target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
-        """List drafts for a target: usable ones first, and why the others cannot be used."""
+        """List drafts for a target, as far as they are judged: usable ones first, and why the
+        others cannot be used."""
         if self._model_now() is not target:
             return
         palette = Palette.of(self.app)
         highlighted = self.query_one("#drafts", OptionList).highlighted
-        # Keep the highlighted draft only for the same target; a verdict may move its row.
+        # The user may have left the first row while the drafts were judged.
         wanted = self._now.draft if self._is_now(target) else AUTO
-        if self._offered_for == target.path and highlighted is not None:
+        if self._offered_for == target.path and highlighted:
             wanted = self._drafts[highlighted]
         self._offered_for = target.path
-        known = [
-            (m, self._verdicts.get((target.path, m.path)))
-            for m in self.models
-            if _may_draft(m, target)
-        ]
-        known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))
-        self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
+        judged = self._judged.get(target.path, [])
+        self._drafts = [AUTO, NONE, *(draft.reference for draft in judged)]
         rows = [Option("auto: the best one on this machine"), Option("none: n-gram drafter only")]
-        for model, verdict in known:
-            why_not, mark = None, Text.assemble(("… ", palette.faint))
-            if verdict is not None:
-                sign, colour = ("✓ ", "success") if verdict.usable else ("✗ ", "error")
-                why_not, mark = verdict.why_not, Text.assemble((sign, palette.style(colour)))
-            style = "" if why_not is None else palette.faint
-            row = _row(mark, model.name, style, palette, gigabytes(model.size), why_not or "")
-            rows.append(Option(row, disabled=why_not is not None))
+        for draft in judged:
+            sign, colour = ("✓ ", "success") if draft.usable else ("✗ ", "error")
+            mark = Text.assemble((sign, palette.style(colour)))
+            style = "" if draft.usable else palette.faint
+            details = gigabytes(draft.model.size), draft.why_not or ""
+            row = _row(mark, draft.model.name, style, palette, *details)
+            rows.append(Option(row, disabled=not draft.usable))
         number = self._drafts.index(wanted) if wanted in self._drafts else 0
         self._set_drafts(rows, 0 if rows[number].disabled else number)
 
@@ -287,11 +283,6 @@ def _to_download(entry: Entry) -> str:
     if entry.size:
         parts.append(gigabytes(entry.size))
     return " · ".join([*parts, entry.licence])
-
-
-def _may_draft(draft: LocalModel, target: LocalModel) -> bool:
-    foreign = draft.source == EMBEDDED != target.source  # it knows only stories
-    return not foreign and draft.problem is None and draft.size < target.size
 
 
 def _describe(model: LocalModel) -> str:
