@@ -7,7 +7,6 @@ import json
 import textwrap
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from statistics import geometric_mean
 from typing import Any
 
 from rich.cells import cell_len
@@ -93,12 +92,13 @@ def report_text(report: Report, width: int, *, whole: bool = False) -> str:
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            shown = tables(pair.summary, whole=whole)
+            summary = pair.summary
+            shown = [figures(summary, one, whole=whole) for one in summary.temperatures]
             parts += [table_text(table, width) for table in shown]
             notes |= dict.fromkeys(note for table in shown for note in table.notes)
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
-                for found in pair.summary.equality
+                for found in summary.equality
                 if whole or found.equal < found.total
             ]
     return "\n".join([*parts, *(textwrap.fill(note, width) for note in notes), ""])
@@ -114,16 +114,8 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def tables(summary: PairSummary, *, whole: bool = True) -> list[Table]:
-    """All non-empty tables of one pair. `whole`: all arms suite by suite, not only `auto`."""
-    found = []
-    for temperature in summary.temperatures:
-        found += [figures(summary, temperature, whole=whole), comparison(summary, temperature)]
-    return [table for table in found if table.rows]
-
-
 def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> Table:
-    """An arm's figures over all suites, then suite by suite."""
+    """Each arm's figures over all suites, then suite by suite: `whole`, or only of `auto`."""
     cells = [
         cell
         for arm in summary.arms
@@ -162,28 +154,6 @@ def _row(cell: Cell) -> list[str]:
     interval = "{:.2f}–{:.2f}".format(*(cell.interval or ())) if sure else "–"
     speed = f"{cell.tokens_per_second:.{1 if cell.tokens_per_second < 100 else 0}f}"
     return [name, number(cell.speed_up), interval, speed, rate, number(cell.tokens_per_pass)]
-
-
-def comparison(summary: PairSummary, temperature: float) -> Table:
-    """Speed of `auto` ÷ that of each arm; `figures` has the ratio to plain decoding."""
-    rows = []
-    for arm in (arm for arm in summary.arms if arm not in (AUTO, PLAIN)):
-        ratios = {}
-        for suite in summary.suites:
-            mine, other = (summary.cell(one, suite, temperature) for one in (AUTO, arm))
-            if mine and other and mine.speed_up and other.speed_up:
-                ratios[suite] = mine.speed_up / other.speed_up
-        if ratios:
-            lowest = min(ratios, key=ratios.__getitem__)
-            mean = number(geometric_mean(ratios.values()))
-            rows.append([arm, mean, number(ratios[lowest]), lowest])
-    note = "Ratios of tokens/s; all: geometric mean over the suites."
-    return Table(
-        f"auto ÷ other arms, {_sampling(temperature)}",
-        ["arm", "all", "lowest", "suite"],
-        rows,
-        [note],
-    )
 
 
 def _sampling(temperature: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import comparison, report_text, table_text, tables
+from localspec.bench.report import figures, report_text, table_text
 from localspec.bench.samples import Sample
 from localspec.bench.summary import ALL, Cell, equalities, mean_interval, summarise
 from localspec.llama import devices
@@ -93,18 +93,6 @@ def test_interval_over_suites() -> None:
     assert mean_interval([*apart, np.array([0.0])]) is None  # four suites say too little
 
 
-def test_auto_is_compared_with_every_arm() -> None:
-    seconds = {"plain": (1.0, 1.0), "auto": (0.5, 0.8), "llama-server plain": (1.25, 1.0)}
-    samples = [
-        sample(arm, suite, seconds=one)
-        for arm, both in seconds.items()
-        for suite, one in zip(("story", "copy"), both, strict=True)
-    ]
-    rows = comparison(summarise(samples), 0.0).rows
-    assert rows == [["llama-server plain", "1.77", "1.25", "copy"]]
-    assert comparison(summarise(samples[:2]), 0.0).rows == []
-
-
 def test_report_round_trip() -> None:
     report = a_report()
     text = report.to_json()
@@ -156,7 +144,7 @@ def test_table_fits_the_terminal(width: int) -> None:
         sample(arm, kind, f"p{n}", seconds=1.0 / (2 + n), **facts)
         for arm, kind, n in product((*ARMS, "plain"), KINDS, range(6))
     ]
-    table = tables(summarise(samples), whole=False)[0]
+    table = figures(summarise(samples), 0.0, whole=False)
     names = [ARMS[0], *(f"auto: {kind}" for kind in KINDS), *ARMS[1:], "plain"]
     assert [row[0] for row in table.rows] == names
     lines = table_text(table, width).splitlines()
