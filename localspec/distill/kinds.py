@@ -24,6 +24,7 @@ from localspec.files import write_atomically
 from localspec.gguf.file import ARRAY, I32, STRING, U32, Array, GGUFFile
 from localspec.gguf.writer import NewTensor
 from localspec.llama.options import ModelOptions
+from localspec.pairing.forecast import active_bytes, measured_curve
 from localspec.text import parameter_count
 
 Tensors = Mapping[str, Tensor]
@@ -114,7 +115,7 @@ class Draft(DraftKind):
     ) -> None:
         self._request, self._target, self.part = request, target, part
         self._tuned: Weights | None = None
-        facts = weights.target_facts(target)
+        facts = weights.target_shape(target)
         if part is not None:
             facts = replace(facts, vocabulary=len(part))
         if request.begun_from is not None:
@@ -128,7 +129,7 @@ class Draft(DraftKind):
         elif request.shape is not None:
             self.shape = shape.parse(request.shape, facts)
         else:
-            self.shape, promise = shape.choose(facts, _curve(request, folder))
+            self.shape, promise = shape.choose(facts, active_bytes(target), _curve(request, folder))
             if not promise.pays:
                 notice(
                     f"No shape gains much. For the best, {self.shape.describe()}, expect "
@@ -171,7 +172,6 @@ def _curve(request: DistillRequest, folder: Path) -> tuple[float, ...]:
 def _measure_curve(request: DistillRequest) -> tuple[float, ...]:
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-    from localspec.pairing.forecast import measured_curve
 
     options = ModelOptions(context=256, threads=request.threads)
     with Model(request.target, options) as model, closing(Context(model, options)) as context:

@@ -2,7 +2,6 @@
 likeliest tokens."""
 
 import hashlib
-import json
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,13 +13,12 @@ from threading import Event
 
 import numpy as np
 
-from localspec.bench.suites import prompt_lines
+from localspec.bench.suites import load_suites, prompt_lines
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.params import SamplingParams
 from localspec.distill.trace import TraceRecord
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import UsageError
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 from localspec.loading.load import load
@@ -39,7 +37,6 @@ CHUNK = 256
 """Tokens of a text that form one question."""
 MIN_TOKENS = 16
 """Minimum tokens of a chunk; shorter remainders of a text are left out."""
-_SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user", "content": "…"}]}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,26 +145,13 @@ def record_answers(
 
 
 def read_prompts(path: Path) -> Iterator[Prompt]:
-    """The prompts of a file: JSON lines, or one prompt per line. A text is a user's message;
-    `messages` is a chat. A UsageError if the file cannot be read, or has none."""
-    for number, line in prompt_lines(path, f"text, or JSON as {_SHAPE}"):
-        yield _entry(line, path, number) if path.suffix == ".jsonl" else line
-
-
-def _entry(line: str, path: Path, number: int) -> Prompt:
-    try:
-        entry = json.loads(line)
-        for name in ("prompt", "messages", "turns"):
-            value = entry.get(name)
-            if name == "prompt" and isinstance(value, str) and value:
-                return value
-            if name == "turns" and isinstance(value, list) and value:
-                return str(value[0])
-            if name == "messages" and isinstance(value, list) and value:
-                return [{"role": str(m["role"]), "content": str(m["content"])} for m in value]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-        pass
-    raise UsageError(f"{path}, line {number} is not a prompt. Write {_SHAPE}.")
+    """The prompts of a file: JSON lines as of `load_suites`, or one prompt per line. A text is a
+    user's message. A UsageError if the file cannot be read, or has none."""
+    if path.suffix != ".jsonl":
+        yield from (line for _, line in prompt_lines(path, "text"))
+        return
+    for prompt in load_suites((path,)):
+        yield prompt.messages if len(prompt.messages) > 1 else prompt.text
 
 
 def questions(

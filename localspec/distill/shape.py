@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import log10
 
 from localspec.bench.scaled_gguf import Shape
@@ -19,21 +18,7 @@ BLOCK = 32
 _SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeTarget:
-    """The target's sizes. `bytes`: read by a pass; `parameters`: in all."""
-
-    vocabulary: int
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    bytes: int
-    parameters: int
-
-
-def parse(text: str, target: ShapeTarget) -> Shape:
+def parse(text: str, target: Shape) -> Shape:
     """Parse "192x3x512": width x layers x feed-forward; a UsageError if it is not a shape."""
     found = _SHAPE.fullmatch(text)
     if found is None:
@@ -52,15 +37,16 @@ def parse(text: str, target: ShapeTarget) -> Shape:
     return _draft_shape(target, width, layers, feed_forward)
 
 
-def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
+def choose(target: Shape, size: int, curve: Sequence[float]) -> tuple[Shape, Forecast]:
     """The shape with the best forecast, and the forecast; acceptance is guessed from the number of
-    weights. `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
-    found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
+    weights. `size`: bytes that a pass of the target reads; `curve`: its T(n) ÷ T(1), measured, from
+    n = 1 on."""
+    found = [(shape, _promise(shape, target, size, curve)) for shape in _candidates(target)]
     # On ties, the smallest, which trains fastest.
     return max(found, key=lambda pair: (round(pair[1].speed_up, 3), -pair[0].parameters))
 
 
-def _candidates(target: ShapeTarget) -> Iterator[Shape]:
+def _candidates(target: Shape) -> Iterator[Shape]:
     step = max(BLOCK, target.head_width)
     widths = {max(step, round(target.width * part / step) * step) for part in PARTS}
     for width in sorted(widths):
@@ -70,7 +56,7 @@ def _candidates(target: ShapeTarget) -> Iterator[Shape]:
             yield _draft_shape(target, width, layers, feed_forward)
 
 
-def _draft_shape(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
+def _draft_shape(target: Shape, width: int, layers: int, feed_forward: int) -> Shape:
     heads = max(1, width // target.head_width)
     # The target's number of query heads per key head, if it divides the heads.
     share = max(1, target.heads // max(1, target.kv_heads))
@@ -81,8 +67,8 @@ def _draft_shape(target: ShapeTarget, width: int, layers: int, feed_forward: int
     )
 
 
-def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forecast:
-    cost = 1.1 * shape.parameters * BYTES / max(1, target.bytes) + 0.01
+def _promise(shape: Shape, target: Shape, size: int, curve: Sequence[float]) -> Forecast:
+    cost = 1.1 * shape.parameters * BYTES / max(1, size) + 0.01
     body = shape.parameters - shape.vocabulary * shape.width
     whole = max(1, target.parameters - target.vocabulary * target.width)
     return best(cost, guess(body / whole), curve)

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import LlamaFile, Shape, gguf_package
-from localspec.distill.shape import BLOCK, ShapeTarget
+from localspec.distill.shape import BLOCK
 from localspec.errors import ModelInvalid
+from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
 from localspec.gguf.writer import NewTensor, write_gguf, writing
 from localspec.llama.types import FILE_TYPES
-from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
@@ -56,7 +56,8 @@ def read(path: Path) -> tuple[Shape, Weights]:
     return shape, found
 
 
-def target_facts(file: GGUFFile) -> ShapeTarget:
+def target_shape(file: GGUFFile) -> Shape:
+    """The shape of a target of any architecture, as far as its metadata give it."""
     tokens = file.array("tokenizer.ggml.tokens")
     width = file.own_integer("embedding_length")
     if tokens is None or width is None:
@@ -67,15 +68,15 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     head_width = file.own_integer("attention.key_length") or width // heads
     if head_width % BLOCK and BLOCK % head_width:
         head_width = 64
-    return ShapeTarget(
+    return Shape(
         len(tokens),
         width,
+        n_layers(file),
         file.own_integer("feed_forward_length") or 4 * width,
         heads,
         file.own_integer("attention.head_count_kv") or heads,
         head_width,
-        active_bytes(file),
-        file.n_parameters,
+        rotated=head_width,
     )
 
 

@@ -52,7 +52,7 @@ def draft_path(
 ) -> Path:
     """Two layers of the target and its embeddings of these tokens."""
     file, path = read_gguf(target_path), tmp_path_factory.mktemp("frequent") / "draft.gguf"
-    shape = parse("384x2x1024", replace(weights.target_facts(file), vocabulary=len(part)))
+    shape = parse("384x2x1024", replace(weights.target_shape(file), vocabulary=len(part)))
     values = weights.initial(shape, target_path, 0, part.kept)
     facts = TrainingFacts("x", 0.5, "part")
     weights.write(path, shape, values, file, facts, tokenizer=part.tokenizer())

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.distill import weights
+from localspec.bench.scaled_gguf import Shape
+from localspec.distill import kinds, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.kinds import Draft
-from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
+from localspec.distill.shape import BLOCK, choose, parse
 from localspec.distill.weights import TrainingFacts
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
@@ -22,7 +23,6 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.types import FILE_TYPES
 from localspec.loading.draft import choose_draft
-from localspec.pairing import forecast
 from localspec.pairing.auto import candidates
 from localspec.pairing.memory import PairUse
 from tests.support.ggufs import tiny_llama
@@ -33,7 +33,7 @@ OPTIONS = ModelOptions(context=64, threads=1)
 def small_draft(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> Path:
     """A draft of a target with random weights."""
     file = read_gguf(target)
-    shape = parse(text, weights.target_facts(file))
+    shape = parse(text, weights.target_shape(file))
     made = weights.initial(shape, target, 0)
     facts = TrainingFacts(content_identity(target), right, path.stem)
     weights.write(path, shape, made, file, facts)
@@ -73,7 +73,7 @@ def test_copies_give_the_same_logits(draft_path: Path, tmp_path: Path) -> None:
 def test_wide_draft_starts_with_outer_layers(tmp_path: Path, layers: int, taken: list[int]) -> None:
     target = tiny_llama(tmp_path / "target.gguf", layers=6)
     _, there = weights.read(target)
-    facts = weights.target_facts(read_gguf(target))
+    facts = weights.target_shape(read_gguf(target))
     made = weights.initial(parse(f"64x{layers}x128", facts), target, 0)
     names = {"token_embd": "token_embd", "output_norm": "output_norm"}
     for layer, other in enumerate(taken):
@@ -88,7 +88,7 @@ def test_a_continued_training_has_the_same_shape(
     """Even if passes over several tokens take longer this time."""
     shapes = []
     for curve in ((1.0, 1.05, 1.1, 1.15, 1.2), (1.0, 1.6, 2.2, 2.8, 3.4)):
-        monkeypatch.setattr(forecast, "measured_curve", lambda *_, curve=curve: curve)
+        monkeypatch.setattr(kinds, "measured_curve", lambda *_, curve=curve: curve)
         for folder in (tmp_path / str(curve[-1]), tmp_path / "recording"):
             folder.mkdir(exist_ok=True)
             request, file = DistillRequest(target=target_path), read_gguf(target_path)
@@ -140,24 +140,25 @@ def test_measured_acceptance_counts_for_its_target_only(home: Path, tmp_path: Pa
 
 
 # About Llama 3.2 1 B in Q4_0.
-BILLION = ShapeTarget(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
+BILLION, SIZE = Shape(128_256, 2048, 16, 8192, 32, 8, 64, rotated=64), 760_000_000
 FLAT = [1.0 + 0.03 * n for n in range(9)]
 STEEP = [1.0, 2.0, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3]
 
 
 def test_shape_pays_with_cheap_verification() -> None:
-    shape, promise = choose(BILLION, FLAT)
+    shape, promise = choose(BILLION, SIZE, FLAT)
     assert promise.pays
     one_token = (1 + promise.acceptance) / (promise.cost + FLAT[1])
     assert promise.speed_up > one_token  # longer drafts are better
     assert shape.parameters < BILLION.parameters / 4
-    assert not choose(BILLION, STEEP)[1].pays
+    assert not choose(BILLION, SIZE, STEEP)[1].pays
 
 
 def test_chosen_shapes_are_valid() -> None:
-    for target in (BILLION, ShapeTarget(8192, 384, 1024, 6, 3, 64, 14_000_000, 13_000_000)):
+    small = Shape(8192, 384, 8, 1024, 6, 3, 64, rotated=64)
+    for target, size in ((BILLION, SIZE), (small, 14_000_000)):
         for curve in (FLAT, STEEP):
-            shape, _ = choose(target, curve)
+            shape, _ = choose(target, size, curve)
             assert shape.width % target.head_width == shape.feed_forward % BLOCK == 0
             assert shape.heads * shape.head_width == shape.width
             assert shape.heads % shape.kv_heads == 0
