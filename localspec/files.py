@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,6 +60,18 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def explaining(path: Path, advice: str) -> Iterator[None]:
+    """Turn an OSError of writing to `path` into a LocalspecError with the advice."""
+    try:
+        yield
+    except LocalspecError:  # some are OSErrors, too
+        raise
+    except OSError as error:
+        why = error.strerror or error
+        raise LocalspecError(f"{path} cannot be written: {why}. {advice}") from None
 
 
 def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
@@ -145,6 +157,17 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
     return data
 
 
+def require_file(
+    path: Path, advice: str = "Check the path.", *, most: int = MOST, streams: bool = False
+) -> bytes:
+    """As `read_file`, but raises UsageError, with the advice."""
+    try:
+        return read_file(path, most=most, streams=streams)
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"{path} cannot be read: {why}. {advice}") from None
+
+
 def size_and_time(path: Path) -> tuple[int, int]:
     """Bytes of a file, and the time of its last change in ns; zeros if these cannot be read."""
     try:
@@ -157,12 +180,9 @@ def size_and_time(path: Path) -> tuple[int, int]:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Read TOML in UTF-8, with or without a byte order mark. Raises UsageError, which calls it
     `what`, if it cannot be read or is invalid."""
+    data = require_file(path, "Check its permissions.")
     try:
-        return tomllib.loads(read_file(path).decode("utf-8-sig"))
-    except OSError as error:
-        raise UsageError(
-            f"The {what} {path} cannot be read: {error.strerror}. Check its permissions."
-        ) from None
+        return tomllib.loads(data.decode("utf-8-sig"))
     except ValueError as error:  # invalid TOML or UTF-8
         raise UsageError(
             f"The {what} {path} is not valid TOML: {error}. Correct it, or move it away."

@@ -39,6 +39,15 @@ def content_identity(path: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a whole file, hexadecimal. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def fingerprint(facts: dict[str, Any]) -> str:
     """SHA-256 of JSON values, hexadecimal."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

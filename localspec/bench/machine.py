@@ -1,6 +1,5 @@
 """The conditions of a measurement: machine, versions, files."""
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -10,9 +9,7 @@ from pathlib import Path
 import psutil
 
 from localspec import __version__
-from localspec.identity import machine
-
-_CHUNK = 1 << 20
+from localspec.identity import machine, sha256_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +57,7 @@ def this_machine(threads: int | None) -> Machine:
 
 def file_facts(path: Path) -> FileFacts:
     """Read the whole file. Raises OSError: it cannot be read."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return FileFacts(str(path), size, digest.hexdigest())
+    return FileFacts(str(path), path.stat().st_size, sha256_of(path))
 
 
 def _gpu() -> str | None:

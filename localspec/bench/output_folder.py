@@ -1,19 +1,18 @@
 """The folder that `--output` names."""
 
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import write_atomically
+from localspec.files import explaining, write_atomically
+
+_ADVICE = "Make room, or name another folder with --output."
 
 
 def prepare(folder: Path) -> None:
     """Create the folder and check that it is writable, before a long run. Raises LocalspecError if
     it is not."""
-    with _explained(folder):
+    with explaining(folder, _ADVICE):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
@@ -23,18 +22,7 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
     """Write texts by file name, in order, each atomically. Earlier files, which may have taken
     hours, are renamed. Raises LocalspecError: the disk is full, or the folder is not writable."""
     for name, text in texts.items():
-        with _explained(path := folder / name):
+        with explaining(path := folder / name, _ADVICE):
             if path.is_file():
                 path.rename(path.with_stem(f"{path.stem}-{path.stat().st_mtime:.0f}"))
             write_atomically(path, text)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        cause = error.strerror or os.strerror(error.errno or 0)
-        raise LocalspecError(
-            f"{path} cannot be written: {cause}. Make room, or name another folder with --output."
-        ) from None

@@ -11,7 +11,7 @@ from typing import Any
 from localspec.bench.samples import BenchPrompt
 from localspec.engine import Engine
 from localspec.errors import UsageError
-from localspec.files import read_file
+from localspec.files import require_file
 from localspec.prompting.marked_text import unmarked
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message, check_messages
@@ -81,10 +81,7 @@ def by_suite(prompts: Iterable[BenchPrompt]) -> dict[str, list[BenchPrompt]]:
 
 def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
     """Non-blank lines, numbered from 1. UsageError: the file cannot be read, or has none."""
-    try:
-        text = decoded(read_file(path, streams=True), str(path))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    text = decoded(require_file(path, streams=True), str(path))
     # JSON strings may contain the other line separators of splitlines().
     lines = [(n, line) for n, line in enumerate(re.split(r"\r?\n", text), 1) if line.strip()]
     if not lines:
@@ -96,7 +93,7 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
     """The prompt of a line; the message of a UsageError continues a sentence with its number."""
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"is not JSON: {error}. Write one object per line: {_SHAPE}") from None
     fields = entry if isinstance(entry, dict) else {}
     suite = _name(fields, "suite") or _name(fields, "family") or path.stem

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from localspec.errors import Cancelled, LocalspecError, UsageError
-from localspec.files import MOST, read_file
+from localspec.files import MOST, require_file
 from localspec.paths import expanded
 from localspec.text import decoded, not_utf8
 
@@ -73,16 +73,11 @@ def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str
     if inline.search(value) and not value.startswith("@"):
         return text
     path = expanded(value.removeprefix("@"))
-    try:
-        return decoded(read_file(path, streams=True), str(path))
-    except FileNotFoundError:
+    if not os.path.exists(path):  # unlike Path.exists, it accepts any name
         raise UsageError(
             f"{option} names no file: {path}. Check the path, or give the text itself."
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"{option} cannot be read from {path}: {error.strerror or error}. Name a readable file."
-        ) from None
+        )
+    return decoded(require_file(path, streams=True), str(path))
 
 
 def require_utf8(text: str, what: str) -> str:

@@ -21,7 +21,7 @@ from localspec.cli.input_texts import (
     text_or_file,
 )
 from localspec.errors import UsageError
-from localspec.files import read_file
+from localspec.files import require_file
 from localspec.hub.packages import default_reference
 from localspec.llama.options import IN_MEMORY, thread_count
 from localspec.paths import EMBEDDED_TARGET
@@ -144,12 +144,7 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
 
     found = []
     for file in files:
-        try:
-            found.append(read_file(file, streams=True))
-        except OSError as error:
-            raise UsageError(
-                f"The image {file} cannot be read: {error.strerror or error}. Check the path."
-            ) from None
+        found.append(require_file(file, streams=True))
         require_image(found[-1])
     return tuple(found)
 

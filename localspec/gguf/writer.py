@@ -10,8 +10,7 @@ from math import prod
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import LocalspecError
-from localspec.files import remove_abandoned, replacing
+from localspec.files import explaining, remove_abandoned, replacing
 from localspec.gguf.file import NUMBERS, Array, Value
 from localspec.llama.types import TYPE_NUMBERS, row_bytes
 from localspec.text import gigabytes
@@ -38,15 +37,10 @@ class NewTensor:
 def writing(path: Path, advice: str = paths.ADVICE) -> Iterator[Path]:
     """As `replacing`, for a model; first removes the files of killed processes. Raises
     LocalspecError, with `advice` as the next step, where `replacing` raises OSError."""
-    try:
+    with explaining(path, advice):
         remove_abandoned(path.parent, "*.gguf.*.partial")
         with replacing(path) as partial:
             yield partial
-    except LocalspecError:  # some are OSErrors, too
-        raise
-    except OSError as error:
-        why = error.strerror or error
-        raise LocalspecError(f"{path} cannot be written: {why}. {advice}") from None
 
 
 def require_room(folder: Path, size: int) -> None:

@@ -7,7 +7,6 @@
 (https://huggingface.co/docs/huggingface_hub/guides/manage-cache)
 """
 
-import hashlib
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from pathlib import Path
 from localspec.errors import ModelInvalid, UsageError
 from localspec.files import size_and_time
 from localspec.gguf import description
+from localspec.identity import sha256_of
 from localspec.paths import expanded
 from localspec.text import printable
 
@@ -116,7 +116,7 @@ def require_usable(path: Path, *, head: bool = False, whole: bool = False) -> No
     try:
         description.require_usable(path, head=head)
         name = path.resolve().name
-        if whole and len(name) == 64 and name != (found := _sha256(path)):
+        if whole and len(name) == 64 and name != (found := sha256_of(path)):
             what = f"its SHA-256 is {found[:12]}…, not {name[:12]}…."
             raise ModelInvalid(f"{path.name} is damaged: {what}")
     except ModelInvalid as error:
@@ -125,14 +125,6 @@ def require_usable(path: Path, *, head: bool = False, whole: bool = False) -> No
         again = shlex.quote("{}/{}:{}".format(*cached.groups()))
         get = f"'localspec rm {again}' and then 'localspec pull {again}' get it again."
         raise ModelInvalid(f"{error} {get}") from None
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 from localspec.bench.machine import FileFacts, file_facts, this_machine
 from localspec.engine import Engine
 from localspec.errors import Cancelled, UsageError, describe
-from localspec.files import read_file
+from localspec.files import require_file
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
 from localspec.llama.options import Adapter, ModelOptions
@@ -110,20 +110,14 @@ def sealed(certificate: dict[str, Any]) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     """A certificate's JSON values; a UsageError if it is not one, or was changed."""
+    written = "Name the certificate.json that 'localspec verify --output' wrote."
+    data = require_file(path, written)
     try:
-        found = json.loads(read_file(path))
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror or error}. Name the certificate.json that "
-            "'localspec verify --output' wrote."
-        ) from None
+        found = json.loads(data)
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise UsageError(
-            f"{path} is not a certificate of this version. Name the certificate.json that "
-            "'localspec verify --output' wrote."
-        )
+        raise UsageError(f"{path} is not a certificate of this version. {written}")
     checksum = found.pop("sha256", None)
     if fingerprint(found) != checksum:
         raise UsageError(
