@@ -17,7 +17,6 @@ THOUGHTS = {
     "<mm:think>": "</mm:think>",  # MiniMax M3
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
-    "<think:opensource>": "</think:opensource>",  # Hy3
     **{f"<ifm|{one}>": f"</ifm|{one}>" for one in ("think", "think_fast", "think_faster")},
     "Here are my reasoning steps:": "[BEGIN FINAL RESPONSE]",  # Apriel, as text
     "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",  # Kimi K3
@@ -54,6 +53,14 @@ BEGINNINGS = {
 }
 """Marks before a thought, between it and a text, and before a text, by a mark of the template."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
+_CHECKPOINT = re.compile(r"</?think:([\w-]+)>")
+
+
+def marks_in(text: str) -> dict[str, str]:
+    """Marks of `THOUGHTS` that a text has, and Hy3's and Hy4's, named after checkpoints."""
+    named = {f"<think:{one}>": f"</think:{one}>" for one in _CHECKPOINT.findall(text)}
+    pairs = [*THOUGHTS.items(), *named.items()]
+    return {opens: closes for opens, closes in pairs if opens in text or closes in text}
 
 
 class Detokenizer:

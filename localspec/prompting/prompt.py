@@ -17,7 +17,15 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, mark_images
 from localspec.llama.vocabulary import SpecialToken, Vocabulary
-from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, OPENS, SPELLINGS, TEXTS, THOUGHTS
+from localspec.prompting.detokenizer import (
+    BEGINNINGS,
+    CLOSES,
+    OPENS,
+    SPELLINGS,
+    TEXTS,
+    THOUGHTS,
+    marks_in,
+)
 from localspec.prompting.marked_text import MarkedText, has_mark, unmarked
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
@@ -44,8 +52,8 @@ class Tokens(tuple[int, ...]):
 
 
 OVERFLOW = ("error", "drop_oldest")
-_NAMED = re.compile(r"(</?)(?:(\w+):opensource|ifm\|(\w+))>")
-"""Tokens around thoughts and calls of Hy3 and K2 Horizon."""
+_NAMED = re.compile(r"(</?)(?:(think|tool_\w+|arg_\w+):[\w-]+|ifm\|(\w+))>")
+"""Tokens around thoughts and calls of Hy3 and Hy4, with their checkpoint, and of K2 Horizon."""
 _SPACE = " \t\n\r\v\f"
 _Match = tuple[int, int, SpecialToken]
 """Start, end, and the special token that is spelled there."""
@@ -153,7 +161,8 @@ class PromptBuilder:
         shown |= dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
         for mark, spellings in SPELLINGS.items():
             shown |= spellings if mark in source else {}
-        ends = (closes for opens, closes in THOUGHTS.items() if text.rstrip().endswith(opens))
+        begun = marks_in(text).items()
+        ends = (closes for opens, closes in begun if text.rstrip().endswith(opens))
         found.closes = next(ends, self.thought_marks[1])
         found.texts = next((texts for mark, texts in TEXTS.items() if mark in source), {})
         found.spelled = {

@@ -13,8 +13,8 @@ from localspec.prompting.detokenizer import (
     OPENS,
     SOLAR,
     TAGGED,
-    THOUGHTS,
     held_back,
+    marks_in,
 )
 from localspec.prompting.pieces import (
     CallArguments,
@@ -35,14 +35,16 @@ _RESPONSE, _ANSWER = ("<response>", "</response>"), ("<answer>", "</answer>")
 
 def reasons(template: str | None) -> bool:
     """Whether answers to prompts of this template may contain reasoning."""
-    return any(mark in (template or "") for mark in (*THOUGHTS, *THOUGHTS.values(), *BEGINNINGS))
+    source = template or ""
+    return bool(marks_in(source)) or any(mark in source for mark in BEGINNINGS)
 
 
 def thought_marks(template: str) -> tuple[str, str]:
     """The marks that a template writes around a thought."""
     if TAGGED in template:  # which writes its marks in parts
         return BEGINNINGS[TAGGED][:2]
-    pair = next((pair for pair in THOUGHTS.items() if pair[0] in template), (OPENS, CLOSES))
+    marks = marks_in(template).items()
+    pair = next((pair for pair in marks if pair[0] in template), (OPENS, CLOSES))
     return (f"{pair[0]}{_HEAD.strip()}", pair[1]) if pair[0] == "<|channel>" else pair
 
 
@@ -65,11 +67,12 @@ def reasoning_reader(
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
     """Whether a prompt with this last message ends within a thought."""
     said = str(last.get("content") or last.get("reasoning_content") or "")
-    for opens, closes in THOUGHTS.items():
+    marks = marks_in(text)
+    for opens, closes in marks.items():
         begun = text[-len(said) - len(opens) - len(_HEAD) - 2 :]
         if last["role"] == "assistant" and begun.rfind(opens) > begun.rfind(closes):
             return True
-    return text.rstrip().endswith(tuple(THOUGHTS))
+    return text.rstrip().endswith(tuple(marks))
 
 
 def split_thoughts(answer: str) -> tuple[str, str]:

@@ -48,7 +48,7 @@ _MARKS = (
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
-    *("<｜GCML｜tool_calls>", "<atem:function_calls>"),
+    *("<｜DSML｜ calls>", "<｜GCML｜tool_calls>", "<atem:function_calls>", "<dots_function_call>"),
     *("<minimax:tool_call>", "<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
     *("function call<|role_sep|>\n", "</response><tools>", "```tool_call", "```tool_code"),
@@ -62,6 +62,7 @@ _CLOSES = (
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
     *("</longcat_tool_call>", "<|tool_response>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
     *("</json>", "</call>", "</message>", "</｜GCML｜tool_calls>", "</atem:function_calls>"),
+    *("</｜DSML｜ calls>", "</dots_function_call>"),
 )
 _BEGINS = re.compile("|".join(map(re.escape, _MARKS)))
 _CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark that is quoted
@@ -83,7 +84,7 @@ _LINE = re.compile(
 """A line that begins, or may begin, with an unmarked call."""
 _CUT = "\0"  # the end of an answer within a call
 _QUOTED_ENDS = re.compile(rf"\s*(?:<end_function_call>|<tool_call\|>|(?P<cut>{_CUT}))")
-_SPACE = "(?:｜DSML｜|｜GCML｜|atem:|steptml:|longcat_)?"
+_SPACE = "(?:｜DSML｜ ?|｜GCML｜|atem:|steptml:|longcat_)?"
 _OPEN = rf'(?:<parameter="?|<{_SPACE}param(?:eter)? name="|<argument key="|<{_SPACE}arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</{_SPACE}arg_key>\s*(?:<{_SPACE}arg_value>)?|>\n?)'
 _CLOSE = f"</{_SPACE}(?:param|parameter|argument|arg_value)>"
@@ -96,7 +97,7 @@ _IS_TEXT = re.compile(r'[^>]* (?:string="true"|type="string")')
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
 _MAY_END = re.compile(
     r"(?s:\n?</?tool_call>.*|\n?<arg_key>[^<>]*(?:<[^<>]*)?(?:>\s*(?:<[^<>]*)?)?)\Z"
-    r"|\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter )?[^<>\s]*)?\Z"
+    r"|\n?(?:(?:</[^<>]*>\s*)+(?:<[^<>]*)?|<(?:/|parameter |/｜DSML｜ )?[^<>\s]*)?\Z"
 )
 """Text that may be the end of a parameter: closing tags, the next key, and an incomplete tag."""
 _UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
@@ -131,7 +132,7 @@ def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> _Parsed:
     """Parameters between tags; a tag that is spelled within a value does not end it:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2, Muse,
-    GigaChat 3.5, Step3; M3 has `<X>…</X>`),
+    GigaChat 3.5, Step3, dots; M3 has `<X>…</X>`; DeepSeek 4.1's names begin with a space),
     `<call tool="NAME" index="1"><argument key="X" type="T">…</argument></call>` (Kimi K3),
     `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
     `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM, Hy3)."""

@@ -348,7 +348,7 @@ def test_raw_text_spells_special_tokens(open_prompts: Open) -> None:
 
 
 def test_named_tokens_are_spelled(open_prompts: Open) -> None:
-    for name, mark in (("hy3", ":opensource"), ("k2-horizon", "ifm|")):
+    for name, mark in (("hy3", ":6124c78e"), ("k2-horizon", "ifm|")):
         prompts = open_prompts(FAMILIES[name])
         special = {token.id: one for one, token in prompts.vocabulary.special_tokens.items()}
         spelled = rendered(prompts, [ASK]).spelled

@@ -199,7 +199,7 @@ def test_part_of_an_answer_to_continue(families: Running, part: Any, said: str, 
 
 def test_a_prefilled_thought_replaces_an_empty_one(families: Running) -> None:
     off: Any = {"chat_template_kwargs": {"enable_thinking": False}}
-    for model, opens in (("qwen3", "<think>"), ("hy3", "<think:opensource>")):
+    for model, opens in (("qwen3", "<think>"), ("hy3", "<think:6124c78e>")):
         assert render(families, model, ASK, **off).count(opens) == 1
         for turn in (assistant("", reasoning_content="Hm"), assistant(f"{opens}\nHm")):
             found = render(families, model, [*ASK, turn], **off)
@@ -608,7 +608,7 @@ OF_HY3 = (
     "<tool_calls>\n<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n"
     "<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n"
     "</tool_call>\n</tool_calls>"
-).replace(">", ":opensource>")
+).replace(">", ":6124c78e>")
 
 
 @pytest.mark.parametrize(
