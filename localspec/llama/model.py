@@ -16,6 +16,8 @@ from localspec.llama.options import Adapter, ModelOptions
 from localspec.llama.vocabulary import Vocabulary, require_open
 from localspec.worker_threads import start_thread
 
+_METADATA = 16 << 20  # bytes, at most
+_ALIGNED_LESS = re.compile(rb"general\.alignment\x04\0{3}[\x01-\x1f]\0{3}")
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
 
@@ -63,7 +65,7 @@ class Model:
         none = (ctypes.c_void_p * 1)(None)  # an empty list, ended by NULL
         if cpu_only:
             params.devices = ctypes.cast(none, ctypes.c_void_p)
-        params.load_mode = options.mmap + 2 * options.mlock
+        params.load_mode = (options.mmap and _may_be_mapped(self.path)) + 2 * options.mlock
         params.vocab_only, params.use_extra_bufts = vocabulary_only, weight_buffers
         params.load_mtp = mtp
         before = kernels.taken_count()
@@ -206,3 +208,10 @@ class Model:
         )
         count = llama_cpp.llama_model_meta_count(self.handle)
         return {text(key, i): text(value, i) for i in range(count)}
+
+
+def _may_be_mapped(path: Path) -> bool:
+    """Whether weights are at multiples of 32: llama.cpp aborts if it maps others. Slow parsing of
+    the vocabulary is avoided."""
+    with path.open("rb") as file:
+        return not _ALIGNED_LESS.search(file.read(_METADATA))

@@ -8,6 +8,7 @@ from time import sleep
 
 import psutil
 import pytest
+from gguf import GGUFWriter
 
 from localspec import ModelOptions, paths
 from localspec.errors import Cancelled, ModelInvalid, NativeError
@@ -68,6 +69,14 @@ def test_processes_of_a_child_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_p
         sleep(0.01)
     assert len(pids) == 2
     assert not any(map(running, pids))
+
+
+def test_weights_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = GGUFWriter.add_architecture
+    monkeypatch.setattr(
+        GGUFWriter, "add_architecture", lambda it: (it.add_custom_alignment(8), begin(it))
+    )
+    require_survivable(tiny_llama(tmp_path / "a.gguf"))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
