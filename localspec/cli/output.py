@@ -10,7 +10,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Timer
 from time import perf_counter
@@ -50,6 +50,9 @@ class Console:
         self.json = self.quiet = False
         self.verbosity: int | None = None
         _occupy_standard_descriptors()
+        for stream in (sys.stdin, sys.stdout, sys.stderr):  # others may leave them non-blocking
+            with suppress(AttributeError, OSError, ValueError):  # Windows has no such pipes
+                os.set_blocking(stream.fileno(), True)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="replace")
         if isinstance(sys.stderr, io.TextIOWrapper):

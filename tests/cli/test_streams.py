@@ -1,26 +1,18 @@
 """Standard streams that are closed, full, broken or a terminal."""
 
 import os
-import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
-from tests.cli.process import LOCALSPEC, finished, patched, running, with_closed
+from tests.cli.process import LOCALSPEC, finished, line, patched, running, with_closed
 from tests.cli.test_interrupts import ENDLESS
 from tests.tui.terminals import Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
 STORY = ("run", "-n", "12", "--temp", "0", "Tell me a story.")
-
-
-def test_the_module_and_the_script_are_the_same_program() -> None:
-    script = (str(Path(sys.executable).parent / "localspec"),)
-    module, installed = finished("--version"), finished("--version", command=script)
-    assert module.code == installed.code == 0
-    assert module.out == installed.out
-    assert module.out.startswith("localspec ")
 
 
 def test_nothing_but_text_when_piped() -> None:
@@ -55,6 +47,19 @@ def test_all_streams_closed() -> None:
     assert finished(*STORY, command=with_closed("<&- >&- 2>&-")).code == 1
     alone = finished(*STORY, command=with_closed("<&- 2>&-"))
     assert (alone.code, alone.out) == (0, finished(*STORY).out)
+
+
+def test_a_pipe_that_does_not_wait() -> None:
+    """As some programs leave those of their children."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    command = [*LOCALSPEC, *STORY[:-1]]
+    with Popen(command, stdin=reading, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert "reading standard input" in line(process.stderr)
+        os.write(writing, STORY[-1].encode())
+        os.close(writing)
+        assert process.communicate()[0] == finished(*STORY).out
+    os.close(reading)
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
