@@ -81,7 +81,10 @@ class SessionFile:
             if not count:
                 return np.empty(0, kind)
             at = self._start + int(entry["offset"])
-            found = np.memmap(self.path, kind, "r", at, (count,))
+            try:
+                found: Part = np.memmap(self.path, kind, "r", at, (count,))
+            except OSError:  # some shared folders cannot be mapped
+                found = np.fromfile(self.path, kind, count, offset=at)
             checksum = zlib.crc32(found.data)
         except (KeyError, ValueError, OSError) as error:
             raise DamagedSession(f"a part of {self.path.name} is missing: {error}") from None

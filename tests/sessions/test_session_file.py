@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def test_written_file_is_read(path: Path) -> None:
+@pytest.mark.parametrize("map_file", [np.memmap, lambda *_: os.close(-1)])
+def test_written_file_is_read(path: Path, map_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from a folder whose files cannot be mapped."""
+    monkeypatch.setattr(np, "memmap", map_file)
     assert readable(path) == ["facts", *PARTS]
     file = SessionFile(path)
     assert "other" not in file
