@@ -6,6 +6,8 @@ localspec, so that every module can import it.
 
 import errno
 import logging
+import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -142,5 +144,8 @@ def describe(error: BaseException, report: str = "Please report it.") -> tuple[s
         return f"{text}localspec again.", 1
     if isinstance(error, FileNotFoundError) and error.filename is None:  # from getcwd()
         return "The current folder is gone. Change to another one.", 1
+    if sys.platform == "linux" and not os.path.exists("/proc/self"):  # as in a bare chroot
+        text = "/proc is not mounted, where localspec finds memory and cores. Mount it: "
+        return f"{text}mount -t proc proc /proc", 1
     name = type(error).__name__
     return f"Internal error, {name}: {error}. {report}", 1
