@@ -143,13 +143,15 @@ def _redirect_native_output(log: Path) -> Iterator[None]:
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _INCOMPLETE_KEY = re.compile(r"\x1b(\[[0-?]*|O)\Z")
-_LONG_RUN = re.compile(r"(\x1b(?:\[[0-?]*[ -/]*[@-~]|O?.))|[^\x00-\x1f\x7f]{200,}")
+_UNTYPED = r"[\xa0\xad\u2000-\u200f\u202f\u205f-\u2064\u3000\U000e0020-\U000e007f]+"
+_NO_KEYS = re.compile(rf"(\x1b(?:\[[0-?]*[ -/]*[@-~]|O?.))|[^\x00-\x1f\x7f]{{200,}}|{_UNTYPED}")
 
 
 class KeyParser(XTermParser):
-    """A parser that fixes three faults of Textual's: after an escape in pasted text it reads the
+    """A parser that fixes four faults of Textual's: after an escape in pasted text it reads the
     rest as keys, Enter and Ctrl+Q included; over a slow line it reads the rest of a key as text;
-    and a long text that arrives at once, as GNU screen pastes, takes milliseconds per letter."""
+    a long text that arrives at once, as GNU screen pastes, takes milliseconds per letter; and wide
+    spaces, joiners and the like are dropped if they are typed."""
 
     _pasting = False
     _kept = ""
@@ -166,7 +168,7 @@ class KeyParser(XTermParser):
                 start = text.rfind("\x1b")
                 if start >= 0 and _END.startswith(text[start:]):
                     text, self._kept = text[:start], text[start:]
-            parts += [(_CONTROL.sub("", text) if pasted else _LONG_RUN.sub(_as_paste, text)), found]
+            parts += [(_CONTROL.sub("", text) if pasted else _NO_KEYS.sub(_as_paste, text)), found]
             self._pasting = pasted != bool(found)
         clean = "".join(parts)
         if not self._pasting and (incomplete := _INCOMPLETE_KEY.search(clean)):
