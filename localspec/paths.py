@@ -9,35 +9,45 @@ EMBEDDED_TARGET = "tale-13m-q8_0.gguf"
 EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
 ADVICE = "Make room, check its permissions, or set LOCALSPEC_HOME to another folder."
 """What to do if a file in the folders below cannot be written."""
-
-# A container's user may have no home: Docker sets / then. Without it platformdirs fails, and
-# huggingface-hub writes to a folder named ~.
-if not os.path.isabs(os.environ.get("HOME", os.sep)):
-    del os.environ["HOME"]
-if not os.path.isabs(os.path.expanduser("~")):
-    os.environ["HOME"] = os.path.abspath(os.sep)
+_OF_XDG = {"cache": ".cache", "config": ".config", "data": ".local/share"}
 
 
-def _folder(kind: str, standard: str) -> Path:
-    home = os.environ.get("LOCALSPEC_HOME")
-    return expanded(home) / kind if home else Path(standard)
+def home() -> Path:
+    """The user's home folder; the root folder if there is none, as Docker sets it."""
+    found = os.path.expanduser("~")
+    return Path(found if os.path.isabs(found) else os.sep)
+
+
+def provide_home() -> None:
+    """Set a home for other libraries: without one, huggingface-hub writes to a folder named ~."""
+    if not os.path.isabs(os.environ.get("HOME", os.sep)):
+        del os.environ["HOME"]
+    if not os.path.isabs(os.path.expanduser("~")):
+        os.environ["HOME"] = str(home())
+
+
+def _folder(kind: str) -> Path:
+    if given := os.environ.get("LOCALSPEC_HOME"):
+        return expanded(given) / kind
+    try:
+        return Path(getattr(platformdirs, f"user_{kind}_dir")("localspec", appauthor=False))
+    except RuntimeError:  # there is no home
+        return home() / _OF_XDG[kind] / "localspec"
 
 
 def cache_folder() -> Path:
     """Folder for data that can be recomputed: measurements, results of checks."""
-    return _folder("cache", platformdirs.user_cache_dir("localspec", appauthor=False))
+    return _folder("cache")
 
 
 def config_file() -> Path:
     """The settings file; it need not exist."""
-    return _folder("config", platformdirs.user_config_dir("localspec", appauthor=False)) / (
-        "config.toml"
-    )
+    return _folder("config") / "config.toml"
 
 
 def data_folder() -> Path:
     """Folder for user data, such as the history of chats."""
-    return _folder("data", platformdirs.user_data_dir("localspec", appauthor=False))
+    return _folder("data")
 
 
 def history_file() -> Path:

@@ -40,9 +40,10 @@ def test_importing_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"HOME": "here"}])
 def test_users_without_a_home_get_the_root(home: dict[str, str]) -> None:
     """As from Docker, for a user id that nothing on the machine knows."""
-    nobody = "import pwd; pwd.getpwuid = {}.__getitem__; from localspec import paths; "
-    run = run_python(f"{nobody}print(paths.cache_folder())", env=home)
+    nobody = "import os, pwd; pwd.getpwuid = {}.__getitem__; from localspec import paths; "
+    run = run_python(f"{nobody}print(paths.cache_folder(), os.environ.get('HOME'))", env=home)
     assert run.succeeded().startswith(("/.cache/", "/Library/"))
+    assert run.out.endswith(f" {home.get('HOME')}\n"), "the environment is the program's"
 
 
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:

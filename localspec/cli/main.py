@@ -13,6 +13,7 @@ from localspec.cli import crashes
 from localspec.cli.output import Console, OutputLost, output_error
 from localspec.cli.verbs import VERBS, VerbGroup, verbatim
 from localspec.errors import Cancelled, LocalspecError, UsageError
+from localspec.paths import provide_home
 from localspec.signals import END_SIGNALS, handle_signals
 
 NAME = "localspec"
@@ -60,6 +61,7 @@ def localspec(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line without the program's name; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    provide_home()
     console = Console(shlex.join([NAME, *arguments]))
     try:
         os.fsencode("".join(arguments))  # other programs may pass arguments that a shell could not

@@ -19,7 +19,7 @@ from localspec.errors import ModelInvalid, UsageError
 from localspec.files import size_and_time
 from localspec.gguf import description
 from localspec.identity import sha256_of
-from localspec.paths import expanded
+from localspec.paths import expanded, home
 from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -60,7 +60,7 @@ def cache_folder() -> Path:
         value = os.environ.get(name)
         if value:
             return expanded(os.path.expandvars(value)) / inside
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
     return user / "huggingface" / "hub"
 
 

@@ -97,7 +97,7 @@ def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[Mode
 
 def _lmstudio_roots() -> list[Path]:
     """LM Studio's folders, laid out as publisher/repository/name."""
-    home = Path.home()
+    home = paths.home()
     pointer = _read(home / ".lmstudio-home-pointer", 4096).strip()
     homes = [Path(pointer)] if pointer else []
     homes += [home / ".lmstudio", home / ".cache" / "lm-studio"]
@@ -113,7 +113,7 @@ def _ollama() -> Iterator[ModelPlace]:
     """Models of ollama: manifests host/user/model/tag name blobs/sha256-…"""
     configured = os.environ.get("OLLAMA_MODELS")
     roots = [Path(configured)] if configured else []
-    for root in (*roots, Path.home() / ".ollama" / "models", *OLLAMA_SERVICES):
+    for root in (*roots, paths.home() / ".ollama" / "models", *OLLAMA_SERVICES):
         for path in _files(root / "manifests", DEEP):
             blob = _blob(path)
             parts = path.relative_to(root / "manifests").parts
