@@ -9,7 +9,6 @@ import pytest
 
 from localspec.files import read_file, replacing, write_atomically
 from localspec.gguf.writer import writing
-from localspec.identity import file_identity
 from localspec.text import gigabytes, harmless, listed, printable
 
 
@@ -81,17 +80,6 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_file(path, streams=True)
     with pytest.raises(OSError, match="more than 2 bytes"):
         read_file(tmp_path / "text", most=2)
-
-
-def test_identity_is_name_size_and_time(tmp_path: Path) -> None:
-    path = tmp_path / "a.gguf"
-    path.write_bytes(b"1234")
-    first = file_identity(path)
-    assert (first["name"], first["size"]) == ("a.gguf", 4)
-    for content, later, same in ((b"1234", 1, False), (b"1234", 0, True), (b"12345", 0, False)):
-        path.write_bytes(content)
-        os.utime(path, ns=(0, first["modified"] + later))
-        assert (file_identity(path) == first) == same
 
 
 def test_characters_that_steer_a_terminal_are_replaced() -> None:

@@ -148,7 +148,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_089, 156),  # logs tell of waits for standard input; sessions that are not saved
+    "cli": (5_094, 156),  # logs tell of waits for standard input; streams left without blocking
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_244, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -157,7 +157,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_332, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (146, 20),  # lacking folders, threads, libraries; the log; packages of extras
+    "errors": (151, 20),  # lacking folders, threads, libraries, /proc; the log; extras
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (189, 12),  # links stay; says what cannot be read or written, for four rooms
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
@@ -187,11 +187,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     # Cores of hybrid processors and of containers have a file.
-    "llama": (6_026, 250),  # lost windows, maps; contexts without the kernels are llama.cpp's
+    "llama": (6_035, 250),  # lost windows, maps; contexts without the kernels are llama.cpp's
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
-    "paths": (56, 10),  # users without a home
+    "paths": (66, 12),  # users without a home, also in programs that import localspec
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
     "policy": (2_071, 72),
@@ -203,7 +203,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # channels without arguments; results in the order of calls; roles that a template drops;
     # Hunyuan's marks around answers.
     # The format of calls is a file of its own: with it, roles had outgrown one.
-    "prompting": (1_963, 66),  # parts of contents, texts beside thoughts and calls; Muse's channels
+    "prompting": (1_982, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
     "quality": (392, 16),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),
@@ -223,9 +223,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (5_959, 196),  # files that are moved; text in files, titles of them; calls of Muse
+    "server": (5_960, 196),  # files that are moved; text in files, titles; calls of Muse and dots
     # Conversations in memory have a file, and what they have in common with those on disk.
-    "sessions": (698, 22),  # chooses the caches that it keeps, as the engine did
+    "sessions": (701, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (124, 10),
     "signals": (55, 10),  # signals in imports that lose them
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
@@ -235,7 +235,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn. Threads that render share a document.
-    "tui": (4_967, 100),  # keys below dialogs; notices leave the input; pastes that come as keys
+    "tui": (4_969, 100),  # keys below dialogs; notices leave the input; typed wide spaces, joiners
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_308, 62),  # compares a certificate with what is here
     "watchdog": (43, 10),

@@ -1,7 +1,6 @@
 """Where the prompt comes from."""
 
 import io
-from pathlib import Path
 
 import pytest
 
@@ -60,9 +59,3 @@ def test_missing_and_invalid_prompts(
     cli: Cli, arguments: tuple[str, ...], stdin: bytes | None, cause: str
 ) -> None:
     cli("run", *arguments, stdin=stdin).refused(cause)
-
-
-def test_grammar_file_that_is_not_text(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "grammar.gbnf"
-    file.write_bytes(b"root ::= \xff")
-    cli("run", "--grammar", str(file), "hi").refused("grammar.gbnf is not UTF-8: byte 9")
