@@ -1,6 +1,7 @@
 """JSON schemas as their authors intend them, without artefacts of the clients' languages."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
@@ -32,6 +33,7 @@ _MOST_NAMES, _MOST_VARIANTS = 5, 20
 _LISTS = frozenset(
     ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
 )
+_LISTED = re.compile(r"\^(?:([\w-]+)|\((?:\?:)?([\w-]+(?:\|[\w-]+)*)\))\$")
 TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
@@ -122,7 +124,7 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
         return {"anyOf": [_rewrite(part, root), {"type": "null"}]}
     if "$ref" in part and "unevaluatedProperties" in part and "allOf" not in part:
         part["allOf"] = [{"$ref": part.pop("$ref")}]
-    part = _evaluate(part)
+    part = _evaluate(_name_listed(part))
     given, properties = part.get("propertyNames"), part.get("properties", {})
     plain = isinstance(properties, dict) and "patternProperties" not in part
     if isinstance(given, dict) and plain:
@@ -133,6 +135,27 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
         if names is not None and not properties:
             return {**closed, "patternProperties": {names: value}}
     return part
+
+
+def _name_listed(part: dict[str, Any]) -> dict[str, Any]:
+    """Write `patternProperties` that list their names as properties: llguidance would begin a
+    further one behind them, and be stuck."""
+    patterns, properties = part.get("patternProperties"), part.get("properties", {})
+    if not (isinstance(patterns, dict) and isinstance(properties, dict)):
+        return part
+    listed = {pattern: _LISTED.fullmatch(pattern) for pattern in patterns}
+    found, others = {**part, "properties": {**properties}}, {**patterns}
+    for pattern, names in listed.items():
+        if names is not None:
+            one = others.pop(pattern)
+            for name in (names[1] or names[2]).split("|"):
+                own = properties.get(name, one)
+                same = own == one or (own and one and own == {**own, **one})
+                found["properties"][name] = own if same else {"allOf": [own, one]}
+    if len(others) == len(patterns):
+        return part
+    del found["patternProperties"]
+    return {**found, "patternProperties": others} if others else found
 
 
 def _names(given: Any, root: Mapping[str, Any]) -> list[str] | str | None:
@@ -319,12 +342,18 @@ def resolve_reference(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     place = part.get("$ref")
     if not isinstance(place, str) or not place.startswith("#/"):
         return part
-    found: Any = root
-    for step in unquote(place[2:]).split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
+    found = target_of(place, root)
     beside = {key: value for key, value in part.items() if key != "$ref"}
     return {**found, **beside} if isinstance(found, dict) else part
+
+
+def target_of(place: str, root: Mapping[str, Any]) -> Any:
+    """What the reference `place`, # or #/…, points at; None if nothing."""
+    found: Any = root
+    for step in unquote(place[2:]).split("/") if place != "#" else ():
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def values_in(value: Any) -> Iterator[Any]:

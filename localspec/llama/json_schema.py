@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import filterfalse
@@ -16,6 +16,7 @@ from localspec.llama.intended_schema import (
     intended,
     map_schemas,
     resolve_reference,
+    target_of,
     too_large,
     values_in,
 )
@@ -153,7 +154,7 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
                     raise too_large(f"an object has more than {_MAX_PATTERNS} patternProperties")
         if len(references) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
-        found = map_schemas(schema, _drop_idle)
+        found = _forbid_endless(map_schemas(schema, _drop_idle))
         if any(_patterns_of(part, found) > MAX_TOGETHER for part in values_in(found)):
             raise too_large(f"more than {MAX_TOGETHER} patterns apply to one text")
     except RecursionError:
@@ -167,6 +168,43 @@ def _patterns_of(part: Any, root: Mapping[str, Any]) -> int:
     options = part.get("allOf", ()) if isinstance(part, dict) else ()
     own = "pattern" in resolve_reference(part, root)
     return own + sum(_patterns_of(one, root) for one in options if isinstance(options, list))
+
+
+def _forbid_endless(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let references to what only endless values match allow nothing: llguidance would begin one,
+    and then be stuck or never end."""
+    places = {str(part.get("$ref")) for part in values_in(schema) if isinstance(part, dict)}
+    waiting = {place for place in places if place == "#" or place.startswith("#/")}
+    while ended := {place for place in waiting if _ends(target_of(place, schema), waiting)}:
+        waiting -= ended
+    if not _ends(schema, waiting):
+        raise UsageError(
+            "No answer can match the JSON schema: a '$ref' that leads back to itself has no end. "
+            "Make one of the properties on its way optional."
+        )
+
+    def change(part: dict[str, Any]) -> dict[str, Any]:
+        return {"enum": []} if str(part.get("$ref")) in waiting else part
+
+    return map_schemas(schema, change) if waiting else schema
+
+
+def _ends(part: Any, endless: Collection[str]) -> bool:
+    """Whether a schema may match a value if the references `endless` do not."""
+    if not isinstance(part, dict):
+        return True
+    named, required, items = (part.get(one) for one in ("properties", "required", "items"))
+    inner = [*part["allOf"]] if isinstance(part.get("allOf"), list) else []
+    if part.get("type") == "object" and isinstance(named, dict) and isinstance(required, list):
+        inner += [one for name, one in named.items() if name in required]
+    if part.get("type") == "array" and part.get("minItems") and "prefixItems" not in part:
+        inner.append(items)
+    options = [part[one] for one in ("anyOf", "oneOf") if isinstance(part.get(one), list)]
+    return (
+        str(part.get("$ref")) not in endless
+        and all(_ends(one, endless) for one in inner)
+        and all(any(_ends(one, endless) for one in some) for some in options)
+    )
 
 
 def _drop_idle(part: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from localspec.prompting.pieces import (
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.answer_figures import TextOffsets
 from localspec.server.model_hosts import ModelHost
-from localspec.server.near_json import missing_end
+from localspec.server.near_json import missing_end, parse_partial
+from localspec.text import finite
 from localspec.worker_threads import call_soon
 
 if TYPE_CHECKING:
@@ -72,24 +73,30 @@ class StreamRequest:
 
 @dataclass(slots=True)
 class Call:
+    """A call so far; `cut`: the answer ended within it."""
+
     name: str
     custom: bool = False
     arguments: str = ""
     id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+    cut: bool = False
 
     def as_openai(self) -> dict[str, Any]:
         if self.custom:
             custom = {"name": self.name, "input": self.arguments}
             return {"id": self.id, "type": "custom", "custom": custom}
-        function = {"name": self.name, "arguments": self.arguments or "{}"}
+        said = self.arguments or ("" if self.cut else "{}")
+        function = {"name": self.name, "arguments": said}
         return {"id": self.id, "type": "function", "function": function}
 
     def as_object(self) -> Any:
-        """Parse the arguments; {} if they are not an object, as in a truncated answer."""
+        """Parse the arguments: the complete members of a cut call, {} if they are no object."""
         if self.custom:
             return {"input": self.arguments}
-        found = _parsed(self.arguments or "{}")
-        return found if isinstance(found, dict) else {}
+        with suppress(ValueError):
+            found = finite(parse_partial(self.arguments or "{}", True))
+            return found if isinstance(found, dict) else {}
+        return {}
 
 
 def _parsed(text: str) -> Any:
@@ -125,10 +132,8 @@ class Answer:
 
     @property
     def called(self) -> bool:
-        """Whether the answer has complete calls; a stop string may have ended it within one."""
-        if not self.calls or self.stream.stopped is None:
-            return bool(self.calls)
-        return _parsed(self.calls[-1].arguments or "{}") is not None
+        """Whether the answer has calls and did not end within one."""
+        return bool(self.calls) and not self.calls[-1].cut
 
     @property
     def stopped(self) -> str | None:
@@ -171,14 +176,13 @@ class Answer:
     def _last_pieces(self) -> Iterator[Piece]:
         """The remaining pieces, and the missing end of a call in which the answer ended."""
         yield from self._reader.finish()
-        last = self.calls[-1] if self._calling else None
-        if (
-            last
-            and not last.custom
-            and (self.stream.finish_reason, self.stream.stopped) == ("stop", None)
-        ):
-            rest = missing_end(last.arguments)
-            yield from [CallArguments(rest)] if rest else []
+        if not self._calling:
+            return
+        last = self.calls[-1]
+        if (self.stream.finish_reason, self.stream.stopped) != ("stop", None):
+            last.cut = last.custom or _parsed(last.arguments) is None
+        elif not last.custom and (rest := missing_end(last.arguments)):
+            yield CallArguments(rest)
 
     def _add(self, piece: Piece) -> None:
         self._calling = isinstance(piece, CallBegins | CallArguments)

@@ -28,6 +28,7 @@ class EmbeddingsRequest(Record):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     truncate: bool | None = None
+    embd_normalize: Literal[2] | None = None  # llama.cpp's; other norms would be other vectors
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:

@@ -108,6 +108,11 @@ def to_json(text: str) -> str:
     return _WORDS.sub(word, text)
 
 
+def in_string(text: str) -> bool:
+    """Whether near-JSON ends within a string."""
+    return any(word[1] == "" for word in [*_PARTS.finditer(to_json(text))][-1:])
+
+
 def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> Any:
     """Parse a JSON value, incomplete ones according to `mode`. A lone surrogate becomes U+FFFD.
     Raises ValueError."""

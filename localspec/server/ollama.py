@@ -242,7 +242,7 @@ def _content(
     if member == "response":
         return {"response": text, **thinking}
     content: dict[str, Any] = {"role": "assistant", "content": text, **thinking}
-    if calls:
+    if calls := [one for one in calls if not one.cut]:  # clients would run a cut one
         content["tool_calls"] = [
             {"id": one.id, "function": {"index": n, "name": one.name, "arguments": one.as_object()}}
             for n, one in enumerate(calls)

@@ -50,6 +50,9 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
                     self.conn.receive_data(data)
             super().handle_events()
 
+        def _should_upgrade(self) -> bool:
+            return False  # Java's clients ask for HTTP/2; uvicorn advises to install packages
+
         def connection_lost(self, exc: Exception | None) -> None:
             for name in [*self._limits]:
                 self._limit(name, None)

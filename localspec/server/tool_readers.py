@@ -21,6 +21,7 @@ from localspec.server.near_json import (
     arguments_of,
     closing_end,
     dump,
+    in_string,
     kinds_of,
     missing_end,
     parse_begun,
@@ -305,7 +306,8 @@ class CallReader:
         if calling:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
             # Values, and names in JSON, are read even if the answer is cut off.
-            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT, _read_json: ","}
+            after = "" if in_string(held) else ","
+            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT, _read_json: after}
             for end in ("</tool_call>", cuts.get(self._reader, "")):  # models forget to close calls
                 with suppress(ValueError):
                     calls, at = self._parse_call(held + end)

@@ -301,7 +301,8 @@ class ResponseReply(NamedEvents):
             return
         if item["type"] in _CALLS:
             _, said, event = _CALLS[item["type"]]
-            item[said] = self._said or ("{}" if said == "arguments" else "")
+            empty = "{}" if said == "arguments" and status == "completed" else ""
+            item[said] = self._said or empty
             if event:
                 done = {said: item[said], "name": item["name"]}
                 yield self._item_event(f"response.{event}.done", **done)
