@@ -169,6 +169,9 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"patternProperties": {"^[[]$": text_of("", maxLength=1e20)}}, ['{"[":""}'], ['{"[":1}']),
         ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
         ({"properties": {"x": {"$ref": "#"}}}, ['{"x":{"x":{}}}'], ['{"x":1}']),
+        ({"properties": {"x": {"$ref": "#/properties/x"}}}, ["{}"], ['{"x":1}']),
+        ({**BOTH, "patternProperties": {"^(a|b)$": FLAG}}, ['{"b":true}'], ['{"a":1}', '{"c":1}']),
+        ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": LEAP}}, ["true"], ["1"]),
         (
             {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#/prefixItems/0"}]},
             ["[1, 2]"],
@@ -234,6 +237,8 @@ def test_accepted_and_rejected_answers(
 ) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     check_texts(vocabulary, grammar, right, wrong)
+    for seed in range(4):
+        walk(vocabulary, grammar, seed)  # is never stuck
 
 
 @pytest.mark.parametrize(
@@ -268,6 +273,7 @@ def test_accepted_and_rejected_answers(
         ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "has no end"),
+        ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": FLAG}}, "'oneOf'"),
         ({"enum": []}, "No answer can match"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),
         ({"type": "nonsense"}, "the 'type' 'nonsense'"),
@@ -319,15 +325,6 @@ def test_too_deep_and_truncated_schemas_are_refused() -> None:
     for text in ("[" * 100_000, '{"items":' * 900 + "{}" + "}" * 900, '{"a": '):
         with pytest.raises(UsageError):
             Grammar.from_schema(None, parse_schema(text))  # type: ignore[arg-type]  # not used
-
-
-def test_one_of_references_must_be_disjoint(vocabulary: Vocabulary) -> None:
-    place = {"$ref": "#/$defs/place"}
-    schema = {"oneOf": [{"type": "integer"}, place], "$defs": {"place": {"type": "array"}}}
-    Grammar.from_schema(vocabulary, parse_schema(schema))
-    schema["$defs"] = {"place": {"type": "number"}}
-    with pytest.raises(UsageError, match="oneOf"):
-        Grammar.from_schema(vocabulary, parse_schema(schema))
 
 
 def test_make_enforceable_drops_unsupported_keywords() -> None:

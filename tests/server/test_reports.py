@@ -780,17 +780,17 @@ def test_truncated_call_is_not_text(families: Running, model: str, several: bool
         assert not found["content"]
         streamed = chat(families, model, stream=True, **asked)
         assert not any(one.get("content") for one in deltas(streamed))
+        said = "".join(one["arguments"] for one in call_deltas(streamed))
+        assert said == "".join(one["function"]["arguments"] for one in found.get("tool_calls", ()))
     assert message(whole)["tool_calls"]
 
 
 def test_stop_string_leaves_no_broken_call(families: Running) -> None:
-    choice = chat(families, "llama2", **FORCED, stop=["}"], max_tokens=60).json["choices"][0]
-    (call,) = choice["message"]["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == {}
-    assert choice["finish_reason"] == "tool_calls"
     text = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
-    asked = forced(text, stop=["days"])
+    asked = forced(text, stop=["days"], stop_sequences=["days"])
     assert chat(families, "qwen3", **asked).json["choices"][0]["finish_reason"] == "stop"
+    told = families.post("/v1/messages", {"model": "qwen3", "messages": ASK, **asked}).json
+    assert told["content"][0]["input"] == {"city": "Paris"}
 
 
 def test_usage_is_null_until_the_last_event(families: Running) -> None:
@@ -1042,6 +1042,7 @@ def test_custom_tool_beside_functions(families: Running) -> None:
     ("model", "text"),
     [
         ("qwen3", '<tool_call>{"name": "weather", "arguments": {"city": "Paris"'),
+        ("qwen3", '<tool_call>{"name": "weather", "arguments": {"city": "Paris'),
         ("qwen3", "<tool_call>\n<function=weather>\n<parameter=city>\nParis"),
         ("qwen3", "<tool_call>weather<arg_key>city</arg_key><arg_value>Paris"),
         ("mistral-v3", '[TOOL_CALLS]weather[ARGS]{"city": "Paris'),
@@ -1056,6 +1057,9 @@ def test_calls_that_end_within_a_value_are_closed(families: Running, model: str,
     assert stopped["finish_reason"] == "stop"
     with pytest.raises(ValueError, match="Unterminated"):
         json.loads(stopped["message"]["tool_calls"][0]["function"]["arguments"])
+    options = {"grammar": forced(text)["grammar"], "stop": ["ris"]}
+    body = {"messages": ASK, "tools": [WEATHER], "options": options, "stream": False}
+    assert "tool_calls" not in families.post("/api/chat", {"model": model, **body}).json["message"]
 
 
 def test_tools_of_a_namespace(families: Running) -> None:
