@@ -302,12 +302,11 @@ class CallReader:
     def finish(self) -> Sequence[Piece]:
         self._held += CLOSES if self._held.startswith(OPENS) else ""
         found = self._read_pieces()
-        calling = self._step == self._in_call
-        if calling:
+        if calling := self._step == self._in_call:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
             # Values, and names in JSON, are read even if the answer is cut off.
-            after = "" if in_string(held) else ","
-            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT, _read_json: after}
+            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT}
+            cuts[_read_json] = "" if in_string(held) else ","
             for end in ("</tool_call>", cuts.get(self._reader, "")):  # models forget to close calls
                 with suppress(ValueError):
                     calls, at = self._parse_call(held + end)

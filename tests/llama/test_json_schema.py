@@ -170,7 +170,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"$defs": {"é": {"type": ["NULL"]}}, "$ref": "#/$defs/é"}, ["null"], ["3"]),
         ({"properties": {"x": {"$ref": "#"}}}, ['{"x":{"x":{}}}'], ['{"x":1}']),
         ({"properties": {"x": {"$ref": "#/properties/x"}}}, ["{}"], ['{"x":1}']),
-        ({**BOTH, "patternProperties": {"^(a|b)$": FLAG}}, ['{"b":true}'], ['{"a":1}', '{"c":1}']),
+        ({**BOTH, "patternProperties": {"^(a)$": FLAG}}, ['{"b":1}'], ['{"a":1,"b":1}']),
         ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": LEAP}}, ["true"], ["1"]),
         (
             {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#/prefixItems/0"}]},
@@ -237,7 +237,7 @@ def test_accepted_and_rejected_answers(
 ) -> None:
     grammar = Grammar.from_schema(vocabulary, parse_schema(json.dumps(schema)))
     check_texts(vocabulary, grammar, right, wrong)
-    for seed in range(4):
+    for seed in range(8):
         walk(vocabulary, grammar, seed)  # is never stuck
 
 

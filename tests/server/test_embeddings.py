@@ -75,6 +75,7 @@ def test_embeddings_leave_the_prompt_cache_intact(server: Running) -> None:
         ("/v1/embeddings", {"input": ["x"] * 3000}, 400),
         ("/v1/embeddings", {"input": "x", "dimensions": 3}, 400),
         *(("/v1/embeddings", {}, 400), ("/embedding", {}, 400), ("/api/embed", {}, 200)),
+        ("/embedding", {"content": "x", "embd_normalize": -1}, 400),
         ("/api/embed", {"input": "fox " * 3000}, 200),
         ("/api/embed", {"input": "fox " * 3000, "truncate": False}, 400),
         ("/api/embed", {"input": "x", "dimensions": 3}, 400),
