@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     # Cores of hybrid processors and of containers have a file.
-    "llama": (6_097, 251),  # endless references, names that patterns list, which left answers stuck
+    "llama": (6_102, 251),  # endless references, names that patterns list, which left answers stuck
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (5_974, 197),  # calls that a limit cuts off are told from whole ones
+    "server": (5_975, 197),  # calls that a limit cuts off are told from whole ones
     # Conversations in memory have a file, and what they have in common with those on disk.
     "sessions": (701, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (124, 10),
