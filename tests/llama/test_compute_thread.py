@@ -5,46 +5,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from signal import SIGINT
 from time import sleep
-from typing import Any
 
-import llama_cpp
 import pytest
 
-import localspec
-from localspec import Engine, ModelOptions
+from localspec import ModelOptions
 from localspec.llama import compute_thread, library
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
-from tests.support.asking import WAYS, generate
-from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
-
-
-def test_one_thread_makes_all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_by: list[int] = []
-    decode = llama_cpp.llama_decode
-
-    def recorded(*arguments: Any) -> Any:
-        made_by.append(threading.get_ident())
-        return decode(*arguments)
-
-    monkeypatch.setattr(llama_cpp, "llama_decode", recorded)
-    options = ModelOptions(context=256)
-    with localspec.load(options=options) as one, localspec.load(options=options, parallel=3) as two:
-
-        def answer(engine: Engine) -> int:
-            generate(engine, "Once upon a time", WAYS["model"], count=8)
-            return threading.get_ident()
-
-        callers = together([partial(answer, engine) for engine in (one, two, one, two)])
-    assert len(made_by) > 8
-    assert len(set(made_by)) == 1
-    assert made_by[0] not in {threading.get_ident(), *callers}
 
 
 def test_interrupt_waits_for_the_end_of_a_pass() -> None:
