@@ -304,8 +304,7 @@ class CallReader:
         found = self._read_pieces()
         if calling := self._step == self._in_call:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
-            # Values, and names in JSON, are read even if the answer is cut off.
-            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT}
+            cuts: dict[_Format, str] = {_read_quoted: _CUT, _read_tagged: _CUT}  # cut values count
             cuts[_read_json] = "" if in_string(held) else ","
             for end in ("</tool_call>", cuts.get(self._reader, "")):  # models forget to close calls
                 with suppress(ValueError):
