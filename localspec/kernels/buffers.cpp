@@ -27,9 +27,10 @@ constexpr size_t HUGE_PAGE = 2 << 20;
 // From this size on another thread for repacking pays; smaller tensors are done before it starts.
 constexpr size_t BYTES_PER_THREAD = 1 << 18;
 constexpr size_t MAX_REPACK_THREADS = 8;
-// A huge page takes 0.1 to 0.4 ms, and a few take 10. If memory is fragmented, or a virtual machine's
-// host has yet to find it, most take 5 to 10 ms, and pages of usual size are faster.
-constexpr auto FAIR_PAGE = std::chrono::milliseconds(1), FEW_SLOW_PAGES = std::chrono::milliseconds(25);
+// A huge page takes 0.1 to 0.3 ms. If memory is fragmented, or a virtual machine's host has yet to
+// find it, it can take 6 ms, and pages of usual size are faster; such slow pages are counted.
+constexpr auto SLOW_PAGE = std::chrono::microseconds(1000);
+constexpr int MOST_SLOW_PAGES = 3;
 // A computation that begins meanwhile waits for a page, which takes at most some milliseconds unless
 // memory is short.
 constexpr auto PATIENCE = std::chrono::milliseconds(50);
@@ -94,19 +95,20 @@ void release(const void * data, size_t size) {
 #endif
 }
 
-// Times the first huge page of a tensor that is about to be written. Once they have been slow, the rest
+// Times the first huge page of a tensor that is about to be written. Once several were slow, the rest
 // of the buffer gets pages of usual size.
 void leave_slow_huge_pages(Buffer * buffer, void * data, size_t size) {
 #ifdef MADV_NOHUGEPAGE
-    static std::atomic<Clock::rep> left{Clock::duration(FEW_SLOW_PAGES).count()};
+    static std::atomic<int> slow{0};
     char * page = (char *) (((uintptr_t) data + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
     if (page >= (char *) data + size) return;
-    if (left > 0) {
+    if (slow < MOST_SLOW_PAGES) {
         const auto started = Clock::now();
         *(volatile char *) page = 0;
-        left += (FAIR_PAGE - (Clock::now() - started)).count();
+        slow += Clock::now() - started > SLOW_PAGE;
     }
-    if (left <= 0) madvise(page, (char *) buffer->context + mapped(buffer->size) - page, MADV_NOHUGEPAGE);
+    if (slow >= MOST_SLOW_PAGES)
+        madvise(page, (char *) buffer->context + mapped(buffer->size) - page, MADV_NOHUGEPAGE);
 #else
     (void) buffer, (void) data, (void) size;
 #endif
