@@ -150,7 +150,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
     "cli": (5_094, 156),  # logs tell of waits for standard input; streams left without blocking
     # Protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_244, 95),
+    "decoding": (2_245, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_530, 145),
     "doctor": (248, 12),  # answers on a busy machine are found
@@ -187,14 +187,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance are refused; without memory, aborts are reported.
     # Cores of hybrid processors and of containers have a file.
-    "llama": (6_102, 251),  # endless references, names that patterns list, which left answers stuck
+    "llama": (6_106, 251),  # endless references, names that patterns list, which left answers stuck
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
     "paths": (66, 12),  # users without a home, also in programs that import localspec
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
-    "policy": (2_071, 72),
+    "policy": (2_073, 72),
     # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
     # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
     # answers to a system message alone; refusals that free their callers.
@@ -208,7 +208,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (283, 18),
     "remote": (646, 20),
     "retrieval": (656, 37),  # says where else learned texts may be
-    "scheduling": (1_393, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_396, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (5_974, 197),  # calls that a limit cuts off are told from whole ones
+    "server": (5_975, 197),  # calls that a limit cuts off are told from whole ones
     # Conversations in memory have a file, and what they have in common with those on disk.
     "sessions": (701, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (124, 10),

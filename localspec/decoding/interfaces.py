@@ -217,6 +217,7 @@ class Drafter:
         return self._plain
 
     def draft(self, session: Session, plan: Plan) -> Draft:
+        """Carry out a plan that drafts."""
         return Draft(TokenTree(), plan.reason)
 
     def verified(self, rows: Rows) -> None:

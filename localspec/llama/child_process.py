@@ -64,6 +64,7 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child and its descendants."""
     if child.poll() is not None:
         return  # another process may have its id by now
     if sys.platform == "win32":

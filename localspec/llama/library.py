@@ -104,6 +104,7 @@ def version() -> str:
 
 
 def accelerated() -> bool:
+    """Whether layers can be offloaded to a device."""
     kinds = (ggml.GPU, ggml.INTEGRATED_GPU)
     return any(ggml.device_type(device) in kinds for device in ggml.devices())
 

@@ -214,4 +214,6 @@ def _may_be_mapped(path: Path) -> bool:
     """Whether weights are at multiples of 32: llama.cpp aborts if it maps others. Slow parsing of
     the vocabulary is avoided."""
     with path.open("rb") as file:
-        return not _ALIGNED_LESS.search(file.read(_METADATA))
+        metadata = file.read(_METADATA)
+    # Searching all of it with the expression would take 20 ms.
+    return not _ALIGNED_LESS.match(metadata, max(0, metadata.find(b"general.alignment")))

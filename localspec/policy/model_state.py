@@ -53,6 +53,7 @@ class ModelState:
         return self.profile.gain.upper_bound - rate * price
 
     def record_use(self, step: int, rate: float, *, pays: bool) -> None:
+        """Schedule the next trial after a step that uses it."""
         if pays:
             self._interval, self.burst = self.INTERVAL, 0
         elif self.burst:

@@ -77,6 +77,7 @@ class PairProfile(Stored):
         return self.said / self.answers if self.said else math.inf
 
     def record_overhead(self, overhead: float, drafted: int) -> None:
+        """Learn localspec's own seconds of one step."""
         if drafted:
             extra = min(1e-3, max(0.0, overhead - self.step_overhead) / drafted)
             self.row_overhead += self.OVERHEAD_RATE * (extra - self.row_overhead)

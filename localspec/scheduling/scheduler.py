@@ -72,6 +72,7 @@ class Slot:
         return True
 
     def known(self, prompt: Sequence[int]) -> int:
+        """The number of tokens of a prompt that are cached."""
         return self.target.cached_length(prompt)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:

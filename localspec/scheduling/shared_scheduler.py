@@ -117,6 +117,7 @@ class SharedScheduler(Scheduler):
         return self._chunk if self.waiting or self.others(task) else self._piece
 
     def room(self, task: Task) -> int:
+        """Tokens that fit alongside those of the other tasks."""
         return self._cells - sum(_cells(one) for one in self.tasks if one is not task)
 
     # In the scheduler's thread.

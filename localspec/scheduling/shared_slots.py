@@ -131,6 +131,7 @@ class SharedSlot(Slot):
         self.cache.clear()
 
     def wait_for_room(self, tokens: int) -> None:
+        """Wait until this many tokens fit alongside those of the other tasks."""
         self._slots.wait_for_room(self._task, tokens)
 
     @property

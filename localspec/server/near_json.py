@@ -110,7 +110,8 @@ def to_json(text: str) -> str:
 
 def in_string(text: str) -> bool:
     """Whether near-JSON ends within a string."""
-    return any(word[1] == "" for word in [*_PARTS.finditer(to_json(text))][-1:])
+    parts = [*_PARTS.finditer(to_json(text))]
+    return bool(parts) and parts[-1][1] == ""
 
 
 def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> Any:
