@@ -185,9 +185,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls beside names in GBNF: terminals end where the next character tells.
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
-    # Constants that crash llguidance are refused; without memory, aborts are reported.
-    # Cores of hybrid processors and of containers have a file.
-    "llama": (6_106, 251),  # endless references, names that patterns list, which left answers stuck
+    # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
+    # Endless references, names that patterns list; GBNF that longest matches would misread.
+    "llama": (6_213, 251),
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
