@@ -12,7 +12,6 @@ from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished
-from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama
 from tests.support.patches import fail_with
 
@@ -35,17 +34,6 @@ def test_a_file_that_is_no_gguf(cli: Cli, tmp_path: Path, content: bytes, cause:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     cli("run", "-m", str(path), "hi").refused(cause, code=4)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("role", ["-m", "-d"])
-def test_a_gguf_whose_vocabulary_llama_cpp_would_not_survive(role: str, tmp_path: Path) -> None:
-    path = pairs.model(tmp_path / "twice.gguf", tokens=(*pairs.TOKENS, pairs.TOKENS[-1]))
-    finished("run", role, str(path), "hi").refused(
-        "twice.gguf cannot be used: it is damaged: it lists a token twice. "
-        "Download it again, or choose another model.",
-        code=4,
-    )
 
 
 GAVE_UP = re.compile(

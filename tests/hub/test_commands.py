@@ -108,13 +108,6 @@ def test_server_text_is_escaped(cli: Cli, hub: Hub, model: bytes) -> None:
     assert "\x1b" not in result.err
 
 
-def test_run_suggests_pull(cli: Cli, model: bytes) -> None:
-    cli("run", "-m", "user/repo", "hi").refused("Get it with 'localspec pull user/repo'.", code=3)
-    offline = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
-    cli("run", "--offline", "-d", "user/repo", "hi").refused(offline, code=3)
-    assert cli("pull", "user/repo", "--offline").code == 3
-
-
 @pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_pull(hub: Hub, model: bytes, cache: Path, number: signal.Signals) -> None:
@@ -213,11 +206,6 @@ def test_models_lists_and_filters(cli: Cli) -> None:
     nothing = cli("models", "no-such-word")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.sentence() == "note: The catalogue has nothing with no-such-word in it."
-
-
-def test_models_reports_errors_in_the_user_catalogue(cli: Cli, user_catalogue: Path) -> None:
-    user_catalogue.write_text('[[model]]\nname = "x"\nfamily = y')
-    cli("models").refused(str(user_catalogue), "line 3")
 
 
 AGAIN = "'localspec rm user/repo:m-Q8_0.gguf' and then 'localspec pull user/repo:m-Q8_0.gguf' get"

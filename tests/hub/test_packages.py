@@ -59,7 +59,8 @@ def test_cache_without_the_package(missing: None, cached: Cached) -> None:
 def test_missing_package(cli: Cli, missing: None, command: tuple[str, ...]) -> None:
     told = "Get it with 'localspec pull smollm2'."
     cli(*command).refused("smollm2 is not here (in", told, code=ModelNotFound.exit_code)
-    assert "without --offline" in cli("pull", "smollm2", "--offline").sentence()
+    for other in (("pull", "smollm2"), ("run", "-d", "smollm2", "Hi")):
+        assert "without --offline" in cli(*other, "--offline").sentence()
 
 
 def test_pull_reports_the_installed_package(cli: Cli, installed: Path) -> None:
