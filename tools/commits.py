@@ -16,12 +16,11 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter, sleep
@@ -66,7 +65,6 @@ def main() -> None:
     options.add_argument("-c", "--ctx", type=int, default=4096)
     options.add_argument("--answer", help=argparse.SUPPRESS)
     args = options.parse_args()
-    # The arms run in other folders.
     args.target, args.draft = str(Path(args.target).resolve()), draft_file(args.draft)
     if args.answer is not None:
         answer(args.target, args.draft, json.loads(args.answer))
@@ -99,13 +97,12 @@ def compare(args: argparse.Namespace, arms: Mapping[str, str]) -> None:
             turn = number % len(names)
             order = names[turn:] + names[:turn]
             for name in order:
-                ask[name].begin(text, number + 1)
+                ask[name]([text, number + 1])  # reads it, and generates the first token
             row: dict[str, Figures] = {}
             while len(row) < len(order):
                 for name in [name for name in order if name not in row]:
-                    complete = ask[name].proceed()
-                    if complete is not None:
-                        row[name] = complete
+                    if (complete := ask[name](None)) is not None:
+                        row[name] = Figures(*complete)
             if not all(one.steps for one in row.values()):
                 print(f"{prompt.id}: answered with one token, left out")
                 continue
@@ -160,31 +157,11 @@ def mean_text(logs: Mapping[str, Sequence[float]]) -> str:
     return f"{middle:.3f}{sure}"
 
 
-class Arm:
-    """A checkout that answers in another process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def begin(self, text: Any, seed: int) -> None:
-        """Read a prompt and generate the first token."""
-        self._request([text, seed])
-
-    def proceed(self) -> Figures | None:
-        """Decode for TURN; the answer's figures once it is complete."""
-        found = self._request(None)
-        return None if found is None else Figures(*found)
-
-    def _request(self, what: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-
 @contextmanager
-def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
+def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Callable[[Any], Any]]:
+    """A function that sends requests to a checkout in another process."""
+    from localspec.bench.child import Child
+
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN or NO_DRAFTS in flags,
@@ -195,6 +172,7 @@ def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
     others = [flag.removeprefix(OTHER_DRAFT) for flag in flags if flag.startswith(OTHER_DRAFT)]
     draft = draft_file(others[-1]) if others else args.draft
     command = [sys.executable, str(Path(__file__).resolve()), args.target, draft]
+    command += ["--answer", json.dumps(settings)]
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {
             "LOCALSPEC_HOME": home,
@@ -202,24 +180,16 @@ def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
         }
         chosen = [flag.removeprefix(KERNELS) for flag in flags if flag.startswith(KERNELS)]
         environment |= {VARIABLE: chosen[-1]} if chosen else {}
-        process = subprocess.Popen(
-            [*command, "--answer", json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=home,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        opened = json.loads(process.stdout.readline())
-        print(f"{name}: {opened['file']}, open in {opened['seconds']:.1f} s; {opened['notices']}")
+        with closing(Child(name, command, environment=environment, piped=True)) as child:
+            opened = child.receive("opened")
+            file, seconds, notices = opened["file"], opened["seconds"], opened["notices"]
+            print(f"{name}: {file}, open in {seconds:.1f} s; {notices}")
 
-        try:
-            yield Arm(process)
-        finally:
-            process.stdin.close()
-            process.wait()
+            def ask(what: Any) -> Any:
+                child.send(what)
+                return child.receive("answered")
+
+            yield ask
 
 
 def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:

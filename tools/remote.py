@@ -8,21 +8,26 @@ the cost curve, T(n) ÷ T(1), and for alternating arms, after one uncounted roun
 and × plain.
 """
 
+from __future__ import annotations
+
 import argparse
+import asyncio
 import json
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.bench.child import free_port
 from localspec.bench.scale import scaled_pair
 from localspec.remote.servers import trouble
-from tools.delayed_link import DelayedLink
 from tools.native_build import RPC_SERVER, program
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
@@ -109,6 +114,59 @@ def running(port: int) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+class DelayedLink:
+    """A TCP proxy on this machine that delays data in each direction by `seconds`, as a network
+    link does. `port`: 0 for a free one."""
+
+    def __init__(self, to: tuple[str, int], seconds: float, port: int = 0) -> None:
+        self._to, self._seconds, self._loop = to, seconds, asyncio.new_event_loop()
+        self._open: list[StreamWriter] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", port))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __enter__(self) -> DelayedLink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cut all connections, and accept no more."""
+        self._run(self._cut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _cut(self) -> None:
+        self._server.close()
+        for one in self._open:
+            one.transport.abort()
+
+    async def _accept(self, here: StreamReader, answers: StreamWriter) -> None:
+        self._open.append(answers)
+        try:
+            there, requests = await asyncio.open_connection(*self._to)
+        except OSError:
+            answers.close()
+            return
+        self._open.append(requests)
+        await asyncio.gather(self._forward(here, requests), self._forward(there, answers))
+
+    async def _forward(self, source: StreamReader, sink: StreamWriter) -> None:
+        piece = b"."
+        while piece:
+            try:
+                piece = await source.read(1 << 18)
+            except OSError:
+                piece = b""
+            act = (sink.write, piece) if piece else (sink.close,)
+            self._loop.call_later(self._seconds, *act)
 
 
 if __name__ == "__main__":

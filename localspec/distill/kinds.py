@@ -163,19 +163,15 @@ def _curve(request: DistillRequest, folder: Path) -> tuple[float, ...]:
     file = folder / f"passes-{request.threads}.json"
     with suppress(OSError, ValueError, TypeError):
         return tuple(map(float, json.loads(file.read_text())))
-    curve = _measure_curve(request)
-    with saving(folder):
-        write_atomically(file, json.dumps(curve), private=True)
-    return curve
-
-
-def _measure_curve(request: DistillRequest) -> tuple[float, ...]:
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
     options = ModelOptions(context=256, threads=request.threads)
     with Model(request.target, options) as model, closing(Context(model, options)) as context:
-        return measured_curve(context, CALIBRATION)
+        curve = measured_curve(context, CALIBRATION)
+    with saving(folder):
+        write_atomically(file, json.dumps(curve), private=True)
+    return curve
 
 
 UNROLLED = 4

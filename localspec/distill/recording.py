@@ -62,11 +62,11 @@ class RecordedQuestion:
         """Whether the answer is held back from training: all answers to a prompt, or none."""
         return (self.key if self.given else self.digest)[0] < HELD_BACK_SHARE * 256
 
-    def sampling(self, seed: int, temperatures: Sequence[float]) -> SamplingParams:
-        which = (self.digest[1] + self.turn) % len(temperatures)
+    def sampling(self, seed: int) -> SamplingParams:
+        which = (self.digest[1] + self.turn) % len(TEMPERATURES)
         own = int.from_bytes(hashlib.sha256(b"%d " % seed + self.key).digest()[:8], "little")
         return SamplingParams(
-            temperature=temperatures[which], top_k=0, top_p=1.0, min_p=RAREST, seed=own
+            temperature=TEMPERATURES[which], top_k=0, top_p=1.0, min_p=RAREST, seed=own
         )
 
 
@@ -84,7 +84,6 @@ def record_answers(
     *,
     longest: int,
     seed: int = 0,
-    temperatures: Sequence[float] = TEMPERATURES,
     known: Container[bytes] = (),
     most: float = math.inf,
 ) -> Iterator[TraceRecord]:
@@ -112,7 +111,7 @@ def record_answers(
             with engine.stream(
                 Tokens(question.tokens),
                 max_tokens=min(limit, capacity - len(question.tokens)),
-                sampling=question.sampling(seed, temperatures),
+                sampling=question.sampling(seed),
                 logprobs=k,
             ) as stream:
                 for chunk in stream:

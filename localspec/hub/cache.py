@@ -24,7 +24,8 @@ from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _PREFIX = "models--"
-_CACHED = re.compile(rf"/{_PREFIX}([^/]+?)--([^/]+)/snapshots/[^/]+/(.+)$")
+CACHED = re.compile(rf"/{_PREFIX}([^/]+?)--([^/]+)/snapshots/[^/]+/(.+)$")
+"""The path of a cached file: user, repository and name."""
 
 
 def offline_by_environment() -> bool:
@@ -120,7 +121,7 @@ def require_usable(path: Path, *, head: bool = False, whole: bool = False) -> No
             what = f"its SHA-256 is {found[:12]}…, not {name[:12]}…."
             raise ModelInvalid(f"{path.name} is damaged: {what}")
     except ModelInvalid as error:
-        if (cached := _CACHED.search(path.as_posix())) is None:
+        if (cached := CACHED.search(path.as_posix())) is None:
             raise
         again = shlex.quote("{}/{}:{}".format(*cached.groups()))
         get = f"'localspec rm {again}' and then 'localspec pull {again}' get it again."

@@ -115,11 +115,10 @@ def _plan_file(path: Path) -> Removal:
     place = Path(os.path.abspath(path))
     inside = place.parent.resolve() / place.name
     hub = cache.cache_folder().resolve()
-    if hub in inside.parents:
-        pieces = inside.relative_to(hub).parts
-        if len(pieces) > 3 and pieces[0].startswith("models--") and pieces[1] == "snapshots":
-            user, _, name = pieces[0].removeprefix("models--").partition("--")
-            return _plan_cached(Repository(f"{user}/{name}", file="/".join(pieces[3:])))
+    within = f"/{inside.relative_to(hub).as_posix()}" if hub in inside.parents else ""
+    if cached := cache.CACHED.fullmatch(within):
+        user, name, file = cached.groups()
+        return _plan_cached(Repository(f"{user}/{name}", file=file))
     own = paths.cache_folder().resolve()
     if own in inside.parents and inside.suffix == ".gguf" and not inside.is_symlink():
         parts = [inside.with_name(name) for name in parts_of(inside.name)]

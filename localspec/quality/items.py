@@ -28,11 +28,11 @@ class SuiteItem:
 def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, evenly spread. A UsageError for an unknown
     suite, an unreadable file, or wrong fields."""
-    make = SUITES.get(suite)
-    if make is None:
+    if suite not in SUITES:
         raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
     if path is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
+    make, fields = SUITES[suite]
     items = []
     for number, line in prompt_lines(path, f"a question of {suite}, as published"):
         try:
@@ -40,7 +40,7 @@ def load_items(suite: str, path: Path | None, limit: int | None) -> list[SuiteIt
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(
                 f"Line {number} of {path} is not a question of {suite}. Give JSON with the fields "
-                f"{FIELDS[suite]}."
+                f"{fields}."
             ) from None
         items += [] if item is None else [item]
     if limit is None or limit >= len(items):
@@ -112,16 +112,10 @@ def _humaneval(found: dict[str, Any], number: str) -> SuiteItem:
     return SuiteItem(str(found.get("task_id", number)), prompt, 320, check)
 
 
-SUITES: dict[str, Callable[[dict[str, Any], str], SuiteItem | None]] = {
-    "gsm8k": _gsm8k,
-    "humaneval": _humaneval,
-    "mmlu": _mmlu,
-    "truthfulqa": _truthfulqa,
+SUITES: dict[str, tuple[Callable[[dict[str, Any], str], SuiteItem | None], str]] = {
+    "gsm8k": (_gsm8k, "question and answer, which has a number after ####"),
+    "humaneval": (_humaneval, "task_id, prompt, entry_point and test"),
+    "mmlu": (_mmlu, "subject, question, choices and answer, the number of a choice"),
+    "truthfulqa": (_truthfulqa, "question, best_answer and incorrect_answers"),
 }
-FIELDS = {
-    "gsm8k": "question and answer, which has a number after ####",
-    "humaneval": "task_id, prompt, entry_point and test",
-    "mmlu": "subject, question, choices and answer, the number of a choice",
-    "truthfulqa": "question, best_answer and incorrect_answers",
-}
-"""Fields of a question, for error messages."""
+"""Makers of questions, and their fields, for error messages."""

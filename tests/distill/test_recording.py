@@ -74,7 +74,7 @@ def single_answer(model: Model, record: TraceRecord) -> npt.NDArray[np.float32]:
 
 
 def test_rows_equal_those_of_single_answers(engine: Engine, trace: Trace) -> None:
-    record_all(engine, trace, prepared_questions(engine.model), temperatures=(0.0, 1.0))
+    record_all(engine, trace, prepared_questions(engine.model))
     assert len(trace) == len(PROMPTS)
     ended = 0
     for number in range(len(trace)):

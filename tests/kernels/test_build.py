@@ -12,8 +12,7 @@ import hatch_build
 from hatch_build import LIBRARY, PLACE, KernelsHook, NotBuilt, build, put_in_place
 from tests.bench.samples import executable
 from tests.cli.process import finished, run_python
-from tools.parts import shared_libraries
-from tools.wheel import copy
+from tools.wheel import copy, shared_libraries
 
 pytestmark = pytest.mark.nightly
 

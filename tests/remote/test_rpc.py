@@ -19,9 +19,8 @@ from tests.server.process import serving
 from tests.support.asking import ask, tokens_of, user
 from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
-from tools.delayed_link import DelayedLink
 from tools.native_build import is_built
-from tools.remote import running
+from tools.remote import DelayedLink, running
 
 needs_servers = pytest.mark.skipif(
     not (llama_cpp.llama_supports_rpc() and is_built("rpc")),
