@@ -28,16 +28,6 @@ def cycling(count: int = 13, ends: Callable[[int], bool] = toys.never) -> Sessio
     return toys.session_of([0], size=CYCLE.size, params=toys.GREEDY, count=count, ends=ends)
 
 
-@pytest.mark.parametrize("drafts", [True, False])
-def test_source_gets_every_committed_text(drafts: bool) -> None:
-    """Also a source that no plan uses yet, which has to know the text once one does."""
-    session, target, source = cycling(), toys.ToyTarget(CYCLE), toys.chosen_chain([1])
-    drafter = ToyDrafter(source, Plan("toy", depth=1 if drafts else 0), target.limits)
-    requests = speculate(session, drafter, acceptance.GreedyMatch())
-    ends = [list(session.context) for _ in drive(session, requests, target)]
-    assert source.synced == [*ends, session.context]
-
-
 class HiddenSource(toys.ToySource):
     """Requests hidden rows; `received` are the texts, and the tokens of the rows by layer."""
 

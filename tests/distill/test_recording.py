@@ -21,7 +21,6 @@ from localspec.distill.recording import RecordedQuestion, questions, read_prompt
 from localspec.distill.recording import record_answers as recorded_by
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.distill.training_run import ROUND, Run
-from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.prompting.prompt import PromptBuilder
@@ -147,13 +146,6 @@ def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
     assert b"<|user|>A<|end|><|assistant|>" in spelled
     (raw,) = questions(["<|user|>A"], builder, raw=True, answers=1)
     assert [*raw.tokens] == model.vocabulary.tokenize("<|user|>A", special=True, add_bos=True)
-
-
-@pytest.mark.parametrize("line", ["{", "[]", '{"prompt": 1}', '{"messages": [1]}', "{}"])
-def test_invalid_prompts_are_refused(tmp_path: Path, line: str) -> None:
-    (tmp_path / "p.jsonl").write_text(line)
-    with pytest.raises(UsageError, match=r"p\.jsonl, line 1 .*Write "):
-        list(read_prompts(tmp_path / "p.jsonl"))
 
 
 # On-policy rounds: texts of the draft with rows of the target.

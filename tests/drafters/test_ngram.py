@@ -72,21 +72,6 @@ def test_proposals_follow_the_plan(text: list[int], depth: int, width: int, eage
         assert followed in joined, "it followed that ending before"
 
 
-@examples(50)
-@given(text=texts, cuts=st.lists(st.integers(1, 30), max_size=4))
-def test_index_does_not_depend_on_the_pieces_of_the_text(text: list[int], cuts: list[int]) -> None:
-    at_once, bit_by_bit = NgramIndex(), NgramIndex()
-    at_once.sync(text)
-    for end in sorted(min(cut, len(text)) for cut in cuts):
-        bit_by_bit.sync(text[:end])
-    bit_by_bit.sync(text)
-    assert bit_by_bit.automaton.match() == at_once.automaton.match()
-    one, other = (
-        index.automaton.continuations(index.automaton.match(), 9) for index in (at_once, bit_by_bit)
-    )
-    assert one == other
-
-
 @pytest.mark.parametrize(("deviation", "depth"), [([], 6), ([0, 0, 6, 7], 2)])
 def test_predicted_output_is_drafted(deviation: list[int], depth: int) -> None:
     """From the first token, and again after a deviation."""

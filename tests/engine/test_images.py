@@ -27,7 +27,7 @@ from localspec.errors import NativeError
 from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.pictures import MARK, PicturePart, mark_images
+from localspec.llama.pictures import PicturePart, mark_images
 from tests.support.asking import ask, assistant, user
 from tests.support.ggufs import tiny_mamba
 from tests.support.heads import eagle
@@ -299,28 +299,3 @@ def test_non_causal_images_need_one_pass(model: Model) -> None:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
         with pytest.raises(NativeError, match="need a single pass, but a pass has at most 128"):
             context.append_image(part(model, LONG, causal=False))
-
-
-def test_list_of_texts_becomes_one_text() -> None:
-    """Most templates accept no lists, and report wrong roles."""
-    texts = [{"type": "text", "text": "Look:"}, {"type": "text", "text": "a cat."}]
-    marked, images = mark_images([user(texts), user([])])
-    assert [message["content"] for message in marked] == ["Look:\na cat.", []]
-    assert images == {}
-    strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
-    with pytest.raises(UsageError, match=r"part of a message is 'sound'\. Give parts of type text"):
-        mark_images([user(strange)])
-
-
-def test_parts_of_a_message_become_lines() -> None:
-    """As llama.cpp's server puts them; messages without images stay what they are."""
-    shown = [{"type": "image", "image": png(number)} for number in (1, 2)]
-    before, behind = ({"type": "text", "text": text} for text in ("Before", "behind"))
-    messages: Any = [{"role": "system", "content": "x"}, user([before, *shown, behind])]
-    marked, images = mark_images(messages)
-    assert marked[0] == messages[0]
-    first, *marks, last = marked[1]["content"].split("\n")
-    assert (first, last) == ("Before", "behind")
-    found = [MARK.fullmatch(mark) for mark in marks]
-    assert [images[one[1]] for one in found if one] == [png(1), png(2)]
-    assert isinstance(messages[1]["content"], list), "the argument is not changed"

@@ -98,6 +98,7 @@ def test_file_selection(hub: Hub) -> None:
 
 
 OUTSIDE = ("../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf")
+OUTSIDE += ("a//x.gguf", "a/C:/x.gguf", "\\\\host\\x.gguf", "x\u202e.gguf", f"{'é' * 200}.gguf")
 CHECKSUMS = ("../../../../evil", "/tmp/evil", "short", "A" * 64)
 """The cache names blobs after what the server gives as ETag."""
 FILE = {"m-Q4_K_M.gguf": b"evil"}

@@ -51,6 +51,8 @@ def test_repositories(text: str, meant: Repository) -> None:
         *("https://huggingface.co/user/repo/blob/%2e%2e/x.gguf", "https://huggingface.co/"),
         *("https://example.com/user/repo", "ftp://user/repo", "user/repo\x1b[2J", "x\nfile"),
         *("hf.co/datasets/user/repo", "hf.co/user/repo%00x", "hf.co/user/repo/x%0a.gguf"),
+        *("hf.co/user/a..b", "hf.co/-u/repo", "hf.co/user/repo.git", "hf.co/usér/repo"),
+        *("hf.co/user/re po", "hf.co//repo", "hf.co/user/repo\n"),
     ],
 )
 def test_invalid_names_are_refused(text: str) -> None:

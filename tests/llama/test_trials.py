@@ -168,15 +168,6 @@ def test_lack_of_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert known() == []
 
 
-@pytest.mark.parametrize("data", [b"\xff", b'[["a"]]'])
-def test_damaged_record_of_trials_is_ignored(data: bytes, tmp_path: Path) -> None:
-    store = paths.cache_folder() / "crash_tests.json"
-    store.parent.mkdir(parents=True)
-    store.write_bytes(data)
-    require_survivable(tiny_llama(tmp_path / "model.gguf"))
-    assert len(known()) == 1
-
-
 def test_unwritable_home_is_tolerated(tmp_path: Path) -> None:
     home = paths.cache_folder().parent
     home.write_text("a file where the folder should be")

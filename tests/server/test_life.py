@@ -59,7 +59,6 @@ def test_port_in_use() -> None:
         (("--alias", "a,,b"), "alias is empty"),
         (("--tags", "a", "--tags", "b"), "more tags than models"),
         (TWO, "Give each its own --alias"),
-        ((*TWO, "--alias", "x", "--alias", "x"), "one name"),
         ((*TWO, "-d", "demo"), "-d auto"),
         (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),
         ((*TWO, "--session", "a.session"), "A session needs a single model. Give one -m"),

@@ -299,16 +299,10 @@ Propose = Callable[[Session, Plan, TokenTree], None]
 
 
 class ToySource(Source):
-    """A source whose drafts are made by a function.
-
-    Attributes:
-        synced: arguments of `committed`.
-        native_seconds: one for each proposal.
-    """
+    """A source whose drafts are made by a function; `native_seconds`: one for each proposal."""
 
     def __init__(self, draft: Propose, name: str = "toy") -> None:
         self.name = name
-        self.synced: list[list[int]] = []
         self._calls = 0
         self._draft = draft
 
@@ -319,9 +313,6 @@ class ToySource(Source):
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._calls += 1
         self._draft(session, plan, tree)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self.synced.append(list(context))
 
 
 def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
