@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tools.endure.outcome import Outcome, child
+from tools.endure.outcome import Outcome, run_part
 
 PARTS = {
     "kills": ("killed_chats", 2000, "kills of the chat"),
@@ -39,7 +39,7 @@ def main() -> int:
         count = getattr(args, option)
         if count:
             print(f"{name} …", file=sys.stderr, flush=True)
-            outcomes.append(child(f"tools.endure.{name}", folder / name, count, args.seed))
+            outcomes.append(run_part(name, folder / name, count, args.seed))
     console.print(table(outcomes))
     failures = [f"{each.what}: {failure}" for each in outcomes for failure in each.failures]
     if not failures:

@@ -4,7 +4,6 @@ failing drafters and closed models. Run by `tools.endure`."""
 import gc
 import json
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.scheduling.shared_slots import SharedSlots
 from tests.support.ggufs import tiny_hybrid
-from tools.endure.outcome import Outcome, print_outcome
+from tools.endure.outcome import Outcome
 
 PROMPTS = Path(__file__).parents[2] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)
@@ -67,7 +66,7 @@ def _failing(made_of: Parts) -> Cascade:
     return Cascade("failing", _FailingDraft(made_of.model.cache, made_of.model.vocabulary))
 
 
-def answers(home: Path, seconds: float, seed: int) -> Outcome:
+def answers(home: Path, minutes: int, seed: int) -> Outcome:
     """Generate answers, one model after another, and check the process after each."""
     REGISTRY["failing"] = Registration(_failing, needs_model=True)
     tiny = tiny_hybrid(home / "tiny.gguf")
@@ -79,7 +78,7 @@ def answers(home: Path, seconds: float, seed: int) -> Outcome:
     outcome, seen = Outcome("answers, one model after another", unit="answers"), Counter[str]()
     expected: dict[str, list[int]] = {}
     process, held = psutil.Process(), []
-    end, number = time.monotonic() + seconds, 0
+    end, number = time.monotonic() + 60 * minutes, 0
     # Compare each model at least once, however short the time.
     while time.monotonic() < end or number <= WARM * len(models):
         which = number % len(models)
@@ -187,7 +186,3 @@ def ids_held(engine: Engine) -> int:
         for shared in engine.slots.shared
         for number in range(shared.answers * shared.leaves)
     )
-
-
-if __name__ == "__main__":
-    print_outcome(answers(Path(sys.argv[1]), 60 * int(sys.argv[2]), int(sys.argv[3])))

@@ -2,12 +2,11 @@
 
 import random
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from tests.tui.kills import kills, slow_chat
-from tools.endure.outcome import Outcome, print_outcome
+from tools.endure.outcome import Outcome
 
 
 def killed_chats(home: Path, count: int, seed: int) -> Outcome:
@@ -35,7 +34,3 @@ def killed_chats(home: Path, count: int, seed: int) -> Outcome:
         f"{shown:,} characters of answers were shown"
     )
     return outcome
-
-
-if __name__ == "__main__":
-    print_outcome(killed_chats(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

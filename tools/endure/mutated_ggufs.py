@@ -11,7 +11,6 @@ import random
 import re
 import resource
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from localspec.cli.verbs import VERBS, build_command
 from tests.gguf.mutations import change_values, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
-from tools.endure.outcome import Outcome, print_outcome
+from tools.endure.outcome import Outcome
 
 MEMORY = 3 << 30
 """Bytes of address space beyond a command's initial size."""
@@ -158,7 +157,3 @@ def _fault(status: int, output: str) -> str | None:
     if status and not re.match(r"localspec: .+\. .+", last):
         return f"no sentence but {last!r}"
     return None
-
-
-if __name__ == "__main__":
-    print_outcome(mutated_ggufs(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,10 +1,10 @@
-"""The outcome of a part of `tools.endure`, passed on from its process."""
+"""The outcome of a part of `tools.endure`, and its process."""
 
-import json
 import os
-import subprocess
-import sys
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 
@@ -19,21 +19,17 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
 
 
-def child(module: str, home: Path, count: int, seed: int) -> Outcome:
-    """Run a module in another process; the outcome that it prints at its end."""
+def run_part(name: str, home: Path, count: int, seed: int) -> Outcome:
+    """Run the part of that name, a function in a module, in a fresh process."""
     home.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(home), str(count), str(seed)],
-        env=os.environ | {"LOCALSPEC_HOME": str(home), "LOCALSPEC_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        return Outcome(module, failures=[f"{module} ended with {done.returncode}"])
-    return Outcome(**json.loads(lines[-1]))
+    os.environ |= {"LOCALSPEC_HOME": str(home), "LOCALSPEC_THREADS": "1"}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        try:
+            return process.submit(_run, name, home, count, seed).result()
+        except Exception as error:
+            return Outcome(name, failures=[f"{name} ended: {error!r}"])
 
 
-def print_outcome(outcome: Outcome) -> None:
-    print(json.dumps(asdict(outcome)), flush=True)
+def _run(name: str, home: Path, count: int, seed: int) -> Outcome:
+    found: Outcome = getattr(import_module(f"tools.endure.{name}"), name)(home, count, seed)
+    return found
