@@ -166,13 +166,14 @@ def write_file(
         ("general.file_type", U32, number),
         ("general.quantization_version", U32, QUANTIZATION_VERSION),
     ]
-    tensors = list(more)
+    gguf, tensors = gguf_package(), list(more)
     for name, each in made.items():
         values = np.ascontiguousarray(each, np.float32)
         kept = kind if values.ndim > 1 else F32
         if kept in (Q8_0, Q4_0) and values.shape[-1] % BLOCK:
             kept = F16
-        tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
+        packed = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kept])
+        tensors.append(NewTensor(name, values.shape[::-1], kept, packed.tobytes()))
     metadata = {key: value for key, _, value in facts}
     kept = "The training is kept: make room, or name another --output, and run the same again."
     with writing(path, kept) as partial:
@@ -185,16 +186,6 @@ def tokenizer_of(target: GGUFFile) -> list[Fact]:
         for key, value in target.metadata.items()
         if key.startswith("tokenizer.")
     ]
-
-
-def _bytes(values: npt.NDArray[np.float32], kind: str) -> bytes:
-    if kind == F32:
-        return values.tobytes()
-    if kind == F16:
-        return values.astype("<f2").tobytes()
-    gguf = gguf_package()
-    packed: npt.NDArray[np.uint8] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
-    return packed.tobytes()
 
 
 def shape_facts(architecture: str, shape: Shape) -> list[Fact]:

@@ -6,7 +6,7 @@ those of the same name.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,27 +23,25 @@ from localspec.text import printable
 FILE = "catalog.toml"
 
 
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("has control characters")
-    return value
+def _only(valid: Callable[[str], bool], why: str) -> AfterValidator:
+    """Refuse other texts; `why`: with {} in place of the text."""
+
+    def check(value: str) -> str:
+        if not valid(value):
+            raise ValueError(why.format(value))
+        return value
+
+    return AfterValidator(check)
 
 
-def _repository(value: str) -> str:
-    if not is_repository(value):
-        raise ValueError(f"'{value}' is not user/repo")
-    return value
-
-
-def _gguf_name(value: str) -> str:
-    if not (stays_inside(value) and value.lower().endswith(".gguf")):
-        raise ValueError(f"'{value}' is not the name of a GGUF file in a repository")
-    return value
-
-
-Line = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
-Repo = Annotated[str, AfterValidator(_repository)]
-_Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), AfterValidator(_printable)]
+_PRINTABLE = _only(str.isprintable, "has control characters")
+_GGUF = _only(
+    lambda name: stays_inside(name) and name.lower().endswith(".gguf"),
+    "'{}' is not the name of a GGUF file in a repository",
+)
+Line = Annotated[str, Field(min_length=1, max_length=300), _PRINTABLE]
+Repo = Annotated[str, _only(is_repository, "'{}' is not user/repo")]
+_Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), _PRINTABLE]
 _Checked = Annotated[Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
 _Count = Annotated[int, Field(gt=0)]
 
@@ -77,7 +75,7 @@ class Entry(_Record):
     repo: Repo
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
     """None for the default quantization."""
-    file: Annotated[Line, AfterValidator(_gguf_name)] | None = None
+    file: Annotated[Line, _GGUF] | None = None
     """Set where file names contain no quantization."""
     others: list[Repo] = []
     """Further repositories with GGUFs of the same model."""
