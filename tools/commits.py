@@ -184,12 +184,7 @@ def arm(args: argparse.Namespace, name: str, where: str) -> Iterator[Callable[[A
             opened = child.receive("opened")
             file, seconds, notices = opened["file"], opened["seconds"], opened["notices"]
             print(f"{name}: {file}, open in {seconds:.1f} s; {notices}")
-
-            def ask(what: Any) -> Any:
-                child.send(what)
-                return child.receive("answered")
-
-            yield ask
+            yield lambda what: child.ask(what, "answered")
 
 
 def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:

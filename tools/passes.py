@@ -233,12 +233,7 @@ def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[...
     command += ["--threads", str(threads)]
     environment = os.environ | {VARIABLE: name}
     with closing(Child(name, command, environment=environment, piped=True)) as child:
-
-        def ask(*what: Any) -> Any:
-            child.send(what)
-            return child.receive("measured")
-
-        yield ask
+        yield lambda *what: child.ask(what, "measured")
 
 
 def answer(path: Path, room: int, threads: int) -> None:

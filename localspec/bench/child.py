@@ -79,10 +79,11 @@ class Child:
             self.close()
             raise
 
-    def send(self, what: Any) -> None:
-        """Write a line of JSON."""
+    def ask(self, what: Any, done: str, limit: float = TIMEOUT_MAX) -> Any:
+        """Write a line of JSON; then as `receive`."""
         with suppress(OSError):  # it has ended; `receive` reports the reason
             print(json.dumps(what), file=self.process.stdin, flush=True)
+        return self.receive(done, limit)
 
     def receive(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
         """The next line of JSON. Raises NativeError: it ended, or had not `done` it after `limit`

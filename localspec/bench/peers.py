@@ -173,8 +173,8 @@ class IkLlama(Arm):
     def generate(self, question: Question) -> Sample:
         prompt = self._setup.tokenize(question.prompt.text)
         try:
-            self._child.send(asdict(question) | {"prompt": prompt})
-            reply = self._child.receive("answered", ANSWER_TIMEOUT)
+            asked = asdict(question) | {"prompt": prompt}
+            reply = self._child.ask(asked, "answered", ANSWER_TIMEOUT)
         except BaseException:
             # Otherwise a late answer would be taken for the next one.
             self.close()
