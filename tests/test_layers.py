@@ -140,7 +140,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refuses text as messages; takes token ids of any sequence; is told after a fork.
     # Generators that a task left; left streams end at once; readers in other loops and tasks.
     "async_engine": (321, 7),
-    "bench": (2_043, 87),  # three peers, shapes
+    "bench": (2_043, 85),  # three peers, shapes
     "cgroups": (60, 10),  # threads above a container's limit stop each other
     "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
@@ -152,7 +152,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_245, 95),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
-    "distill": (2_530, 145),
+    "distill": (2_516, 143),
     "doctor": (248, 12),  # answers on a busy machine are found
     "drafters": (2_332, 70),  # the same; plans that options force; windows of small caches
     # Token ids, and their count, are checked before llama.cpp reads them.
@@ -166,7 +166,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_723, 75),  # pipes, empty variables; names of ollama; errors repeat the command
+    "hub": (1_721, 74),  # pipes, empty variables; names of ollama; errors repeat the command
     "identity": (63, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, from engine; names of other tools
@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Hunyuan's marks around answers.
     # The format of calls is a file of its own: with it, roles had outgrown one.
     "prompting": (1_982, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
-    "quality": (392, 16),  # suites are named before files are sought; fields of questions
+    "quality": (386, 15),  # suites are named before files are sought; fields of questions
     "race": (283, 18),
     "remote": (646, 20),
     "retrieval": (656, 37),  # says where else learned texts may be
@@ -240,8 +240,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_308, 62),  # compares a certificate with what is here
     "watchdog": (43, 10),
     "worker_threads": (43, 10),
-    "tests": (40_092, None),  # systems with limits and slow cores; conversations in memory
-    "tools": (3_451, None),  # larger models on paper, an agent's session, masks of schemas
+    "tests": (39_887, None),  # systems with limits and slow cores; conversations in memory
+    "tools": (3_378, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
 

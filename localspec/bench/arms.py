@@ -15,7 +15,6 @@ AUTO = "auto"
 COLD = "auto, cold"
 _DEPTHS = range(1, 9)
 
-
 KNOWLEDGE = {
     AUTO: "answered a prompt of each suite beforehand, and keeps learning.",
     COLD: "starts each answer without any measurements.",

@@ -39,10 +39,10 @@ _GGUF = _only(
     lambda name: stays_inside(name) and name.lower().endswith(".gguf"),
     "'{}' is not the name of a GGUF file in a repository",
 )
-Line = Annotated[str, Field(min_length=1, max_length=300), _PRINTABLE]
-Repo = Annotated[str, _only(is_repository, "'{}' is not user/repo")]
+_Line = Annotated[str, Field(min_length=1, max_length=300), _PRINTABLE]
+_Repo = Annotated[str, _only(is_repository, "'{}' is not user/repo")]
 _Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), _PRINTABLE]
-_Checked = Annotated[Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
+_Checked = Annotated[_Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
 _Count = Annotated[int, Field(gt=0)]
 
 
@@ -54,11 +54,11 @@ class CatalogHead(_Record):
     """A draft head trained on a model's hidden states; not every kind is supported."""
 
     kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DFlash2", "DSpark", "Medusa"]
-    repo: Repo
+    repo: _Repo
     """Its own repository, or that of the model whose file contains it."""
     gguf: bool = False
     size: _Count | None = None
-    licence: Line | None = None
+    licence: _Line | None = None
     """Licence of the weights; None if the source names none."""
     source: _Url
     checked: _Checked
@@ -67,27 +67,27 @@ class CatalogHead(_Record):
 
 class Entry(_Record):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
-    family: Line
+    family: _Line
     parameters: _Count
     """Total number of weights, including all experts."""
     active: _Count | None = None
     """Weights used per token in a mixture of experts."""
-    repo: Repo
+    repo: _Repo
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
     """None for the default quantization."""
-    file: Annotated[Line, _GGUF] | None = None
+    file: Annotated[_Line, _GGUF] | None = None
     """Set where file names contain no quantization."""
-    others: list[Repo] = []
+    others: list[_Repo] = []
     """Further repositories with GGUFs of the same model."""
     size: _Count | None = None
     """Download size in bytes."""
     context: _Count | None = None
     """Trained context length in tokens."""
-    licence: Line
-    drafts: list[Line] = []
+    licence: _Line
+    drafts: list[_Line] = []
     """Drafts, best first: names in this catalogue, or user/repo:quant."""
     heads: list[CatalogHead] = []
-    note: Line | None = None
+    note: _Line | None = None
     source: _Url
     checked: _Checked
 

@@ -97,7 +97,7 @@ def test_file_selection(hub: Hub) -> None:
     refusal(pull, "user/repo:Q2_K", why, ModelNotFound)
 
 
-OUTSIDE = ("../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf")
+OUTSIDE = ["../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf"]
 OUTSIDE += ("a//x.gguf", "a/C:/x.gguf", "\\\\host\\x.gguf", "x\u202e.gguf", f"{'é' * 200}.gguf")
 CHECKSUMS = ("../../../../evil", "/tmp/evil", "short", "A" * 64)
 """The cache names blobs after what the server gives as ETag."""
