@@ -17,11 +17,11 @@ from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reaso
 from localspec.prompting.roles import joined
 from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
+from localspec.server.call_formats import CONTROL
 from localspec.server.failures import ApiError
-from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import (
     RESPONSE,
-    InputReader,
+    ArgumentReader,
     ToolChoice,
     call_format,
     describe_tools,
@@ -147,12 +147,12 @@ async def request_of(engine: Engine, chat: Chat) -> StreamRequest:
     def reader() -> Reader:
         inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.splits_thoughts:
-            return InputReader(inner, tools.tools)
+            return ArgumentReader(inner, tools.tools)
         calls = CONTROL if tools.tools else ()
         found = reasoning_reader(source, inner, thinks=thinks, calls=calls)
         if begun:
             found.push(ANALYSIS)
-        return InputReader(found, tools.tools)
+        return ArgumentReader(found, tools.tools)
 
     ask = ask.with_options(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)

@@ -18,19 +18,20 @@ PLAIN_WORDS, _WORDS = (
     re.compile(
         r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)"""
         rf"""|(["'])((?:(?!\2)[^\\]|\\.|\\\Z|{inner})*)(\2?)"""
-        r"|[][(){}]|\b[TFNtfn]\w*|,\s*(?=[]}]|\Z)",
+        r"|[][(){}]|-?\b[TFNItfn]\w*|-\Z|,\s*(?=[]}]|\Z)",
         re.DOTALL,
     )
     for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
 )
-"""Strings, brackets, trailing commas, and literals of JSON and Python. The second also accepts
-unescaped quotes within strings, as models write code in JSON."""
+"""Strings, brackets, trailing commas, literals of JSON and Python, and a minus that may begin one.
+The second also accepts unescaped quotes within strings, as models write code in JSON."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
 OPEN_END = re.compile(r"(?:[\"']\s*)+\Z")
 """Quotes at the end that may still be within the string."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters|args|input|params)"\s*:\s*(?=\S)')
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _OF_PYTHON = {other: one for one, other in _LITERALS.items()}
+_LITERALS |= dict.fromkeys(("NaN", "Infinity", "-Infinity"), "null")
 _ESCAPES = re.compile(
     r"""(?s)(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
     r"""|(?:\\|(?=[\0-\x1f"]))(.)"""
@@ -92,18 +93,19 @@ def _escape(closed: str, part: re.Match[str]) -> str:
 
 
 def to_json(text: str) -> str:
-    """Convert near-JSON to JSON: single quotes, Python's literals, raw line ends, invalid escapes
-    and trailing commas. The text may be incomplete."""
+    """Convert near-JSON to JSON: single quotes, Python's literals, raw line ends, invalid escapes,
+    trailing commas, and numbers that JSON lacks. The text may be incomplete."""
 
     def word(found: re.Match[str]) -> str:
         said = found[0]
-        if said[0] == ",":
+        if said[0] == "," or said == "-":
             return ""
         if found[2]:
             return f'"{_ESCAPES.sub(partial(_escape, found[4]), found[3])}' + '"' * len(found[4])
-        return next(
-            (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
-        )
+        if said in _LITERALS:
+            return _LITERALS[said]
+        begun = (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said))
+        return next(begun, said)
 
     return _WORDS.sub(word, text)
 

@@ -16,9 +16,10 @@ from localspec.llama.grammar import check_lark, lark_of_regex
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.json_schema import grammar_of, make_enforceable
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Reader, Text
+from localspec.server.call_formats import FUNCTIONARY, Schemas
 from localspec.server.failures import ApiError, logger
-from localspec.server.near_json import dump, parse_partial
-from localspec.server.tool_readers import FUNCTIONARY, CallReader, Schemas
+from localspec.server.near_json import OPEN_END, dump, parse_partial, to_json
+from localspec.server.tool_readers import CallReader
 
 _MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -190,37 +191,54 @@ def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
-class InputReader:
-    """Converts the arguments in calls of custom tools to their input."""
+class ArgumentReader:
+    """Converts the arguments of calls to JSON, and those of custom tools to their input."""
 
     def __init__(self, inner: Reader, tools: Sequence[Tool]) -> None:
         self._inner, self._names = inner, {tool.name for tool in tools if tool.custom}
-        self._said: str | None = None  # arguments of an open call of a custom tool
-        self._returned = 0
+        self._convert = self._as_json
+        self._said: str | None = None  # arguments of an open call
+        self._returned = self._due = 0
 
     def push(self, text: str) -> Sequence[Piece]:
-        return self._convert(self._inner.push(text))
+        return self._read(self._inner.push(text))
 
     def finish(self) -> Sequence[Piece]:
-        return [*self._convert(self._inner.finish()), *self._read_input(complete=True)]
+        return [*self._read(self._inner.finish()), *self._read_arguments(complete=True)]
 
-    def _convert(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    def _read(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
         found = list[Piece]()
         for piece in pieces:
             if isinstance(piece, CallArguments) and self._said is not None:
                 self._said += piece.text
-                found += self._read_input(complete=False)
+                found += self._read_arguments(complete=False)
                 continue
             if not isinstance(piece, CallArguments):
-                found += self._read_input(complete=True)
-            if isinstance(piece, CallBegins) and piece.name in self._names and not piece.custom:
-                piece, self._said, self._returned = replace(piece, custom=True), "", 0
+                found += self._read_arguments(complete=True)
+            if isinstance(piece, CallBegins) and not piece.custom:
+                custom = piece.name in self._names
+                self._convert = self._as_input if custom else self._as_json
+                piece, self._said, self._returned = replace(piece, custom=custom), "", 0
+                self._due = 0
             found.append(piece)
         return found
 
-    def _read_input(self, *, complete: bool) -> Sequence[Piece]:
-        """The new part of the input, which models may write under another name or without JSON."""
+    def _read_arguments(self, *, complete: bool) -> Sequence[Piece]:
+        """The new part of the arguments or input."""
         said = self._said or ""
+        if len(said) < self._due and not complete:  # as in `CallReader.push`
+            return []
+        text, self._due = self._convert(said, complete), len(said) * 17 // 16
+        new, self._returned = text[self._returned :], max(self._returned, len(text))
+        self._said = None if complete else self._said
+        return [CallArguments(new)] if new else []
+
+    def _as_json(self, said: str, complete: bool) -> str:
+        found = to_json(said)
+        return found if complete else OPEN_END.sub("", found)
+
+    def _as_input(self, said: str, complete: bool) -> str:
+        """The input, which models may write under another name or without JSON."""
         value: Any = said
         if said.lstrip().startswith("{"):
             value = ""
@@ -228,10 +246,7 @@ class InputReader:
                 found = parse_partial(said, False if complete else "trailing-strings")
                 other = [*found.values()] if len(found) == 1 else [said]
                 value = found.get("input", other[0] if complete else "")
-        text = value if isinstance(value, str) else dump(value) if complete else ""
-        new, self._returned = text[self._returned :], max(self._returned, len(text))
-        self._said = None if complete else self._said
-        return [CallArguments(new)] if new else []
+        return value if isinstance(value, str) else dump(value) if complete else ""
 
 
 class BareInputReader:

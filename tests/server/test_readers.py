@@ -27,7 +27,7 @@ from localspec.server.near_json import missing_end
 from localspec.server.openai.chat import ChatReply, ChatRequest
 from localspec.server.openai.messages import Message
 from localspec.server.tool_readers import CallReader
-from localspec.server.tools import BareInputReader, CallOrResponse, InputReader, custom_tool
+from localspec.server.tools import ArgumentReader, BareInputReader, CallOrResponse, custom_tool
 from tests.conftest import DATA
 from tests.support.clock import Clock
 
@@ -82,8 +82,8 @@ READERS: dict[str, Callable[[], Reader]] = {
     "channels": ChannelReader,
     "no calls": partial(ChannelReader, calls=False),
     "called in channels": lambda: ChannelReader(any_format()),
-    "custom": lambda: InputReader(ChannelReader(any_format()), CUSTOM),
-    "bare": lambda: InputReader(BareInputReader(call_or_response(), CUSTOM), CUSTOM),
+    "custom": lambda: ArgumentReader(ChannelReader(any_format()), CUSTOM),
+    "bare": lambda: ArgumentReader(BareInputReader(call_or_response(), CUSTOM), CUSTOM),
 }
 
 
@@ -108,7 +108,7 @@ def test_calls_thoughts_and_text_are_found(reader: str, text: str, told: list[An
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(-1e99, 1e99) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -161,7 +161,7 @@ def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) ->
     said = json.dumps({"name": "f", "arguments": {"input": text}}, ensure_ascii=ascii_only)
     begins = CallBegins("f", custom=True)
     expected = [begins, *([CallArguments(text)] if text else [])]
-    assert read(lambda: InputReader(any_format(), CUSTOM), list(said)) == expected
+    assert read(lambda: ArgumentReader(any_format(), CUSTOM), list(said)) == expected
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
