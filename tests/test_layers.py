@@ -186,8 +186,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
-    # Endless references, names that patterns list; GBNF that longest matches would misread.
-    "llama": (6_213, 251),
+    # Endless references, listed or many optional names; GBNF that longest matches would misread.
+    "llama": (6_229, 252),
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory

@@ -37,6 +37,8 @@ _MAX_LENGTH = 50_000
 _FUEL = 4_000_000
 """Steps of llguidance's lexer per mask, at most some 300 ms. Fewer do not suffice for "multipleOf",
 nor for patterns combined with limits of length."""
+_MAX_ITEMS = 8_000
+"""Of llguidance's parser at one place. It counts four for each property that may come next."""
 _ANCHORS = {"Word": r"word boundaries (\b) cannot be followed"}
 _ANCHORS |= dict.fromkeys(("Start", "End"), "^ and $ can only be followed at its ends")
 _DEAD_END = "NoExtensionBias"
@@ -94,7 +96,9 @@ class Grammar:
                 thought = ": /(?s:.)*/ " + " ".join(f"<[{token}]>" for token in ids)
             grammar = _START.sub(r"answer\1:", grammar, count=1) + _THOUGHT + thought
         tokenizer, self._ends = _tokenizer_of(vocabulary)
-        limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
+        limits = LLParserLimits(
+            max_items_in_row=_MAX_ITEMS, step_lexer_fuel=_FUEL, verbose_errors=False
+        )
         # Without forcing, every tokenization of a text is allowed, as in llama.cpp.
         every = f'%llguidance {{"no_forcing": true}}\n{grammar}'
         self._matcher = LLMatcher(tokenizer, every, log_level=0, limits=limits)

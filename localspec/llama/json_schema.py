@@ -30,6 +30,8 @@ _MAX_PATTERNS = 50
 """Property patterns of an object, which are compared pairwise."""
 MAX_TOGETHER = 16
 """Patterns of one text; llguidance's time doubles with each."""
+_MAX_OPTIONAL = 1_900
+"""Optional properties of an object: `grammar._MAX_ITEMS` has room for four steps of each."""
 
 _FORMATS = frozenset(
     (
@@ -152,6 +154,11 @@ def _bound(schema: Mapping[str, Any]) -> Mapping[str, Any]:
                 patterns = part.get("patternProperties")
                 if isinstance(patterns, dict) and len(patterns) > _MAX_PATTERNS:
                     raise too_large(f"an object has more than {_MAX_PATTERNS} patternProperties")
+                named, required = part.get("properties"), part.get("required")
+                count = len(required) if isinstance(required, list) else 0
+                if isinstance(named, dict) and len(named) > count + _MAX_OPTIONAL:
+                    why = f"an object has more than {_MAX_OPTIONAL:,} properties that may be absent"
+                    raise too_large(why)
         if len(references) > MAX_REFERENCES:
             raise too_large(f"it has references to more than {MAX_REFERENCES} places")
         found = _forbid_endless(map_schemas(schema, _drop_idle))

@@ -56,6 +56,7 @@ BOTH = {"properties": {"a": {}, "b": {}}, "required": ["b"]}
 FLAG = {"type": "boolean"}
 FLAGS = {"type": "object", "properties": {"a": FLAG, "b": FLAG, "c": FLAG}}
 LEAP = {"enum": ["2023-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], "format": "date"}
+MANY = {f"p{number}": FLAG for number in range(1_901)}
 UUID = "123e4567-e89b-42d3-a456-426614174000"
 SPAN = (
     r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$"
@@ -70,8 +71,8 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
     ("schema", "right", "wrong"),
     [
         ({"enum": ["C:\\temp"]}, [r'"C:\\temp"'], [r'"C:\temp"']),
-        ({"enum": ["a\nb"]}, [r'"a\nb"'], ['"a\nb"']),
-        ({"enum": ['a"b']}, [r'"a\"b"'], ['"a"b"']),
+        ({"enum": ["a\nb", 'a"b']}, [r'"a\nb"', r'"a\"b"'], ['"a\nb"', '"a"b"']),
+        ({"properties": MANY, "required": ["p0"]}, ['{"p0":true,"p1900":false}'], ["{}"]),
         (text_of("^[a-z]+$", maxLength=3), ['"abc"', '"a"'], ['"abcd"', '""', '"A"']),
         ({"type": "object", "required": ["id"]}, ['{"id":1}', '{"id":1,"x":2}'], ['{"x":1}', "{}"]),
         ({"required": ["id"]}, ['{"id": "a"}'], ['{"x":1}', "{}"]),
@@ -279,8 +280,6 @@ def test_accepted_and_rejected_answers(
         ({"enum": [123456789012345678, 123456789012345679]}, "number 12345678901234567"),
         ({"properties": {"a": {"const": {"b": [2**53 + 1]}}}}, "number 9007199254740993,"),
         ({"const": 123456789.12345679}, "number 123456789.12345679,"),
-        ({"const": 2**70}, "number 1180591620717411303424,"),
-        ({"type": "integer", "enum": [-(2**63)]}, "number -9223372036854775808,"),
         ({"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}, "bound -1000000000"),
         ({"type": "number", "minimum": 5e-324}, "too close to 0"),
         ({"type": "number", "exclusiveMaximum": -1e-310}, "too close to 0"),
@@ -295,6 +294,7 @@ def test_accepted_and_rejected_answers(
         (False, "No answer can match"),
         ([], "an object"),
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
+        ({"properties": MANY}, "1,900 properties"),
         ({"allOf": [text_of(f"a{{{i}}}") for i in range(40)]}, "more than 16 patterns"),
         ({"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(400)}}, "large"),
     ],
