@@ -91,6 +91,11 @@ class Vocabulary:
             capacity = -count
 
     @cached_property
+    def adds_space(self) -> bool:
+        """Whether a space is added before a text, and after each special token."""
+        return b"".join(map(self.piece, self.tokenize("a"))).startswith(b" ")
+
+    @cached_property
     def special_tokens(self) -> dict[str, SpecialToken]:
         """Control tokens and user-defined ones, by spelling."""
         attribute = llama_cpp.llama_vocab_get_attr

@@ -81,7 +81,8 @@ def chat_logprobs(
 
 
 class TextOffsets:
-    """Offsets of tokens in a text, in characters; a shared character belongs to the later token."""
+    """Offsets of tokens in a text, in characters; a shared character belongs to the later token.
+    `begin` is -1 before a space that the text lacks."""
 
     def __init__(self, engine: Engine, begin: int = 0) -> None:
         self._piece = engine.token_bytes
@@ -91,7 +92,7 @@ class TextOffsets:
     def of(self, tokens: Iterable[int]) -> list[int]:
         found = []
         for token in tokens:
-            found.append(self._at)
+            found.append(max(0, self._at))
             self._at += len(self._decode(self._piece(token)))
         return found
 
@@ -120,9 +121,16 @@ def text_logprobs(
 
 
 def text_of_tokens(tokens: Sequence[int], engine: Engine, *, special: bool = True) -> str:
-    """Join the text of tokens; `special`: include the names of control tokens."""
-    checked, piece = engine.model.vocabulary.check_ids(tokens), engine.model.vocabulary.piece
-    return b"".join(piece(token, special=special) for token in checked).decode("utf-8", "replace")
+    """Join the text of tokens, as it was before it was tokenized; `special`: include the names of
+    control tokens."""
+    vocabulary, found = engine.model.vocabulary, bytearray()
+    marks = {one.id for one in vocabulary.special_tokens.values()}
+    begins = True
+    for token in vocabulary.check_ids(tokens):
+        data = vocabulary.piece(token, special=special)
+        found += data.removeprefix(b" ") if begins and vocabulary.adds_space else data
+        begins = token in marks
+    return found.decode("utf-8", "replace")
 
 
 class Speculation:

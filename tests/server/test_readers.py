@@ -164,11 +164,6 @@ def test_any_input_of_a_custom_tool_round_trips(value: Any, ascii_only: bool) ->
     assert read(lambda: ArgumentReader(any_format(), CUSTOM), list(said)) == expected
 
 
-def test_a_lone_surrogate_is_replaced() -> None:
-    assert read(call_or_response, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
-    assert read(any_format, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")
-
-
 def test_clients_hear_of_thoughts_that_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply, "monotonic", clock := Clock())
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from localspec import Engine, GenerationStats
 from localspec.prompting.marked_text import mark_text, unmarked
 from localspec.prompting.pieces import Text
-from localspec.prompting.prompt import Tokens
+from localspec.prompting.prompt import Tokens, prompt_tokens
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
 from localspec.server.answers import AnswerPart, Answers, StreamRequest
 from localspec.server.failures import ApiError
@@ -34,11 +34,16 @@ Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 def tokens_of(mixed: str | Mixed, engine: Engine, *, special: bool, add_bos: bool) -> list[int]:
-    """Tokenize a list of texts and token ids; as in llama.cpp, BOS is added only before a text."""
+    """Tokenize a list of texts and token ids; as in llama.cpp, BOS is added only before a text.
+    Unless `special`, texts spell no special tokens."""
     vocabulary, tokens = engine.model.vocabulary, list[int]()
     for number, part in enumerate([mixed] if isinstance(mixed, str) else mixed):
         if isinstance(part, str):
-            tokens += vocabulary.tokenize(part, special=special, add_bos=add_bos and not number)
+            first = add_bos and not number
+            if special:
+                tokens += vocabulary.tokenize(part, special=True, add_bos=first)
+            else:
+                tokens += prompt_tokens(vocabulary, mark_text(part), add_bos=first)
         else:
             tokens += vocabulary.check_ids([part])
     return tokens
@@ -176,14 +181,17 @@ async def _echo(
         lambda disconnected: engine.likelihood(tokens, alternatives, stopped=disconnected)
     )
     # A token that the model needs before a text is not part of the prompt.
-    added = isinstance(prompt, str) and engine.model.vocabulary.adds_bos
+    vocabulary = engine.model.vocabulary
+    added = isinstance(prompt, str) and vocabulary.adds_bos
     first = [] if added else tokens[:1]
     found = text_logprobs(logprobs, engine)
     if first:  # nothing precedes it
         found["tokens"].insert(0, text_of_tokens(first, engine, special=False))
         found["token_logprobs"].insert(0, None)
         found["top_logprobs"].insert(0, None)
-    found["text_offset"] = TextOffsets(engine).of([*first, *(one.token for one in logprobs)])
+    told = [*first, *(one.token for one in logprobs)]
+    spaced = vocabulary.adds_space and vocabulary.piece(told[0]).startswith(b" ")
+    found["text_offset"] = TextOffsets(engine, -spaced).of(told)
     return _Echo(text, found)
 
 
