@@ -41,6 +41,23 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             waits = self.cycle is None or self.cycle.response_complete
             self._limit("head", options.header_timeout if waits else None)
 
+        def eof_received(self) -> bool:
+            """A client that has sent all it will send may still wait for its answer."""
+            cycle = self.cycle
+            if cycle is None or cycle.more_body or cycle.response_started:
+                return False
+            if self.conn.their_http_version != b"1.1":
+                return False  # such clients do not know what `_probe` writes
+            cycle.keep_alive = False
+            self._probe(0.05)
+            return True
+
+        def _probe(self, seconds: float) -> None:
+            """Write until the response begins, as only that tells whether the client is gone."""
+            if not (self.cycle.response_started or self.transport.is_closing()):
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.loop.call_later(seconds, self._probe, min(2 * seconds, 1.0))
+
         def handle_events(self) -> None:
             data, _ = self.conn.trailing_data
             if self.conn.their_state is h11.IDLE and data[:1] in (b"\r", b"\n"):
