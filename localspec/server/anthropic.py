@@ -107,9 +107,13 @@ class Conversation(Thinking):
         return found
 
     def offered(self) -> list[FunctionTool]:
-        """Return the tools at the end of the conversation, which may add and remove some."""
-        known, removed = [*(self.tools or ())], set[str | None]()
+        """Return the tools at the end of the conversation, which may add and remove some, and load
+        deferred ones by references in results. No deferred tool waits for the provider's search."""
+        known = [*(self.tools or ())]
+        searched = any(one.type.startswith("tool_search_tool") for one in known)
+        removed = {one.name for one in known if one.defer_loading and not searched}
         for block in chain.from_iterable(message.content for message in self.messages):
+            removed -= {one.tool_name for one in block.content or ()}
             if block.tool is None:
                 continue
             name = block.tool.name

@@ -1119,6 +1119,12 @@ def test_conversations_add_and_remove_tools(families: Running) -> None:
     assert length([removed], clock, fox) == length([], clock) < both
     defined = {**added, "tool": {"type": "tool_definition", "definition": fox}}
     assert length([defined], clock) == length([defined], clock, fox) == both
+    search = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    later, found = {**fox, "defer_loading": True}, [{"type": "tool_reference", "tool_name": "fox"}]
+    assert length([], clock, later) == length([], clock)
+    assert length([added], clock, later) == length([], clock, later, search) == both
+    turn = [tool_result(content=found)]
+    assert length(turn, clock, later) == length(turn, clock, fox)
 
 
 def test_response_log_probabilities(families: Running) -> None:

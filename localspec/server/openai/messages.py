@@ -131,6 +131,7 @@ class FunctionTool(Record):
     description: str | None = None
     parameters: Object | None = None
     input_schema: Object | None = None  # Anthropic's name for them
+    defer_loading: bool | None = None  # Anthropic's: until a result refers to it
     # In Responses: of a namespace; and who runs a search for tools.
     tools: list[FunctionTool] | None = None
     execution: str | None = None
