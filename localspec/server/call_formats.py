@@ -114,7 +114,11 @@ def _read_json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     marked = found["mark"] not in (None, "```json")
     if not (expected and isinstance(name, str) and (marked or name in tools)):
         raise ValueError(text)
-    return [(name, arguments_of(said, complete=end is not None))], end
+    arguments = arguments_of(said, complete=end is not None)
+    if arguments == "{}":  # some write them beside the name
+        beside = call.keys() - {*_NAMES, *_BEFORE_NAME}
+        arguments = dump({key: value for key, value in call.items() if key in beside})
+    return [(name, arguments)], end
 
 
 def _read_tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:

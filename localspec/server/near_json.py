@@ -14,17 +14,19 @@ from pydantic_core import from_json
 
 from localspec.llama.intended_schema import resolve_reference
 
+_COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)"
 PLAIN_WORDS, _WORDS = (
     re.compile(
         r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)"""
         rf"""|(["'])((?:(?!\2)[^\\]|\\.|\\\Z|{inner})*)(\2?)"""
-        r"|[][(){}]|-?\b[TFNItfn]\w*|-\Z|,\s*(?=[]}]|\Z)",
+        r"|[][(){}]|-?\b[TFNItfn]\w*|-\Z"
+        rf"|{_COMMENT}|/\Z|,(?:\s|{_COMMENT})*(?=[]}}]|/?\Z)",
         re.DOTALL,
     )
-    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
+    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|/(?:[/*]|\Z)|\Z))")
 )
-"""Strings, brackets, trailing commas, literals of JSON and Python, and a minus that may begin one.
-The second also accepts unescaped quotes within strings, as models write code in JSON."""
+"""Strings, brackets, trailing commas, comments, literals of JSON and Python, and a minus that may
+begin one. The second also accepts unescaped quotes within strings, as models write code in JSON."""
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*("?)|[][{}]', re.DOTALL)
 OPEN_END = re.compile(r"(?:[\"']\s*)+\Z")
 """Quotes at the end that may still be within the string."""
@@ -94,11 +96,11 @@ def _escape(closed: str, part: re.Match[str]) -> str:
 
 def to_json(text: str) -> str:
     """Convert near-JSON to JSON: single quotes, Python's literals, raw line ends, invalid escapes,
-    trailing commas, and numbers that JSON lacks. The text may be incomplete."""
+    trailing commas, comments, and numbers that JSON lacks. The text may be incomplete."""
 
     def word(found: re.Match[str]) -> str:
         said = found[0]
-        if said[0] == "," or said == "-":
+        if said[0] in ",/" or said == "-":
             return ""
         if found[2]:
             return f'"{_ESCAPES.sub(partial(_escape, found[4]), found[3])}' + '"' * len(found[4])
