@@ -133,7 +133,7 @@ class AnswerGenerator:
         known = slot.known(tokens) if answer.options.reuse else 0
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:
-            stats.calibration_seconds = self._measure(slot, tokens, known)
+            stats.calibration_seconds = self._measure(slot, tokens, known, stats.notices)
         drafter = compose(
             answer.drafting,
             parts,
@@ -207,14 +207,16 @@ class AnswerGenerator:
                 answer.stats.notices.append(_SHIFTED)
 
     def _measure(
-        self, slot: Slot, prompt: Sequence[int], known: int, *, whole: bool = False
+        self, slot: Slot, prompt: Sequence[int], known: int, notices: list[str], whole: bool = False
     ) -> float:
         # Measured curves are not refined while other answers would wait.
         if self.profile.target and not whole and not slot.alone:
             return 0.0
         models = sources(slot.parts)[1]
         with slot.measuring():
-            return self._calibration.run(slot.cache, models, prompt, known, slot.keep, whole=whole)
+            return self._calibration.run(
+                slot.cache, models, prompt, known, lambda: notices.extend(slot.keep()), whole=whole
+            )
         return 0.0
 
 

@@ -332,7 +332,7 @@ class Engine(Unique, AnswerGenerator):
     def calibrate(self) -> float:
         """Measure missing or outdated pass costs; returns the seconds it took. Otherwise, answers
         measure only what they need, a little at a time."""
-        return self._result((), lambda task: self._measure(task.slot, (), 0, whole=True))
+        return self._result((), lambda task: self._measure(task.slot, (), 0, [], whole=True))
 
     def forget(self) -> None:
         """Drop measurements and acceptance estimates, here and on disk."""

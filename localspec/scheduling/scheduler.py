@@ -79,10 +79,10 @@ class Slot:
         """Restore a prefix of a prompt from disk; returns notices."""
         return [] if self.sessions is None else self.sessions.recall(self.target.seen(prompt))
 
-    def keep(self) -> None:
-        """Store its text, if conversations are stored, before its caches are cleared."""
-        if self.sessions is not None:
-            self.sessions.keep()
+    def keep(self) -> list[str]:
+        """Store its text, if conversations are stored, before its caches are cleared; returns
+        notices."""
+        return [] if self.sessions is None else self.sessions.keep()
 
     def load_prefix(self, prompt: Sequence[int], *, reuse: bool = True) -> int:
         """Keep the cached prefix of a prompt, and drop the rest; returns its length."""

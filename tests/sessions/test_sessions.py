@@ -297,12 +297,13 @@ def test_damaged_conversation_is_removed() -> None:
         assert not path.exists()
 
 
-def test_full_disk_is_reported() -> None:
+@pytest.mark.parametrize("drafting", [PLAIN, Drafting()])  # calibration clears the caches
+def test_full_disk_is_reported(draft_path: Path, drafting: Drafting) -> None:
     first, other = stories(2)
-    with open_pair(prompt_cache=1 << 30) as engine:
+    with localspec.load(draft_path, draft="none", options=OPTIONS, prompt_cache=1 << 30) as engine:
         complete(engine, first)
         with files_of_at_most(100_000):
-            answer = complete(engine, other)
+            answer = ask(engine, other, drafting, 4).completion()
         assert len(answer.text) > 3
         (notice,) = answer.stats.notices
         assert notice.startswith("The last conversation's cache is not stored: ")
