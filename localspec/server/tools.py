@@ -183,7 +183,7 @@ def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     call = '{"name": NAME, "arguments": {…}}'
     if choice.several:
         call = f"[{call}, …]"
-    answer = "" if choice.must else ', or in your own words with {"response": "…"}'
+    answer = "" if choice.must else ', or in your own words with {"response": ANSWER}'
     if schema is not None:
         answer = f", or with JSON by this schema: {json.dumps(schema)}"
     for tool in choice.tools:
