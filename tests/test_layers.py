@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
-    "llama": (6_229, 252),
+    "llama": (6_240, 252),
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,8 @@ space: /\\s{0,8}/
 thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LARK_AND = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(&)')
+_NAMED = re.compile(r'/(?:\\.|[^/\\\n])+/|"(?:\\.|[^"\\\n])*"|(<[^<>\s[]+>)')
+"""The name of a token in Lark; or a pattern or text, in which there is none."""
 _HYPHEN = re.compile(r"(\\[dswDSW]|(?<!-)(?=-\\[dswDSW]))-(?!-)|\\.", re.DOTALL)
 """A hyphen next to a class, where it is not a range; or an escape."""
 _INVALID = "The grammar is not valid Lark"
@@ -95,6 +98,7 @@ class Grammar:
             if not vocabulary.piece(ids[0]):  # a control token
                 thought = ": /(?s:.)*/ " + " ".join(f"<[{token}]>" for token in ids)
             grammar = _START.sub(r"answer\1:", grammar, count=1) + _THOUGHT + thought
+        grammar = _NAMED.sub(partial(_as_id, vocabulary), grammar)
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(
             max_items_in_row=_MAX_ITEMS, step_lexer_fuel=_FUEL, verbose_errors=False
@@ -174,6 +178,12 @@ class Grammar:
             f"The grammar leaves too many ways to derive the answer: {cause}. "
             "Make it less ambiguous."
         )
+
+
+def _as_id(vocabulary: Vocabulary, name: re.Match[str]) -> str:
+    """The name of an added token as its id: llguidance knows only control tokens by name."""
+    token = vocabulary.special_tokens.get(name[1] or "")
+    return name[0] if token is None or token.control else f"<[{token.id}]>"
 
 
 def _bound_lark(text: str) -> str:

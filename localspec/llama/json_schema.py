@@ -206,7 +206,8 @@ def _ends(part: Any, endless: Collection[str]) -> bool:
         inner += [one for name, one in named.items() if name in required]
     if part.get("type") == "array" and part.get("minItems") and "prefixItems" not in part:
         inner.append(items)
-    options = [part[one] for one in ("anyOf", "oneOf") if isinstance(part.get(one), list)]
+    some = (part.get(one) for one in ("anyOf", "oneOf"))
+    options = [one for one in some if one and isinstance(one, list)]
     return (
         str(part.get("$ref")) not in endless
         and all(_ends(one, endless) for one in inner)

@@ -274,7 +274,7 @@ def test_accepted_and_rejected_answers(
         ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
         ({"$ref": "#"}, "has no end"),
         ({"oneOf": [FLAG, {"$ref": "#/$defs/a"}], "$defs": {"a": FLAG}}, "'oneOf'"),
-        ({"enum": []}, "No answer can match"),
+        ({"items": {"anyOf": []}, "minItems": 1, "type": "array"}, "unsatisfiable"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),
         ({"type": "nonsense"}, "the 'type' 'nonsense'"),
         ({"enum": [123456789012345678, 123456789012345679]}, "number 12345678901234567"),
