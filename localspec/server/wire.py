@@ -94,11 +94,12 @@ _OFF: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"), ()),
     **dict.fromkeys(("typical_p", "typical", "tfs", "tfs_z", "num_beams", "cfg_scale"), (1,)),
     **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale"), (1,)),
-    **dict.fromkeys(("top_n_sigma", "adaptive_target"), (-1,)),
+    **dict.fromkeys(("top_n_sigma", "adaptive_target"), ()),
     **dict.fromkeys(("lora", "audio", "dynamic_temperature"), ()),
     "modalities": (["text"],),
 }
-"""Samplers and other features that localspec lacks, and the values besides 0 that disable them."""
+"""Samplers and other features that localspec lacks, and the values besides 0 and negative numbers
+that disable them."""
 
 
 class Sampling(Record):
@@ -132,7 +133,9 @@ class Sampling(Record):
             if extra.get(name) and not (name in _TWICE and instead in self.model_fields_set):
                 raise ApiError(400, f"{name} is not known here. Use {instead}.", param=name)
         for name, values in {**_OFF, **more}.items():
-            if (value := extra.get(name)) and value not in values:
+            value = extra.get(name)
+            negative = isinstance(value, int | float) and value < 0
+            if value and value not in values and not negative:
                 raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
 
     def sampling(self, defaults: SamplingParams, engine: Engine) -> SamplingParams:

@@ -712,7 +712,8 @@ def test_tool_choice_formats(families: Running, choice: Any) -> None:
 def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> None:
     assert name in chat(families, "qwen3", **{name: ["yes", "no"]}).error()
     off = {"best_of": 1, "use_beam_search": False, "top_n_sigma": -1.0, "modalities": ["text"]}
-    assert chat(families, "qwen3", max_tokens=1, lora=[], mirostat=0, tfs=1, **off).status == 200
+    off |= {"lora": [], "mirostat": 0, "tfs": 1, "adaptive_target": -0.01}
+    assert chat(families, "qwen3", max_tokens=1, **off).status == 200
     assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
 
 

@@ -134,7 +134,7 @@ _Alternatives = BeforeValidator(lambda n: (int(n) or None) if isinstance(n, bool
 
 class CompletionRequest(RawFields):
     prompt: Prompts
-    logprobs: Annotated[int | None, Field(ge=0, le=20), _Alternatives] = None
+    logprobs: Annotated[int | None, Field(ge=0, le=1000), _Alternatives] = None
     echo: bool | None = None
     suffix: str | None = None
 
