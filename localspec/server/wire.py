@@ -65,12 +65,13 @@ _REFUSED = {
     name: instead
     for instead, names in {
         "response_format, regex or grammar": "structured_outputs guided_json guided_regex "
-        "guided_choice guided_grammar",
+        "guided_choice guided_grammar regex_pattern",
         "grammar": "ebnf grammar_string",
         "tools": "functions",
         "stop": "stop_token_ids stop_regex stopping_strings custom_stopping_strings stop_sequence",
         "stop, and add it": "include_stop_str_in_output",
-        "logit_bias": "allowed_token_ids bad_words custom_token_bans banned_tokens banned_strings",
+        "logit_bias": "allowed_token_ids bad_words custom_token_bans banned_tokens banned_strings "
+        "logits_processors",
         "logit_bias or ignore_eos": "min_tokens min_new_tokens min_length",
         "ignore_eos": "ban_eos_token",
         "max_tokens": "max_new_tokens max_length",

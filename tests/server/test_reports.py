@@ -706,7 +706,7 @@ def test_tool_choice_formats(families: Running, choice: Any) -> None:
         *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio"),
         *("image_data", "banned_strings", "stopping_strings", "grammar_string", "min_length"),
         *("ban_eos_token", "rep_pen", "response_prefix", "num_beams"),
-        *("no_repeat_ngram_size", "guidance_scale", "encoder_repetition_penalty"),
+        *("no_repeat_ngram_size", "guidance_scale", "encoder_repetition_penalty", "regex_pattern"),
     ],
 )
 def test_unsupported_vendor_fields_are_refused(families: Running, name: str) -> None:
