@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (6_082, 205),  # calls that a limit cuts off are told; all arguments become JSON
+    "server": (6_083, 205),  # calls that a limit cuts off are told; all arguments become JSON
     # Conversations in memory have a file, and what they have in common with those on disk.
     "sessions": (701, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (124, 10),
