@@ -23,7 +23,7 @@ PLAIN_WORDS, _WORDS = (
         rf"|{_COMMENT}|/\Z|,(?:\s|{_COMMENT})*(?=[]}}]|/?\Z)",
         re.DOTALL,
     )
-    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|/(?:[/*]|\Z)|\Z))")
+    for inner in ("(?!)", r"\2(?!\s*(?:[]}:,]|\Z))")
 )
 """Strings, brackets, trailing commas, comments, literals of JSON and Python, and a minus that may
 begin one. The second also accepts unescaped quotes within strings, as models write code in JSON."""
