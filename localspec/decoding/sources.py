@@ -144,23 +144,9 @@ class DraftContext(Protocol):
     def record_pass(self, size: int) -> None: ...
 
 
-class DraftPasses(Protocol):
-    """The passes of one draft. A `path` has the tokens after the committed text."""
-
-    def knows(self, path: list[int]) -> bool:
-        """Whether the row after `path`, one of the latest, is known without a further pass."""
-        ...
-
-    def read(self, draft: DraftContext, path: list[int]) -> None:
-        """Run a pass for the row after a path; the row before its last token is known. Without
-        room in the cache the row stays unknown."""
-        ...
-
-    def row(self, path: list[int]) -> Row: ...
-
-
 class ModelSource(Source, ABC):
-    """A source whose proposals take passes of a model.
+    """A source whose proposals take passes of a model. A `path` has the tokens after the committed
+    text.
 
     `priors` also has the kind "second", for further choices, with the features of
     `localspec.policy.draft_builder.further_choices`; "second KIND", with the kind of the first
@@ -196,5 +182,17 @@ class ModelSource(Source, ABC):
         """Most tokens that it can propose after the committed text."""
 
     @abstractmethod
-    def start(self, draft: DraftContext) -> DraftPasses:
-        pass
+    def start(self, draft: DraftContext) -> None:
+        """Begin the passes of a draft."""
+
+    @abstractmethod
+    def knows(self, path: list[int]) -> bool:
+        """Whether the row after `path`, one of the latest, is known without a further pass."""
+
+    @abstractmethod
+    def read(self, draft: DraftContext, path: list[int]) -> None:
+        """Run a pass for the row after a path; the row before its last token is known. Without
+        room in the cache the row stays unknown."""
+
+    @abstractmethod
+    def row(self, path: list[int]) -> Row: ...

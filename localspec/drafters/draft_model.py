@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
-from localspec.decoding.sources import Cache, DraftContext, DraftPasses, ModelSource
+from localspec.decoding.sources import Cache, DraftContext, ModelSource
 
 SINKS = 4
 """Tokens kept at the beginning."""
@@ -45,6 +45,7 @@ class DraftModel(ModelSource):
     greedy = False
     priors: Mapping[str, tuple[float, ...]] = PRIORS
     reads_along = True
+    _rows: Rows | None = None
     WINDOW, NARROW = 1024, 256
     """If more than WINDOW tokens are unread, only the latest are read. They may fill half
     of a small cache, or NARROW tokens."""
@@ -72,9 +73,6 @@ class DraftModel(ModelSource):
         if self.greedy:
             return "chosen"
         return "coupled" if session.coupled else "sampled"
-
-    def start(self, draft: DraftContext) -> DraftPasses:
-        return ChainPasses(self)
 
     # Synchronisation with the text.
 
@@ -156,13 +154,10 @@ class DraftModel(ModelSource):
             return np.pad(rows, ((0, 0), (0, lacking)), constant_values=-np.inf)
         return rows[:, : self.vocabulary] if lacking else rows
 
+    # Passes over a draft of one branch, which is appended to the cache and truncated again.
 
-class ChainPasses:
-    """The passes over a draft of one branch, which is appended to the cache and truncated again."""
-
-    def __init__(self, model: DraftModel) -> None:
-        self._model = model
-        self._rows: Rows | None = None  # after `_at`, then after each of the predicted tokens
+    def start(self, draft: DraftContext) -> None:
+        self._rows = None  # after `_at`, then after each of the predicted tokens
         self._predicted: list[int] = []
         self._at: list[int] = []  # path before the first row
         self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
@@ -174,20 +169,20 @@ class ChainPasses:
         return rows is not None and path == self._at
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
-        model, cache = self._model, self._model.cache
+        cache = self.cache
         if self._read == len(cache.tokens) and path[:-1] == self._at:
             unread = path[-1:]
         else:
-            context = model.to_read(draft.session.context)
+            context = self.to_read(draft.session.context)
             cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
             held = len(cache.tokens)
             unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
         predicted: list[int] = []
-        if model.reads_along:
-            room = model.room(draft.session.context) - len(path)
+        if self.reads_along:
+            room = self.room(draft.session.context) - len(path)
             predicted = draft.predicted_tokens(size)[: max(0, room)]
-        self._rows = model.extend([*unread, *predicted], 1 + len(predicted))
+        self._rows = self.extend([*unread, *predicted], 1 + len(predicted))
         self._predicted, self._at = predicted, path
         if not predicted:
             cache.checkpoint()

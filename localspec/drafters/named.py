@@ -115,15 +115,15 @@ class NamedDrafter(Drafter):
         node = tree.main_leaf()
         self._path = tree.path_tokens(node)
         sampler = DraftSampler(session, self._path, greedy=source.greedy)
-        passes = source.start(self)
+        source.start(self)
         chosen = sampler.greedy and width == 1
         least, likelihood = max(plan.min_confidence, plan.min_likelihood), 1.0
         for _ in range(min(depth, source.room(session.context) - len(self._path))):
             if not sampler.open:
                 break
-            if not passes.knows(self._path):
-                passes.read(self, self._path)
-            row = passes.row(self._path)
+            if not source.knows(self._path):
+                source.read(self, self._path)
+            row = source.row(self._path)
             if least:
                 # Decided before a token is drawn, as dropping a drawn one would bias the text.
                 best = confidence(row)

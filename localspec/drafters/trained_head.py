@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.decoding.sources import Cache, DraftContext, DraftPasses
+from localspec.decoding.sources import Cache, DraftContext
 from localspec.drafters.draft_model import DraftModel
 from localspec.llama.head_caches import BlockCache, EagleCache
 
@@ -83,16 +83,7 @@ class DepthHead(TrainedHead):
         most: int = min(self.cache.most, self.cache.capacity - len(context))
         return most
 
-    def start(self, draft: DraftContext) -> DraftPasses:
-        return self
-
-    # DraftPasses: a row depends on the length of a path only, and is valid until the next draft.
-
-    @abstractmethod
-    def knows(self, path: list[int]) -> bool: ...
-
-    @abstractmethod
-    def row(self, path: list[int]) -> Row: ...
+    # A row depends on the length of a path only, and is valid until the next draft.
 
     def read(self, draft: DraftContext, path: list[int]) -> None:
         if len(path) < self.room(draft.session.context):
@@ -115,16 +106,14 @@ class BlockHead(FedHead, DepthHead):
     drawn. A DSpark head biases each row by its likeliest token at the position before."""
 
     cache: BlockCache
-    _rows: Rows | None = None  # of the draft after the current text
     _last, _most = 0, 0
 
     def drop_drafted(self) -> None:
         self._rows = None
 
-    def start(self, draft: DraftContext) -> DraftPasses:
+    def start(self, draft: DraftContext) -> None:
         context = draft.session.context
         self._last, self._most = context[-1], min(draft.depth, self.room(context))
-        return self
 
     def knows(self, path: list[int]) -> bool:
         return self._rows is not None and len(path) < len(self._rows)

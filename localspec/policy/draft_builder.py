@@ -85,21 +85,21 @@ class DraftBuilder:
         most = min(self.depth, source.room(self.session.context))
         ends = [self.root] if most > 0 else []
         self.root.sampler = DraftSampler(self.session, (), greedy=source.greedy)
-        passes = source.start(self)
+        source.start(self)
         while ends:
             self._end = ends[0]
             path = self._end.path()
-            if not passes.knows(path):
+            if not source.knows(path):
                 if path and not self._further_passes_pay(
                     self._end, self._end.reach, self._worth.of(self._reaches)
                 ):
                     break
-                passes.read(self, path)
+                source.read(self, path)
             added: list[Candidate] = []
             for node in ends:
                 path = node.path()
-                if passes.knows(path):
-                    added += self._add_choices(node, passes.row(path))
+                if source.knows(path):
+                    added += self._add_choices(node, source.row(path))
             ends = [node for node in added if node.depth < most and node.reach > 0.0]
             ends.sort(key=_reach_of, reverse=True)
             if added and not ends:

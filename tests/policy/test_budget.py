@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.interfaces import Limits
-from localspec.decoding.sources import DraftPasses
 from localspec.decoding.stats import AccountStatement
 from localspec.drafters.draft_model import DraftModel
 from localspec.policy.budget import Budget
@@ -103,9 +102,9 @@ chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
 class WatchedDraft(DraftModel):
     builder: DraftBuilder | None = None
 
-    def start(self, draft: Any) -> DraftPasses:
+    def start(self, draft: Any) -> None:
         self.builder = draft
-        return super().start(draft)
+        super().start(draft)
 
 
 TRUSTED = partial(Gain, 5.0, 12.0)  # of a source whose drafts saved much
