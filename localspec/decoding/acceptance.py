@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import DEAD_ENDS, NO_TOKEN, Constraint, Rows, argmax
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -105,7 +105,7 @@ class AcceptanceRule(ABC):
     coupled = False
 
     @abstractmethod
-    def accept(self, target: Verification, random: RandomSource) -> Verdict: ...
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict: ...
 
 
 def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
@@ -147,7 +147,7 @@ class GreedyMatch(AcceptanceRule):
 
     name = "greedy"
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         return _match(target.tree, target.best)
 
 
@@ -160,7 +160,7 @@ class SampleMatch(AcceptanceRule):
     name = "match"
     coupled = True
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         return _match(target.tree, lambda node: random.draw(target.p(node), target.position(node)))
 
 
@@ -172,7 +172,7 @@ class SpeculativeSampling(AcceptanceRule):
 
     name = "token"
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         tree, p, begins = target.tree, target.p(ROOT), target.position(ROOT)
 
         def accepts(node: int, child: int) -> bool:
@@ -196,7 +196,7 @@ class BlockVerification(AcceptanceRule):
     name = "block"
     trees = False
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         tree, begins = target.tree, target.position(ROOT)
         ratio = 1.0  # p_i of the paper: min(1, p_{i−1} · p/q), the budget that reached token i
         proposed = [q or Distribution.certain(t) for q, t in zip(tree.proposals, tree.tokens)]  # noqa: B905

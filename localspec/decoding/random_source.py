@@ -2,34 +2,9 @@
 
 Coins and draws are functions of the seed and a position in the text, not of earlier draws."""
 
-from typing import Protocol
-
 import numpy as np
 
 from localspec.decoding.distribution import Distribution, Ids, Probabilities
-
-
-class RandomSource(Protocol):
-    """Random decisions of the algorithm. A position is the number of tokens before it."""
-
-    def coin(self, probability: float, position: int, node: int) -> bool:
-        """True with the given probability (clipped to [0, 1]), for a drafted node of the draft that
-        begins at `position`."""
-        ...
-
-    def draw(self, distribution: Distribution, position: int) -> int: ...
-
-    def propose(self, distribution: Distribution, position: int, depth: int) -> int:
-        """A drafter's token, `depth` tokens into the draft that begins at a position.
-
-        Independent of the target's draws, and of other drafts. Called again for the distribution
-        without that token, it draws without replacement."""
-        ...
-
-    def race(self, distribution: Distribution, position: int) -> Probabilities:
-        """The values that `draw` compares, float64 [n]: −p/E for each token, where E is its
-        exponential noise; the smallest one wins."""
-        ...
 
 
 _MASK = (1 << 64) - 1
@@ -73,7 +48,8 @@ def uniforms(ids: Ids, state: int) -> Probabilities:
 
 
 class SeededRandom:
-    """Counter-based pseudo-random numbers: hashes of seed, purpose, position and token.
+    """Counter-based pseudo-random numbers: hashes of seed, purpose, position and token. A position
+    is the number of tokens before it.
 
     A token is drawn as arg max (log p + g), g Gumbel noise of the token (the same as arg max p/E, E
     exponential), so that coupled drafts mostly agree: Daliri et al. 2024, arXiv 2408.07978."""
@@ -90,6 +66,8 @@ class SeededRandom:
         )
 
     def coin(self, probability: float, position: int, node: int) -> bool:
+        """True with the given probability (clipped to [0, 1]), for a drafted node of the draft that
+        begins at `position`."""
         bits = splitmix64(self._coin, (position << _WIDE) + node) >> 12
         return (bits + 0.5) * 2.0**-52 < probability
 
@@ -97,9 +75,15 @@ class SeededRandom:
         return _winner(distribution, self._target, position)
 
     def propose(self, distribution: Distribution, position: int, depth: int) -> int:
+        """A drafter's token, `depth` tokens into the draft that begins at a position.
+
+        Independent of the target's draws, and of other drafts. Called again for the distribution
+        without that token, it draws without replacement."""
         return _winner(distribution, self._draft, (position << _WIDE) + depth)
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
+        """The values that `draw` compares, float64 [n]: −p/E for each token, where E is its
+        exponential noise; the smallest one wins."""
         return _race(distribution, splitmix64(self._target, position))
 
 

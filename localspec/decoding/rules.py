@@ -18,7 +18,7 @@ from localspec.decoding.acceptance import (
     walk,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 
@@ -86,7 +86,7 @@ class LossyRule(AcceptanceRule):
         elif not 0.0 < value <= 1.0:
             raise UsageError(f"The threshold of rule '{name}' must be in (0, 1], not {value:g}.")
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         tokens = target.tree.tokens
 
         def accepts(node: int, child: int) -> bool:

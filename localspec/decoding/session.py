@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Constraint, Sampler
 from localspec.typed import convert_fields
 
@@ -58,7 +58,7 @@ class Session:
         self,
         prompt: Sequence[int],
         sampler: Sampler,
-        random: RandomSource,
+        random: SeededRandom,
         *,
         limit: int,
         ends: Callable[[int], bool],

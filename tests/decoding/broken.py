@@ -2,7 +2,7 @@
 
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.tree import ROOT, TokenTree
 
 
@@ -11,7 +11,7 @@ class BrokenRule(SpeculativeSampling):
 
     name = "broken"
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: SeededRandom) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         while True:

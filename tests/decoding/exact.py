@@ -6,7 +6,7 @@ from typing import Any
 from localspec.decoding import acceptance
 from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
@@ -27,7 +27,7 @@ REPEATS = (0, 1, 2, 0, 1, 2, 0, toys.START)
 
 
 def generate(
-    random: RandomSource,
+    random: SeededRandom,
     model: toys.ToyModel,
     drafter: Drafter,
     rule: acceptance.AcceptanceRule,
@@ -49,7 +49,7 @@ def generate(
 
 
 def verify(
-    random: RandomSource,
+    random: SeededRandom,
     model: toys.ToyModel,
     source: Source,
     plan: Plan,

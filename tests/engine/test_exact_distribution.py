@@ -18,7 +18,7 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.interfaces import PassRequest
-from localspec.decoding.random_source import RandomSource, SeededRandom
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT
 from localspec.policy.profile import PairProfile
@@ -112,7 +112,7 @@ def run(
     prompt: Sequence[int],
     room: int,
     sampling: SamplingParams,
-    random: RandomSource,
+    random: SeededRandom,
     drafting: Drafting,
     counts: Counter[str],
     clock: Callable[[], float],

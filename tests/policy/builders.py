@@ -6,7 +6,7 @@ from typing import Any
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Limits
-from localspec.decoding.random_source import RandomSource
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
@@ -74,7 +74,7 @@ class Pair:
 
 
 def run(
-    random: RandomSource,
+    random: SeededRandom,
     model: ToyModel,
     pair: Pair,
     rule: AcceptanceRule,

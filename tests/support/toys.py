@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from localspec.decoding.distribution import Distribution, Ids, Probabilities
 from localspec.decoding.interfaces import Limits, PassRequest, PassResult, Plan
-from localspec.decoding.random_source import RandomSource, SeededRandom
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import (
     NEVER,
     Constraint,
@@ -279,7 +279,7 @@ def session_of(
     *,
     size: int = START + 1,
     params: SamplingParams = AS_IS,
-    random: RandomSource | None = None,
+    random: SeededRandom | None = None,
     count: int = 40,
     ends: Callable[[int], bool] = never,
     constraint: Constraint | None = None,
@@ -370,7 +370,7 @@ class ForbiddenPairs:
         return ()
 
 
-class EnumeratingSource:
+class EnumeratingSource(SeededRandom):
     """Follows a script of outcomes, and takes the first possible one after its end.
 
     Decisions at different positions are independent, as with `SeededRandom`, so each position may
