@@ -139,12 +139,10 @@ class AnswerGenerator:
             parts,
             self.profile,
             slot.limits,
-            costs=slot.costs,
-            greedy=answer.session.sampler.greedy,
-            trees=answer.rule.trees,
-            coupled=answer.rule.coupled,
+            answer.session,
+            answer.rule,
             cannot=target.why_not_draft,
-            session=answer.session,
+            costs=slot.costs,
             known=known,
         )
         stats.vocabulary = vocabulary_of(parts)  # decided for this answer by now

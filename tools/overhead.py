@@ -138,12 +138,12 @@ def per_plan(rounds: int) -> None:
             costs = []
             for _ in range(rounds + 1):
                 session = a_session(engine, prompt, 200, GREEDY)
-                parts = slot.parts, engine.profile, slot.limits
-                drafter = compose(Drafting(), *parts, greedy=True, trees=True, cannot=None)
+                parts, rule = (slot.parts, engine.profile, slot.limits), GreedyMatch()
+                drafter = compose(Drafting(), *parts, session, rule)
                 time_drafter(drafter, spent := list[float]())
                 slot.target.reuse(prompt)
                 drafter.begin(prompt)
-                requests = speculate(session, drafter, GreedyMatch())
+                requests = speculate(session, drafter, rule)
                 count = sum(1 for _ in drive(session, requests, slot.target))
                 costs.append(1e6 * sum(spent) / count)
             report(f"policy per step, learning included, {name}", costs[1:], "µs")

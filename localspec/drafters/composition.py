@@ -1,5 +1,6 @@
 """Composition of the drafter of one answer from its `Drafting` options."""
 
+from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Drafter, Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
@@ -23,13 +24,11 @@ def compose(
     parts: Parts,
     profile: PairProfile,
     limits: Limits,
+    session: Session,
+    rule: AcceptanceRule,
     *,
-    greedy: bool,
-    trees: bool,
-    cannot: str | None,
+    cannot: str | None = None,
     costs: CostCurve | None = None,
-    coupled: bool = False,
-    session: Session | None = None,
     known: int = 0,
 ) -> Drafter:
     """The drafter of one answer. A source by name, a depth, a width or a threshold forces the
@@ -37,12 +36,10 @@ def compose(
 
     Args:
         limits: of the target.
-        trees: whether the acceptance rule accepts branches.
-        coupled: whether model sources draw with the target's noise.
-        costs: of the target's passes; None for those of a single answer.
+        session: of the answer, with its prompt; `auto` leaves out draft models that cannot earn
+            back reading it.
         cannot: why `auto` must not draft for this target, or None.
-        session: of the answer, with its prompt; if given, draft models that cannot earn back
-            reading it are left out.
+        costs: of the target's passes; None for those of a single answer.
         known: tokens of the prompt that are cached.
     """
     name = require(drafting, parts)
@@ -50,6 +47,7 @@ def compose(
         return Drafter(TURNED_OFF)
     if cannot is not None and (drafting.drafter == "auto" or not limits.max_draft):
         return Drafter(cannot)
+    greedy = session.sampler.greedy
     # A draft model with another vocabulary may have to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     for model in (parts.model, parts.head):
@@ -57,18 +55,15 @@ def compose(
             model.greedy = not drawn
     if name == "auto":
         lookups, models = sources(parts)
-        taking_part = models
-        if session is not None:
-            taking_part = [
-                model for model in models if repays_prompt(profile, model, session, known)
-            ]
+        taking_part = [model for model in models if repays_prompt(profile, model, session, known)]
+        chosen = greedy or rule.coupled
         return Policy(
             profile,
             lookups,
             taking_part,
             limits,
-            branches=trees and (greedy or coupled),
-            drawn=drawn and not (greedy or coupled),
+            branches=rule.trees and chosen,
+            drawn=drawn and not chosen,
             costs=costs,
             nothing=reasons.TOO_SHORT if len(taking_part) < len(models) else reasons.NOTHING,
         )
@@ -81,8 +76,8 @@ def compose(
         min_confidence=drafting.min_confidence,
         min_likelihood=drafting.min_likelihood,
     )
-    columns = _columns(plan, profile, limits) if trees else 0
-    return NamedDrafter(registered.build(parts), plan, limits, trees=trees, columns=columns)
+    columns = _columns(plan, profile, limits) if rule.trees else 0
+    return NamedDrafter(registered.build(parts), plan, limits, trees=rule.trees, columns=columns)
 
 
 def decides(drafting: Drafting, parts: Parts, cannot: str | None) -> bool:

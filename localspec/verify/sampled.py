@@ -151,16 +151,7 @@ def _draw(
     session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
     session.limit = min(session.limit, subject.limits.capacity)
     rule = acceptance_rule(way.drafting.rule, greedy=False)
-    drafter = compose(
-        way.drafting,
-        subject.parts,
-        way.profile,
-        subject.limits,
-        greedy=False,
-        trees=rule.trees,
-        coupled=rule.coupled,
-        cannot=None,
-    )
+    drafter = compose(way.drafting, subject.parts, way.profile, subject.limits, session, rule)
     drafter.begin(session.context)
     requests = speculate(session, drafter, rule, clock=lambda: target.clock)
     with closing(drive(session, requests, target)) as steps:

@@ -34,10 +34,8 @@ def steps_of(
 ) -> list[Step]:
     rule = GreedyMatch() if params.greedy else SpeculativeSampling()
     target = toys.ToyTarget(model, capacity=4000)
-    drafter = compose(
-        drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
-    )
     session = toys.session_of(prompt, size=model.size, params=params, count=count)
+    drafter = compose(drafting, parts, profile, target.limits, session, rule)
     drafter.begin(session.context)
     requests = speculate(session, clockless(drafter, profile), rule)
     steps = list(drive(session, requests, target))
@@ -71,14 +69,10 @@ def gap_and_drafts(
     def once(random: toys.EnumeratingSource) -> Text:
         nonlocal drafted
         parts, target = make(), toys.ToyTarget(MODEL)
-        profile = profiled(parts)
-        drafter = compose(
-            drafting, parts, profile, target.limits, greedy=False, trees=True, cannot=None
-        )
+        profile, rule, session = profiled(parts), SpeculativeSampling(), toys.session_of(TEXT)
+        drafter = compose(drafting, parts, profile, target.limits, session, rule)
         clockless(drafter, profile)
-        text = generate(
-            random, MODEL, drafter, SpeculativeSampling(), prompt=TEXT, count=count, target=target
-        )
+        text = generate(random, MODEL, drafter, rule, prompt=TEXT, count=count, target=target)
         drafted += sum(tree.sources.count(name) for tree in target.trees)
         return text
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from localspec import Drafting
+from localspec.decoding.acceptance import BlockVerification, GreedyMatch
 from localspec.drafters.composition import compose
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
@@ -13,7 +14,7 @@ from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import gap_and_drafts, steps_of
 from tests.policy.measuring import profile_of
-from tests.support.toys import SuccessorModel, ToyTarget
+from tests.support.toys import GREEDY, SuccessorModel, ToyTarget, session_of
 
 CYCLE = 40
 AROUND = SuccessorModel({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
@@ -45,7 +46,10 @@ def test_sampled_text_is_the_targets(width: int, source: str) -> None:
 
 def test_target_without_branches_is_refused() -> None:
     target, drafting = ToyTarget(MODEL), Drafting(drafter="lookahead")
-    for trees in (True, False):
-        limits = replace(target.limits, max_leaves=1) if trees else target.limits
+    session = session_of([0], params=GREEDY)
+    for rule, limits in (
+        (GreedyMatch(), replace(target.limits, max_leaves=1)),
+        (BlockVerification(), target.limits),
+    ):
         with pytest.raises(UsageError, match=r"several continuations per pass.*Choose another"):
-            compose(drafting, Parts(), free(Parts()), limits, greedy=True, trees=trees, cannot=None)
+            compose(drafting, Parts(), free(Parts()), limits, session, rule)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from localspec.decoding.interfaces import Drafter, Limits, Plan, Step
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    GreedyMatch,
+    SpeculativeSampling,
+)
+from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, sources
@@ -29,16 +35,6 @@ def pair() -> Parts:
     return Parts(DraftModel(ToyCache(with_start([1, 2, 3])), 4))
 
 
-def chosen(
-    drafting: Drafting,
-    parts: Parts | None = None,
-    profile: PairProfile | None = None,
-    **options: Any,
-) -> Drafter:
-    options = {"greedy": True, "trees": True, "cannot": None, **options}
-    return compose(drafting, parts or pair(), profile or PairProfile(), LIMITS, **options)
-
-
 @pytest.mark.parametrize(
     "shape", [{"depth": 3}, {"width": 2}, {"min_confidence": 0.1}, {"min_likelihood": 0.1}], ids=str
 )
@@ -49,28 +45,29 @@ def test_any_shape_forces_a_drafter(shape: dict[str, Any]) -> None:
     head = Parts(head=toy_head("eagle", CYCLE))
     for parts, name in ((pair(), "model"), (Parts(), "ngram"), (head, "eagle")):
         usual = {"depth": REGISTRY[name].depth, "reason": "fixed by option"}
-        plan = chosen(drafting, parts).plan(session_of([1]))
-        assert plan == Plan(name, **{**usual, **shape})
+        at = session_of([1], params=GREEDY)
+        drafter = compose(drafting, parts, PairProfile(), LIMITS, at, GreedyMatch())
+        assert drafter.plan(at) == Plan(name, **{**usual, **shape})
 
 
 @pytest.mark.parametrize(
-    ("drafting", "trees", "greedy", "branches", "drawn"),
+    ("drafting", "rule", "greedy", "branches", "drawn"),
     [
-        (Drafting(), True, True, True, False),
-        (Drafting(), False, True, False, False),
-        (Drafting(), True, False, False, True),
-        (Drafting(sampled=False), True, False, False, False),
+        (Drafting(), GreedyMatch(), True, True, False),
+        (Drafting(), BlockVerification(), True, False, False),
+        (Drafting(), SpeculativeSampling(), False, False, True),
+        (Drafting(sampled=False), SpeculativeSampling(), False, False, False),
     ],
     ids=["greedy", "greedy, a rule for chains", "sampled", "sampled, chosen drafts"],
 )
 def test_answer_and_rule_determine_branches_and_draws(
-    drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
+    drafting: Drafting, rule: AcceptanceRule, greedy: bool, branches: bool, drawn: bool
 ) -> None:
     parts = pair()
-    drafter = chosen(drafting, parts, profile_of([1.0] * 8), greedy=greedy, trees=trees)
+    at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
+    drafter = compose(drafting, parts, profile_of([1.0] * 8), LIMITS, at, rule)
     # A calibration after the prompt lists the sources, too.
     assert [model.greedy for model in sources(parts)[1]] == [not drafting.sampled]
-    at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
     drafter.begin(at.context)
     tree = drafter.draft(at, drafter.plan(at)).tree
     assert tree.sources[0] == "model"

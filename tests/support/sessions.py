@@ -11,7 +11,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.random_source import RandomSource, SeededRandom
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
@@ -29,7 +29,7 @@ def a_session(
     tokens: Sequence[int],
     count: int,
     sampling: SamplingParams,
-    random: RandomSource | None = None,
+    random: SeededRandom | None = None,
 ) -> Session:
     """A session that may add `count` tokens."""
     vocabulary = engine.model.vocabulary
@@ -52,24 +52,17 @@ def steps(
 ) -> Generator[Step, None, None]:
     """The steps of the loop, with caches prepared as by the engine. Unknown costs of passes are set
     by `make_drafts_cheap`."""
-    greedy = session.sampler.greedy
-    rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
+    rule = acceptance_rule(
+        drafting.rule, greedy=session.sampler.greedy, threshold=drafting.threshold
+    )
     if not engine.profile.target:
         make_drafts_cheap(engine)
-    drafter = compose(
-        drafting,
-        inside.slot(engine).parts,
-        profile or engine.profile,
-        inside.slot(engine).limits,
-        greedy=greedy,
-        trees=rule.trees,
-        coupled=rule.coupled,
-        cannot=None,
-    )
-    inside.slot(engine).target.reuse(session.context)
+    slot = inside.slot(engine)
+    drafter = compose(drafting, slot.parts, profile or engine.profile, slot.limits, session, rule)
+    slot.target.reuse(session.context)
     drafter.begin(session.context)
     requests = speculate(session, drafter, rule, clock=clock)
-    return drive(session, requests, inside.slot(engine).target)
+    return drive(session, requests, slot.target)
 
 
 class FixedCosts(CostCurve):
