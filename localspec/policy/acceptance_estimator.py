@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import exp, log
 from operator import mul
 
-from localspec.policy.stored import Stored
 
 LOWEST, HIGHEST = 0.005, 0.995
 _LOW = log(LOWEST / (1.0 - LOWEST))
@@ -19,7 +18,7 @@ def logit(p: float) -> float:
 
 
 @dataclass(eq=False)
-class AcceptanceEstimator(Stored):
+class AcceptanceEstimator:
     """The accept probability: a logistic function of features, fitted by the extended Kalman filter
     with forgetting, plus a fast bias for the current conversation.
 

@@ -18,12 +18,10 @@ has changed, the gains and losses of the steps before it are corrected.
 
 from dataclasses import dataclass
 
-from localspec.decoding.stats import AccountStatement
-from localspec.policy.stored import Stored
 
 
 @dataclass(eq=False)
-class Budget(Stored):
+class Budget:
     """The fund of a pair, kept across sessions.
 
     Attributes:
@@ -86,7 +84,6 @@ class Budget(Stored):
         tokens: int,
         lost: float,
         seconds: float,
-        statement: AccountStatement,
         *,
         drafted: bool,
         slower: float = 1.0,
@@ -95,13 +92,11 @@ class Budget(Stored):
 
         Args:
             plain: seconds of a plain pass.
-            statement: of this answer; updated.
             drafted: whether it had passes other than a plain one.
             slower: seconds ÷ expected seconds, at the pace of the latest plain pass.
         """
         self.saved -= lost
         self.seconds += seconds
-        statement.saved -= lost
         if drafted:
             self._steps.append((tokens, seconds, slower))
             if lost < 0.0:
@@ -109,9 +104,8 @@ class Budget(Stored):
                 self.credit = min(self.credit - lost, self._most(plain) - self.open(plain))
                 lost = 0.0
         self._enter(plain, self.ALLOWANCE * tokens * plain - lost)
-        self.update_statement(statement)
 
-    def confirm(self, before: float, plain: float, statement: AccountStatement) -> None:
+    def confirm(self, before: float, plain: float) -> None:
         """Confirm the baseline with a plain pass, and release the gains.
 
         The pace during a drafted step lies between the old and the new one, as estimated from its
@@ -125,15 +119,10 @@ class Budget(Stored):
             pace = max(low, min(self.BELIEVED * slower, high))
             less += tokens * before * (1.0 - pace)
         self.saved -= less
-        statement.saved -= less
         gained = min(self.credit, self._gains - less) if less > 0.0 else self.credit - less
         self._steps.clear()
         self._gains = self.credit = 0.0
         self._enter(plain, gained)
-        self.update_statement(statement)
-
-    def update_statement(self, statement: AccountStatement) -> None:
-        statement.pair_saved, statement.fund = self.saved, self.fund or 0.0
 
     def _most(self, plain: float) -> float:
         return max(self.SECONDS, self.PASSES * plain)

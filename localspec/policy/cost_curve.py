@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from localspec.policy.baseline import Baseline
-from localspec.policy.stored import Stored
 from localspec.policy.worth import Bid
 
 SIZES = (1, 8, 4, 16, 2, 6, 3, 12, 5, 7, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
@@ -21,7 +20,7 @@ SIZES = (1, 8, 4, 16, 2, 6, 3, 12, 5, 7, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 
 
 @dataclass(eq=False)
-class CostCurve(Stored):
+class CostCurve:
     """Seconds of one pass over n tokens after c cached ones.
 
     A live pass moves the pace, one factor for all sizes, quickly, and the table slowly. So a busy

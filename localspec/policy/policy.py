@@ -87,7 +87,7 @@ class Policy(Drafter):
         self._builder: DraftBuilder | None = None
         self._lookup_worth = self._gain = 0.0
         self.statement = AccountStatement()
-        profile.budget.update_statement(self.statement)
+        self._report(profile.budget.saved)
         profile.begin()
 
     # Planning.
@@ -251,7 +251,7 @@ class Policy(Drafter):
         profile, held = self._profile, step.context_length
         target, state, builder = self._target, self._model_state, self._builder
         target.refresh()
-        before = target.plain(held)
+        before, saved_before = target.plain(held), profile.budget.saved
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         if not nodes:
@@ -259,7 +259,8 @@ class Policy(Drafter):
             # A slow outlier may be an interruption, as the next pass will show; a fast one is not.
             now = step.target_seconds if outlier else target.plain(held)
             if not outlier or now < before:
-                profile.budget.confirm(before, now, self.statement)
+                profile.budget.confirm(before, now)
+        self._report(saved_before)
         profile.record_overhead(step.seconds - step.target_seconds - step.draft_seconds, nodes)
         self._tokens = self._tokens * self.RATE_DECAY + len(step.tokens)
         self._seconds = self._seconds * self.RATE_DECAY + step.seconds / target.pace
@@ -297,10 +298,14 @@ class Policy(Drafter):
             # A plain pass is no loss, but planning is.
             own = step.seconds - step.target_seconds
             lost = min(self.LONGEST_PLANNING, max(0.0, own - profile.step_overhead))
-        profile.budget.settle(
-            plain, tokens, lost, step.seconds, self.statement, drafted=drafted, slower=slower
-        )
+        profile.budget.settle(plain, tokens, lost, step.seconds, drafted=drafted, slower=slower)
         return lost
+
+    def _report(self, before: float) -> None:
+        """Report what the pair has saved since `before`, also by this answer alone."""
+        statement, budget = self.statement, self._profile.budget
+        statement.saved += budget.saved - before
+        statement.pair_saved, statement.fund = budget.saved, budget.fund or 0.0
 
     def _learn_from_candidates(self, builder: DraftBuilder, step: Step) -> None:
         """Learn which candidates the accepted path confirms, verified or not."""

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, TypeAdapter
+from pydantic import ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveFloat, TypeAdapter
 
 from localspec.decoding.sources import Source
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.source_profile import SourceProfile
-from localspec.policy.stored import Stored
 
 
 @dataclass(eq=False)
-class PairProfile(Stored):
+class PairProfile:
     """Cost curves of a target, and the profiles of all sources that drafted for it.
 
     Attributes:
@@ -33,6 +32,7 @@ class PairProfile(Stored):
     OVERHEAD_RATE = 0.05
     REPEATED = 2  # calibrations after one on a busy machine
     KEPT = 0.9  # decay of an answer's weight, per later answer
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False)  # of all parts
 
     target: CostCurve = field(default_factory=CostCurve)
     budget: Budget = field(default_factory=Budget)

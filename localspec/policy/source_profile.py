@@ -8,11 +8,10 @@ from pydantic import PositiveFloat
 
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.stored import Stored
 
 
 @dataclass(eq=False)
-class Gain(Stored):
+class Gain:
     """Running mean of gained tokens, and the effective number of observations."""
 
     LATEST, EARLIER = 12.0, 6.0  # maximum effective observations, in all and from earlier answers
@@ -34,7 +33,7 @@ class Gain(Stored):
 
 
 @dataclass(eq=False)
-class SourceProfile(Stored):
+class SourceProfile:
     """Costs, acceptance and gains of one source.
 
     Attributes:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.interfaces import Limits
-from localspec.decoding.stats import AccountStatement
 from localspec.drafters.draft_model import DraftModel
 from localspec.policy.budget import Budget
 from localspec.policy.draft_builder import DraftBuilder
@@ -26,13 +25,11 @@ PLAIN = 0.02
 MOST = 0.5
 
 
-def settle_steps(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
+def settle_steps(budget: Budget, *steps: tuple[int, float]) -> None:
     """Settle steps of (tokens, lost seconds)."""
-    statement = AccountStatement()
     for tokens, lost in steps:
-        budget.settle(PLAIN, tokens, lost, tokens * PLAIN + lost, statement, drafted=True)
-        budget.confirm(PLAIN, PLAIN, statement)
-    return statement
+        budget.settle(PLAIN, tokens, lost, tokens * PLAIN + lost, drafted=True)
+        budget.confirm(PLAIN, PLAIN)
 
 
 def test_fund_is_capped_by_current_pass_times() -> None:
@@ -47,7 +44,7 @@ def test_fund_is_capped_by_current_pass_times() -> None:
 def test_unconfirmed_gains_are_stored() -> None:
     profile, again = PairProfile(), PairProfile()
     settle_steps(profile.budget, (1, 0.2))
-    profile.budget.settle(PLAIN, 3, -0.05, 0.01, AccountStatement(), drafted=True)
+    profile.budget.settle(PLAIN, 3, -0.05, 0.01, drafted=True)
     kept, fund = profile.as_dict(), profile.budget.fund
     assert fund is not None
     again.restore(kept)
@@ -57,22 +54,21 @@ def test_unconfirmed_gains_are_stored() -> None:
 
 def test_loss_is_charged_and_gain_credited() -> None:
     budget = Budget()
-    statement = settle_steps(budget, (1, 0.2), (3, -0.05), (1, 0.1))
+    settle_steps(budget, (1, 0.2), (3, -0.05), (1, 0.1))
     brought = 5 * 0.01 * PLAIN
     assert budget.fund == pytest.approx(MOST - 0.25 + brought)
-    assert statement.fund == budget.fund
-    assert statement.saved == budget.saved == pytest.approx(-0.25)
+    assert budget.saved == pytest.approx(-0.25)
     assert budget.seconds == pytest.approx(5 * PLAIN + 0.25)
 
 
 def test_plain_pass_is_due_where_most_of_the_fund_is_unconfirmed() -> None:
-    budget, statement = Budget(), AccountStatement()
+    budget = Budget()
     budget.fund = 2 * PLAIN
-    budget.settle(PLAIN, 2, -PLAIN, PLAIN, statement, drafted=True)
+    budget.settle(PLAIN, 2, -PLAIN, PLAIN, drafted=True)
     assert not budget.exposed(PLAIN)
-    budget.settle(PLAIN, 3, -2 * PLAIN, PLAIN, statement, drafted=True)
+    budget.settle(PLAIN, 3, -2 * PLAIN, PLAIN, drafted=True)
     assert budget.exposed(PLAIN)
-    budget.confirm(PLAIN, PLAIN, statement)
+    budget.confirm(PLAIN, PLAIN)
     assert not budget.exposed(PLAIN)
     assert budget.open(PLAIN) > 5 * PLAIN
 
