@@ -178,10 +178,9 @@ class DraftModel(ModelSource):
             held = len(cache.tokens)
             unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
-        predicted: list[int] = []
-        if self.reads_along:
-            room = self.room(draft.session.context) - len(path)
-            predicted = draft.predicted_tokens(size)[: max(0, room)]
+        predicted = draft.predicted_tokens(size) if self.reads_along else []
+        if predicted:
+            predicted = predicted[: max(0, self.room(draft.session.context) - len(path))]
         self._rows = self.extend([*unread, *predicted], 1 + len(predicted))
         self._predicted, self._at = predicted, path
         if not predicted:

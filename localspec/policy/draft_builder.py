@@ -42,7 +42,7 @@ class DraftBuilder:
 
     Attributes:
         children: by parent, elder siblings before younger ones; no entry for a leaf.
-        sizes: number of tokens in each pass of the model source.
+        sizes, seconds: of each pass of the model source, in tokens and as expected.
     """
 
     _model: ModelState
@@ -63,6 +63,7 @@ class DraftBuilder:
         # A dict here: lists in the candidates would create reference cycles.
         self.children: dict[Candidate, list[Candidate]] = {}
         self.sizes: list[int] = []
+        self.seconds: list[float] = []
         self._lookups, self._worth, self._leaves = lookups, worth, leaves
         self._branching = leaves > 1
         self._reaches: list[float] = []  # of all candidates, ascending
@@ -129,8 +130,10 @@ class DraftBuilder:
         return tokens[:count]
 
     def record_pass(self, size: int) -> None:
+        seconds = self._model.seconds(size)
         self.sizes.append(size)
-        self._worth.spend(self._model.seconds(size))
+        self.seconds.append(seconds)
+        self._worth.spend(seconds)
 
     # Choices of the model source.
 
@@ -151,11 +154,11 @@ class DraftBuilder:
             if not self._drawing_pays(node, chance):
                 return []
             token, proposal = sampler.candidates(row, 1)[0]
-        credit = self._model.source.credit
+        credit = self._model.credit
         first = self._add(token, node, credit, estimator, features, chance, proposal, first=True)
         if self.drawn or not self._branching:
             return [first]
-        return [first, *self._add_siblings(node, logits)]
+        return [first, *self._add_siblings(node, logits, hint)]
 
     def _drawing_pays(self, node: Candidate, chance: float) -> bool:
         """Whether a token with this chance should follow; decided before it is drawn."""
@@ -174,12 +177,13 @@ class DraftBuilder:
             node.sampler = self._sampler(node.parent).fork(node.token)
         return node.sampler
 
-    def _add_siblings(self, node: Candidate, logits: RankedLogits) -> Iterator[Candidate]:
+    def _add_siblings(
+        self, node: Candidate, logits: RankedLogits, hint: tuple[Lookup, Prediction] | None
+    ) -> Iterator[Candidate]:
         """Add the second and third choices, and the predicted token if it is a different one."""
-        hint, estimator = self._hint(node), self._model.second
-        predicted = -1 if hint is None else hint[1].token
+        estimator, predicted = self._model.second, -1 if hint is None else hint[1].token
         for token, features in further_choices(logits, predicted):
-            source = self._model.source.credit
+            source = self._model.credit
             if hint is not None and token not in logits.tokens:
                 source = hint[0].source.name
             chance = estimator.predict(features)

@@ -13,6 +13,7 @@ class ModelState:
     """A model source during one answer.
 
     Attributes:
+        credit: the name under which its proposals are counted.
         first, second: acceptance estimators of its first choice, and of the others.
         seconds: of its passes, by number of tokens; `token_seconds`: of a pass over one token.
         catch_up_seconds: extra time of its next pass to read the unread text.
@@ -31,7 +32,7 @@ class ModelState:
         estimators, kind = self.profile.estimators, source.kind(session)
         self.first = estimators[kind]
         self.second = estimators.get(f"{SECOND} {kind}", estimators[SECOND])
-        self._pair = profile
+        self._pair, self.credit = profile, source.credit
         self.continuation = 0.75
         self.burst, self._interval = 0, self.INTERVAL
         self.next_trial = self.INTERVAL

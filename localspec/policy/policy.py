@@ -231,7 +231,7 @@ class Policy(Drafter):
                 seconds = [0.0, *(seconds[1] + n * each for n in range(granted + 1))]
         tree = builder.select(granted)
         verifying = seconds[len(tree) + 1]
-        passes = [] if state is None else [state.seconds(size) for size in builder.sizes]
+        passes = builder.seconds
         # The gain of drafting by the model, its first pass not deducted.
         value = builder.tokens - worth.rate * (verifying + sum(passes[1:]))
         self._gain = max(0.0, value - self._lookup_worth)
