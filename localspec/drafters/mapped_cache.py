@@ -123,9 +123,11 @@ class MappedCache:
         before = len(self._text)
         self._append(tokens)
         wanted = self._ends[len(self._ends) - outputs :]
-        row = self._row_without_pass() if outputs == 1 and not self._full else None
-        if row is not None:
-            return row[None]
+        if outputs == 1 and not self._full:
+            found = self._inside(len(self._stops) - 1, len(self._text))
+            if found is not None and found[1] > 1.0:  # the text likely ends inside a longer token
+                self.proposed[len(self.tokens)] = int(found[0].argmax()), -1
+                return found[0][None]
         rows = np.zeros((outputs, len(self.mapping.same)), np.float32)
         unread = self._retokenize(before)
         ends = [*self._stops, *(end for _, end in unread)]
@@ -250,14 +252,6 @@ class MappedCache:
         return True
 
     # Rows.
-
-    def _row_without_pass(self) -> Row | None:
-        """The row after the text if it likely ends inside a longer draft token."""
-        found = self._inside(len(self._stops) - 1, len(self._text))
-        if found is None or found[1] <= 1.0:
-            return None
-        self.proposed[len(self.tokens)] = int(found[0].argmax()), -1
-        return found[0]
 
     def _inside(self, place: int, end: int) -> tuple[Row, float] | None:
         """As `VocabularyMap.inside`, for a text that ends after a draft token."""

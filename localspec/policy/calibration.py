@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -43,12 +44,11 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
         Whether the machine was steady; if not, the curve should be measured again.
     """
     passes.clear()
-    filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
     try:
         # Warm-up: the first passes allocate, and page the weights in.
-        passes.extend(filler[: min(4, passes.capacity // 2)], 1)
-        passes.extend(filler[:1], 1)
+        passes.extend(passes.filler(min(4, passes.capacity // 2)), 1)
+        passes.extend(passes.filler(1), 1)
         held = len(passes.tokens)
         deadline = perf_counter() + budget
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
@@ -56,13 +56,13 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
             return True  # no room for drafts either
         for group in sizes[:KEPT], sizes[KEPT:]:
             begun, known = perf_counter(), {*near}
-            measure(passes, filler, group, near, begun + FIRST_ROUND * (deadline - begun))
+            measure(passes, group, near, begun + FIRST_ROUND * (deadline - begun))
             group = [n for n in near if n not in known]
-            measure(passes, filler, group, near, deadline, ROUNDS - 1)
+            measure(passes, group, near, deadline, rounds=ROUNDS - 1)
         again: dict[int, float] = {}
         # A pass of some microseconds varies more, and costs little to repeat.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
-        measure(passes, filler, sizes[:2], again, float("inf"), rounds)
+        measure(passes, sizes[:2], again, rounds=rounds)
     finally:
         passes.clear()
     steady = all(1.0 / STEADY < again[n] / near[n] < STEADY for n in again)
@@ -76,7 +76,7 @@ def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
-        measure(passes, passes.filler(max(FAR)), list(FAR), far, float("inf"), ROUNDS)
+        measure(passes, FAR, far, rounds=ROUNDS)
     finally:
         passes.truncate(held)
     curve.learn({n: seconds / pace for n, seconds in far.items()}, held)
@@ -91,14 +91,13 @@ def matches_curve(passes: Cache, curve: CostCurve) -> bool:
     if passes.capacity <= 16 + text:
         return True
     one, four = FAR[:2]
-    filler = passes.filler(8)
     now: dict[int, float] = {}
     try:
         if not text:
-            passes.extend(filler[:4], 1)
+            passes.extend(passes.filler(4), 1)
         held = len(passes.tokens)
         for _ in range(ROUNDS):  # a single pass may be interrupted
-            measure(passes, filler, [one, four], now, float("inf"))
+            measure(passes, FAR[:2], now)
             off = (now[four] / now[one]) / (curve.seconds(four, held) / curve.seconds(one, held))
             if 1.0 / SIMILAR < off < SIMILAR:
                 return True
@@ -109,14 +108,14 @@ def matches_curve(passes: Cache, curve: CostCurve) -> bool:
 
 def measure(
     passes: Cache,
-    filler: list[int],
-    sizes: list[int],
+    sizes: Sequence[int],
     best: dict[int, float],
-    deadline: float,
+    deadline: float = math.inf,
+    *,
     rounds: int = 1,
 ) -> None:
     """Measure the fastest pass of each size with the current cache contents, into `best`."""
-    held = len(passes.tokens)
+    held, filler = len(passes.tokens), passes.filler(max(sizes, default=1))
     for _ in range(rounds):
         for n in sizes:
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
@@ -225,7 +224,7 @@ class Calibration:
             return False
         price = source.costs.seconds(1, held) * source.costs.pace * self._profile.target.pace
         now: dict[int, float] = {}
-        measure(passes, passes.filler(1), [1], now, float("inf"))
+        measure(passes, [1], now)
         return now[1] * SIMILAR < price
 
     def _curves(

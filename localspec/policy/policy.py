@@ -53,8 +53,6 @@ class Policy(Drafter):
     OPENING, SHARE = 3.0, 0.03
     """Plain passes that an answer may lose: at first, and per token generated."""
 
-    name = AUTO
-
     def __init__(
         self,
         profile: PairProfile,

@@ -91,16 +91,13 @@ def undrafted(model: toys.ToyModel, **options: Any) -> dict[Text, float]:
 
 
 def texts(
-    model: toys.ToyModel,
-    prompt: Sequence[int] = (toys.START,),
-    count: int = 4,
-    ends: Callable[[int], bool] = toys.never,
+    model: toys.ToyModel, prompt: Sequence[int] = (toys.START,), count: int = 4
 ) -> dict[Text, float]:
     """The model's distribution of texts, computed without the code under test."""
     found: dict[Text, float] = {}
 
     def walk(text: Text, weight: float) -> None:
-        if len(text) == count or (text and ends(text[-1])):
+        if len(text) == count:
             found[text] = weight
             return
         for token, p in enumerate(model.probabilities([*prompt, *text])):
@@ -148,15 +145,13 @@ def run(
     source: Source,
     plan: Plan,
     rule: acceptance.AcceptanceRule | None = None,
-    cache: toys.ToyCache | None = None,
 ) -> list[Step]:
-    """All steps of an answer. Caches are compared with the text after each."""
+    """All steps of an answer. The target's cache is compared with the text after each."""
     source.begin(session.context)
     steps, rule = [], rule or acceptance.GreedyMatch()
     drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
     for step in drive(session, speculate(session, drafter, rule), target):
         assert target.cache == session.context[:-1]
-        assert cache is None or cache.tokens == session.context[: len(cache.tokens)]
         steps.append(step)
     assert target.cache == session.context[:-1]
     return steps

@@ -117,10 +117,7 @@ def some_models(seed: int) -> tuple[toys.ToyModel, toys.ToyModel]:
 
 
 def check_greedy(
-    make: Callable[[toys.ToyModel], Pair],
-    rule: AcceptanceRule | None = None,
-    room: int | None = None,
-    **options: Any,
+    make: Callable[[toys.ToyModel], Pair], room: int | None = None, **options: Any
 ) -> list[Step]:
     """The steps of answers with several models, which equal plain decoding. Caches are compared
     with the text after each. `room`: of the target after its text, if it is limited."""
@@ -133,7 +130,7 @@ def check_greedy(
         policy, target = pair.build(greedy=True), pair.target(model)
         session = toys.session_of(prompt, params=toys.GREEDY, count=COUNT, **options)
         policy.begin(prompt)
-        for step in drive(session, speculate(session, policy, rule or GreedyMatch()), target):
+        for step in drive(session, speculate(session, policy, GreedyMatch()), target):
             assert target.cache == session.context[:-1]
             if pair.cache is not None:
                 assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
@@ -182,7 +179,3 @@ def test_greedy_text_obeys_grammars(shape: str) -> None:
     ]
     assert not any(tuple(path[-2:]) in FORBIDDEN for path in proposed)
     assert len(proposed) > MODELS
-
-
-def test_chain_rule_gets_chains() -> None:
-    check_greedy(lambda draft: Pair(draft, shape="flat", most_leaves=1), rule=BlockVerification())
