@@ -100,7 +100,7 @@ def require(drafting: Drafting, parts: Parts) -> str:
 
 def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     """The registered sources that take part in `auto`, of both kinds."""
-    known = [r.build(parts) for r in REGISTRY.values() if parts.lack(r) is None]
+    known = [REGISTRY[name].build(parts) for name in parts.usable]
     lookups = [each for each in known if isinstance(each, LookupSource)]
     lookups = [each for each in lookups if not isinstance(each, LookaheadSource)]
     return lookups, [each for each in known if isinstance(each, ModelSource)]

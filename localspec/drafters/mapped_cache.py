@@ -37,14 +37,14 @@ class MappedCache:
             one (-1 for none).
     """
 
-    def __init__(self, inner: Cache, mapping: VocabularyMap, *, recurrent: bool = False) -> None:
+    def __init__(self, inner: Cache, mapping: VocabularyMap) -> None:
         self.inner = inner
         self.mapping = mapping
         self.tokens: list[int] = []
         self.by_text = False
         self.chosen = True
         self.proposed: dict[int, tuple[int, int]] = {}
-        self.recurrent = recurrent
+        self.recurrent = inner.recurrent
         self._text = bytearray()
         self._ends = [0]  # offset in the text of the end of each of `tokens`, after a zero
         self._stops = [0]  # the same for each of `inner.tokens`

@@ -46,6 +46,11 @@ class Parts:
     def head_source(self) -> str:
         return "" if self.head is None else self.head.name
 
+    @property
+    def usable(self) -> list[str]:
+        """Names of the sources that lack nothing."""
+        return [name for name, registered in REGISTRY.items() if self.lack(registered) is None]
+
     def lack(self, registered: Registration) -> str | None:
         """What a source lacks, and what to do, for users; None if it can be built."""
         if registered.needs_model and self.model is None:

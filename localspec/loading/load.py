@@ -204,7 +204,7 @@ def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots | Shar
     def model(cache: Context) -> DraftModel:
         if drafts.vocabulary_map is None:
             return DraftModel(cache, size)
-        mapped = MappedCache(cache, drafts.vocabulary_map, recurrent=cache.model.recurrent)
+        mapped = MappedCache(cache, drafts.vocabulary_map)
         return HeterogeneousDraftModel(mapped, size, way=options.cross_vocabulary)
 
     if isinstance(target, SharedContext):

@@ -16,7 +16,6 @@ from localspec.decoding.sampling import Row, top_ids
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
@@ -112,11 +111,7 @@ class Subject:
 
     def ways(self) -> dict[str, Drafting]:
         """Every registered drafter that applies, trees of some of them, and `auto`."""
-        found = {
-            name: Drafting(drafter=name)
-            for name, registered in REGISTRY.items()
-            if self.parts.lack(registered) is None
-        }
+        found = {name: Drafting(drafter=name) for name in self.parts.usable}
         if self.branches:
             for name in ("ngram", "model"):
                 if name in found:

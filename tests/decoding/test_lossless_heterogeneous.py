@@ -75,7 +75,7 @@ def test_text_has_the_targets_distribution(
 
     def build() -> Source:
         cache = ToyCache(draft, recurrent=case.recurrent)
-        source = heterogeneous(cache, VOCABULARIES[tongue], way=way, recurrent=case.recurrent)
+        source = heterogeneous(cache, VOCABULARIES[tongue], way=way)
         source.cache.chosen = case.chosen or greedy
         return case.make(source)
 

@@ -59,15 +59,20 @@ class RecordingCache(ToyCache):
 
 
 def cache_of(
-    target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
+    target: Sequence[bytes],
+    draft: Sequence[bytes],
+    text: bytes,
+    *,
+    bos: int = -1,
+    by_text: bool = False,
+    recurrent: bool = False,
 ) -> tuple[MappedCache, RecordingCache]:
     vocabulary = ByteVocabulary(draft)
-    inner = RecordingCache(
-        OneTextModel(vocabulary, text), recurrent=options.get("recurrent", False)
+    inner = RecordingCache(OneTextModel(vocabulary, text), recurrent=recurrent)
+    cache = MappedCache(
+        inner, VocabularyMap(ByteVocabulary(target), vocabulary, bos=bos, dropped=6)
     )
-    found = VocabularyMap(ByteVocabulary(target), vocabulary, bos=bos, dropped=6)
-    cache = MappedCache(inner, found, recurrent=options.get("recurrent", False))
-    cache.by_text = options.get("by_text", False)
+    cache.by_text = by_text
     return cache, inner
 
 

@@ -26,9 +26,8 @@ WAYS = ("text", "shared")
 
 
 def heterogeneous(
-    cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
+    cache: Cache, spelled: Sequence[bytes], *, way: str = "auto"
 ) -> HeterogeneousDraftModel:
     """A draft model with these spellings, for the target."""
     mapping = VocabularyMap(ByteVocabulary(TARGET), ByteVocabulary(spelled), sample=b"abab")
-    inner = MappedCache(cache, mapping, recurrent=recurrent)
-    return HeterogeneousDraftModel(inner, START + 1, way=way)
+    return HeterogeneousDraftModel(MappedCache(cache, mapping), START + 1, way=way)
