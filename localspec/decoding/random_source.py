@@ -6,7 +6,6 @@ import numpy as np
 
 from localspec.decoding.distribution import Distribution, Ids, Probabilities
 
-
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _TARGET, _DRAFT, _COIN = range(3)

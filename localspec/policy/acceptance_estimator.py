@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import exp, log
 from operator import mul
 
-
 LOWEST, HIGHEST = 0.005, 0.995
 _LOW = log(LOWEST / (1.0 - LOWEST))
 

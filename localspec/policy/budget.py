@@ -19,7 +19,6 @@ has changed, the gains and losses of the steps before it are corrected.
 from dataclasses import dataclass
 
 
-
 @dataclass(eq=False)
 class Budget:
     """The fund of a pair, kept across sessions.

@@ -108,15 +108,16 @@ class CostCurve:
             self._fit_slope(both, context)
         else:
             both = {}
+        fixed, each = self.slope
         for n, seconds in measured.items():
             if n not in both:
-                self._set(n, max(0.5 * seconds, seconds - self._cached(n, context)))
+                self._set(n, max(0.5 * seconds, seconds - (fixed + each * n) * context))
         self.version += 1
 
     def seconds(self, n: int, context: int) -> float:
         """T(n, context), at the table's pace; 0 if unknown."""
-        near = self.sizes.get(n)
-        return (self._near(n) if near is None else near) + self._cached(n, context)
+        near, (fixed, each) = self.sizes.get(n), self.slope
+        return (self._near(n) if near is None else near) + (fixed + each * n) * context
 
     def row(self, most: int, context: int) -> list[float]:
         """T(0) = 0, T(1) … T(most)."""
@@ -219,9 +220,6 @@ class CostCurve:
 
     def _move(self, n: int, seconds: float) -> None:
         self._set(n, max(0.5 * self._near(n), seconds))
-
-    def _cached(self, n: int, context: int) -> float:
-        return (self.slope[0] + self.slope[1] * n) * context
 
     def _fit_slope(self, measured: Mapping[int, float], context: int) -> None:
         """Fit b₀ and b₁ by least squares to the extra time over the table's context length."""

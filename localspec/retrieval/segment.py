@@ -14,7 +14,6 @@ import mmap
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +78,9 @@ class Segment:
 
     def longest(self, ending: bytes) -> int:
         """Length in tokens of the longest match of an ending, the newest token first."""
-        suffix = self._suffix(len(ending))
-        low = bisect_left(range(self.count), ending, key=suffix)
-        nearest = (suffix(place) for place in (low - 1, low) if 0 <= place < self.count)
-        return max(len(commonprefix([each, ending])) for each in nearest) // self.width
+        low = bisect_left(range(self.count), ending, key=self._suffix(len(ending)))
+        nearest = (place for place in (low - 1, low) if 0 <= place < self.count)
+        return max((self._shared(place, ending) for place in nearest), default=0)
 
     def interval(self, beginning: bytes) -> tuple[int, int]:
         """The range of the suffix array whose suffixes have a prefix: start, end."""
@@ -112,6 +110,11 @@ class Segment:
             return b""
         token = self._bytes[start : start + self.width]
         return b"" if token == self._end else token
+
+    def _shared(self, place: int, ending: bytes) -> int:
+        suffix = self._suffix(len(ending))(place)
+        pairs = enumerate(zip(suffix, ending, strict=False))
+        return next((i for i, (a, b) in pairs if a != b), len(suffix)) // self.width
 
 
 def write_segment(path: Path, text: Bytes, width: int) -> int:
