@@ -4,8 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
 from localspec.decoding.interfaces import Plan
@@ -18,16 +16,11 @@ from tests.support.drafting import as_source, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
-    SIZE,
     START,
-    EnumeratingSource,
     ToyCache,
     ToyModel,
     ToyTarget,
     chosen_chain,
-    enumerate_outcomes,
-    examples,
-    models,
     session_of,
     with_start,
 )
@@ -143,32 +136,8 @@ def test_draft_model_with_fewer_tokens(params: SamplingParams, greedy: bool) -> 
     assert len(tree) == 2
 
 
-contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
-
-
 def cascade(cache: ToyCache) -> Cascade:
     return cascade_of(DraftModel(cache, cache.model.size))
-
-
-@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
-@examples(15)
-@given(model=models(), context=contexts)
-def test_distribution_of_the_cascade(recurrent: bool, model: ToyModel, context: list[int]) -> None:
-    def cascaded(random: EnumeratingSource) -> tuple[int, ...]:
-        cache = ToyCache(model, recurrent=recurrent)
-        session = session_of(context, random=random)
-        tree = proposed(cascade(cache), session, Plan("cascade", depth=3))
-        for node, q in enumerate(tree.proposals):
-            assert q is not None
-            wanted = model.distribution([*context, *tree.tokens[:node]])
-            assert q.ids.tolist() == wanted.ids.tolist()
-            assert q.probs == pytest.approx(wanted.probs)
-        held = cache.tokens
-        assert held == [*context, *tree.tokens][: len(held)], "guesses that failed are dropped"
-        assert tree.is_chain()
-        return tuple(tree.tokens)
-
-    assert {len(tokens) for tokens in enumerate_outcomes(cascaded)} == {3}
 
 
 @pytest.mark.parametrize(("depth", "passes"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
