@@ -45,7 +45,6 @@ class DraftModel(ModelSource):
     greedy = False
     priors: Mapping[str, tuple[float, ...]] = PRIORS
     reads_along = True
-    _rows: Rows | None = None
     WINDOW, NARROW = 1024, 256
     """If more than WINDOW tokens are unread, only the latest are read. They may fill half
     of a small cache, or NARROW tokens."""
@@ -58,6 +57,10 @@ class DraftModel(ModelSource):
         self._left_out = 0
         self.vocabulary = vocabulary
         self._agreed = 0
+        self._rows: Rows | None = None  # after `_at`, then after each of the predicted tokens
+        self._predicted: list[int] = []
+        self._at: list[int] = []  # path before the first row
+        self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
 
     @property
     def native_seconds(self) -> float:
@@ -157,10 +160,7 @@ class DraftModel(ModelSource):
     # Passes over a draft of one branch, which is appended to the cache and truncated again.
 
     def start(self, draft: DraftContext) -> None:
-        self._rows = None  # after `_at`, then after each of the predicted tokens
-        self._predicted: list[int] = []
-        self._at: list[int] = []  # path before the first row
-        self._read = -1  # cached tokens after it; -1 if predicted tokens were read as well
+        self._rows, self._predicted, self._at, self._read = None, [], [], -1
 
     def knows(self, path: list[int]) -> bool:
         rows, predicted = self._rows, self._predicted

@@ -116,7 +116,8 @@ class CostCurve:
 
     def seconds(self, n: int, context: int) -> float:
         """T(n, context), at the table's pace; 0 if unknown."""
-        near, (fixed, each) = self.sizes.get(n), self.slope
+        near = self.sizes.get(n)
+        fixed, each = self.slope
         return (self._near(n) if near is None else near) + (fixed + each * n) * context
 
     def row(self, most: int, context: int) -> list[float]:
