@@ -47,11 +47,7 @@ class PairProfile:
 
     def forget(self) -> None:
         """Reset to the state of a pair that never ran here."""
-        self._replace_with(PairProfile())
-
-    def _replace_with(self, other: PairProfile) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(other, one.name))
+        vars(self).update(vars(PairProfile()))
 
     def source(self, source: Source) -> SourceProfile:
         """The profile of a source, created if missing."""
@@ -112,7 +108,7 @@ class PairProfile:
         found = _PROFILE.validate_python(stored)
         if stored.keys() != {one.name for one in fields(self)}:
             raise ValueError("a field is missing")
-        self._replace_with(found)
+        vars(self).update(vars(found))
 
 
 _PROFILE = TypeAdapter(PairProfile)
