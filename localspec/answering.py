@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from localspec.decoding.interfaces import Drafter
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
@@ -174,8 +174,7 @@ class AnswerGenerator:
         slot: Slot = task.slot
         waited = task.waited
         while True:
-            requests = speculate(session, drafter, rule, clock=clock)
-            with closing(drive(session, requests, slot.target)) as steps:
+            with closing(speculate(session, drafter, rule, slot.target, clock=clock)) as steps:
                 while True:
                     before, lost = {**waited}, task.lost
                     step = next(steps, None)

@@ -29,7 +29,7 @@ import localspec
 from localspec import Drafting, GenerationStats, ModelOptions, SamplingParams, Stream
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Drafter
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.drafters.composition import compose
 from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
@@ -143,8 +143,7 @@ def per_plan(rounds: int) -> None:
                 time_drafter(drafter, spent := list[float]())
                 slot.target.reuse(prompt)
                 drafter.begin(prompt)
-                requests = speculate(session, drafter, rule)
-                count = sum(1 for _ in drive(session, requests, slot.target))
+                count = sum(1 for _ in speculate(session, drafter, rule, slot.target))
                 costs.append(1e6 * sum(spent) / count)
             report(f"policy per step, learning included, {name}", costs[1:], "µs")
 

@@ -1,5 +1,5 @@
 """Records and interfaces of a step: `Drafter` → `Plan` → `Draft` → `PassRequest` → `PassResult` →
-acceptance rule → `Commit` → `Step`."""
+acceptance rule → `Step`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,13 +96,6 @@ HIDDEN_BEFORE = 2048
 """Rows kept of a prompt: 100 MB for three layers of a model of width 4,096."""
 
 
-class Commit(NamedTuple):
-    """Keep one path of the latest verified tree in the target's cache, and drop the rest."""
-
-    tree: TokenTree
-    path: Sequence[int]
-
-
 class Step(NamedTuple):
     """The result of one step.
 
@@ -181,7 +174,9 @@ class Target(Protocol):
 
     def forward(self, request: PassRequest) -> PassResult: ...
 
-    def commit(self, tree: TokenTree, path: Sequence[int]) -> None: ...
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """Keep one path of the latest verified tree, and drop the rest."""
+        ...
 
     def rollback(self, context: Sequence[int]) -> None:
         """Drop all tokens after the common prefix with `context`."""

@@ -1,8 +1,7 @@
-"""The speculative decoding loop as a generator of requests, and `drive`, which answers them."""
+"""The speculative decoding loop."""
 
 from collections.abc import Callable, Generator, Mapping
 from time import perf_counter
-from typing import TypeAlias
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from localspec.decoding.interfaces import (
     NO_ROWS,
     PROMPT,
     TARGET,
-    Commit,
     Draft,
     Drafter,
     PassRequest,
@@ -25,22 +23,20 @@ from localspec.decoding.sampling import NO_TOKEN, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
-Requests: TypeAlias = Generator[PassRequest | Commit | Step, PassResult | None, None]
-"""Events that `speculate` yields; only a `PassRequest` gets a result."""
-
 
 def speculate(
     session: Session,
     drafter: Drafter,
     rule: AcceptanceRule,
+    target: Target,
     *,
     clock: Callable[[], float] = perf_counter,
-) -> Requests:
-    """Speculative decoding (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2),
-    over token trees (SpecInfer, Miao et al. 2023), until `session.finish` is set.
+) -> Generator[Step, None, None]:
+    """Yield the steps of one answer, until `session.finish` is set: speculative decoding (Leviathan
+    et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2), over token trees (SpecInfer, Miao et
+    al. 2023).
 
-    Each step yields a `PassRequest`, a `Commit` if it drafted, and the `Step`. However it ends, the
-    drafter holds a prefix of `session.context` and nothing else.
+    However it ends, drafter and target hold a prefix of `session.context` and nothing else.
 
     Args:
         clock: in seconds; only for statistics.
@@ -57,9 +53,7 @@ def speculate(
             tree = draft.tree
 
             # p at every node in one pass: algorithm 1, "run M_p in parallel".
-            request = PassRequest(session.context, tree, drafter.hidden)
-            result = yield request
-            assert result is not None, "every pass request gets a result"
+            result = target.forward(PassRequest(session.context, tree, drafter.hidden))
             if tree.tokens:
                 drafter.verified(result.rows)
 
@@ -81,7 +75,7 @@ def speculate(
             # The last committed token stays out of the caches: the next pass starts with it.
             kept = path[: len(tokens) - 1]
             if tree.tokens:
-                yield Commit(tree, kept)
+                target.commit(tree, kept)
             hidden = _hidden_along(kept, result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
@@ -93,30 +87,8 @@ def speculate(
             learning = clock() - ended
             yield step
     finally:
-        drafter.committed(session.context, NO_ROWS)
-
-
-def drive(session: Session, requests: Requests, target: Target) -> Generator[Step, None, None]:
-    """Yield the steps of one answer that does not share its target.
-
-    However the iteration ends, the caches hold a prefix of `session.context` and nothing else."""
-    result: PassResult | None = None
-    try:
-        while True:
-            try:
-                event = requests.send(result)
-            except StopIteration:
-                return
-            result = None
-            if isinstance(event, PassRequest):
-                result = target.forward(event)
-            elif isinstance(event, Commit):
-                target.commit(event.tree, event.path)
-            else:
-                yield event
-    finally:
         try:
-            requests.close()
+            drafter.committed(session.context, NO_ROWS)
         finally:
             target.rollback(session.context)
 

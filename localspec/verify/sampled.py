@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
@@ -153,8 +153,7 @@ def _draw(
     rule = acceptance_rule(way.drafting.rule, greedy=False)
     drafter = compose(way.drafting, subject.parts, way.profile, subject.limits, session, rule)
     drafter.begin(session.context)
-    requests = speculate(session, drafter, rule, clock=lambda: target.clock)
-    with closing(drive(session, requests, target)) as steps:
+    with closing(speculate(session, drafter, rule, target, clock=lambda: target.clock)) as steps:
         while len(session.context) < len(place) + 2:
             step = next(steps)
             way.tested += len(step.tested_nodes)

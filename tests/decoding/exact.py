@@ -5,7 +5,7 @@ from typing import Any
 
 from localspec.decoding import acceptance
 from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
@@ -43,7 +43,7 @@ def generate(
         random.coupled = rule.coupled
     target = target or toys.ToyTarget(model)
     drafter.begin(prompt)
-    for _ in drive(session, speculate(session, drafter, rule), target):
+    for _ in speculate(session, drafter, rule, target):
         assert target.cache == session.context[:-1]
     return tuple(session.context[len(prompt) :])
 
@@ -150,7 +150,7 @@ def run(
     source.begin(session.context)
     steps, rule = [], rule or acceptance.GreedyMatch()
     drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
-    for step in drive(session, speculate(session, drafter, rule), target):
+    for step in speculate(session, drafter, rule, target):
         assert target.cache == session.context[:-1]
         steps.append(step)
     assert target.cache == session.context[:-1]

@@ -7,7 +7,7 @@ import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Drafter, PassRequest, PassResult, Plan
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from tests.decoding.exact import LIVELY, OTHER
@@ -111,7 +111,7 @@ def test_caches_hold_a_prefix_of_the_text_after_every_end(where: str, cleans: bo
     drafter = FailingDrafter(model, failing, cleans=cleans)
     rule = GreedyMatch()
     failing.watch(rule, "accept", "rule")
-    steps = drive(session, speculate(session, drafter, rule), target)
+    steps = speculate(session, drafter, rule, target)
 
     def generate() -> None:
         for number, _ in enumerate(steps, 1):
@@ -136,11 +136,10 @@ def test_caches_hold_a_prefix_of_the_text_after_every_end(where: str, cleans: bo
     assert cache.tokens == session.context[: len(cache.tokens)]
 
     undisturbed = session_of([0, 1, START], params=GREEDY, count=20)
-    reference = speculate(undisturbed, Drafter("the reference"), GreedyMatch())
-    list(drive(undisturbed, reference, ToyTarget(LIVELY)))
+    list(speculate(undisturbed, Drafter("the reference"), GreedyMatch(), ToyTarget(LIVELY)))
     if cleans:
         failing.over = False
         target.rollback(session.context[:-1])  # as the engine does: a pass needs a token
-        list(drive(session, speculate(session, drafter, rule), target))
+        list(speculate(session, drafter, rule, target))
     assert session.context == undisturbed.context[: len(session.context)]
     assert not cleans or len(session.context) == len(undisturbed.context)

@@ -12,7 +12,7 @@ import pytest
 
 from localspec.decoding import acceptance
 from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
@@ -148,9 +148,9 @@ def test_seconds_of_a_step_last_from_its_plan_to_its_end() -> None:
     drafter = ToyDrafter(source, Plan("toy", depth=1), target.limits)
     vars(drafter).update(observe=spends(3.0), plan=lambda _: Plan("toy", depth=1))
     vars(target)["forward"] = spends(4.0, target.forward)
-    requests = speculate(session, drafter, acceptance.GreedyMatch(), clock=lambda: now)
+    came = speculate(session, drafter, acceptance.GreedyMatch(), target, clock=lambda: now)
     steps = []
-    for step in drive(session, requests, target):
+    for step in came:
         steps.append(step)
         now += 100.0
     assert [step.seconds for step in steps] == [4.0, 9.0, 9.0]

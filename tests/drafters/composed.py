@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.decoding.acceptance import GreedyMatch, SpeculativeSampling
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import SamplingParams
 from localspec.drafters.composition import compose
 from localspec.drafters.options import Drafting
@@ -37,8 +37,7 @@ def steps_of(
     session = toys.session_of(prompt, size=model.size, params=params, count=count)
     drafter = compose(drafting, parts, profile, target.limits, session, rule)
     drafter.begin(session.context)
-    requests = speculate(session, clockless(drafter, profile), rule)
-    steps = list(drive(session, requests, target))
+    steps = list(speculate(session, clockless(drafter, profile), rule, target))
     assert len(session.context) == len(prompt) + count
     return steps
 

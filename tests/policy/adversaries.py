@@ -12,7 +12,7 @@ import numpy as np
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch
 from localspec.decoding.interfaces import PassRequest, PassResult, Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
@@ -223,9 +223,9 @@ def answers(
         session = session_of(prompt, size=WORDS, params=GREEDY if greedy else AS_IS, count=length)
         policy.begin(session.context)
         rule = GreedyMatch() if greedy else BlockVerification()
-        requests = speculate(session, policy, rule, clock=machine.clock)
+        steps = speculate(session, policy, rule, target, clock=machine.clock)
         first = len(target.plain)
-        for number, step in enumerate(drive(session, requests, target)):
+        for number, step in enumerate(steps):
             read, machine.reads = machine.reads, []
             if step.reads_prompt:
                 continue

@@ -18,7 +18,7 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.policy.measuring import SHAPES
@@ -130,7 +130,7 @@ def check_greedy(
         policy, target = pair.build(greedy=True), pair.target(model)
         session = toys.session_of(prompt, params=toys.GREEDY, count=COUNT, **options)
         policy.begin(prompt)
-        for step in drive(session, speculate(session, policy, GreedyMatch()), target):
+        for step in speculate(session, policy, GreedyMatch(), target):
             assert target.cache == session.context[:-1]
             if pair.cache is not None:
                 assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]

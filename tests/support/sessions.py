@@ -10,7 +10,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import drive, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
@@ -61,8 +61,7 @@ def steps(
     drafter = compose(drafting, slot.parts, profile or engine.profile, slot.limits, session, rule)
     slot.target.reuse(session.context)
     drafter.begin(session.context)
-    requests = speculate(session, drafter, rule, clock=clock)
-    return drive(session, requests, slot.target)
+    return speculate(session, drafter, rule, slot.target, clock=clock)
 
 
 class FixedCosts(CostCurve):
