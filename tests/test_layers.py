@@ -45,7 +45,7 @@ LAYERS = (
 """From the bottom up; rooms that stand side by side do not rest on one another."""
 INSIDE_TUI = (
     ("rendering", "session"),
-    ("widgets", "preferences"),
+    ("widgets",),
     ("screens",),
     ("control",),
     ("terminal", "app"),

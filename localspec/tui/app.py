@@ -11,29 +11,25 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
 from localspec.chat.conversation import Conversation
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
 from localspec.paths import history_file
-from localspec.tui import preferences
 from localspec.tui.control.actions import Actions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session import commands
+from localspec.tui.session import commands, preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
-from localspec.tui.session.chat_session import ChatSession, Continuation
+from localspec.tui.session.chat_session import ChatSession
 from localspec.tui.session.session_conversation import kept
-from localspec.tui.widgets.composer import PromptInput
-from localspec.tui.widgets.sidebar import Sidebar
 
 if TYPE_CHECKING:
     from localspec.history.history import History
@@ -42,8 +38,6 @@ DOUBLE_PRESS = 2.0
 """Seconds within which a second Ctrl+C quits."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
-_COVERED = {"new", "command", "tokens", "figures", "sidebar", "search"}
-"""Actions of the chat that do not apply below a dialog."""
 _priority = partial(Binding, priority=True)
 
 
@@ -61,11 +55,11 @@ class ChatApp(Host):
     BINDINGS: ClassVar[list[BindingType]] = [
         _priority("f1", "keys", "Keys and commands", show=False),
         Binding("escape", "stop", "Close what is open, or stop the answer", show=False),
-        _priority("ctrl+n", "new", "New", tooltip="New conversation"),
+        _priority("ctrl+n", "command('new')", "New", tooltip="New conversation"),
         _priority("ctrl+o", "command('model')", "Model", tooltip="Choose the model and its draft"),
-        _priority("ctrl+t", "tokens", "Tokens", tooltip="Colour tokens by drafter"),
-        _priority("ctrl+g", "figures", "Figures", tooltip="Show or hide the figures"),
-        _priority("ctrl+b", "sidebar", "List", tooltip="Show or hide the conversations"),
+        _priority("ctrl+t", "command('tokens')", "Tokens", tooltip="Colour tokens by drafter"),
+        _priority("ctrl+g", "command('figures')", "Figures", tooltip="Show or hide the figures"),
+        _priority("ctrl+b", "command('sidebar')", "List", tooltip="Show or hide the conversations"),
         _priority("ctrl+f", "search", "Search all conversations", show=False),
         _priority("ctrl+r", "command('regenerate')", "Answer again, as a branch", show=False),
         Binding("ctrl+s", "command('set')", "System prompt and sampling parameters", show=False),
@@ -108,15 +102,10 @@ class ChatApp(Host):
             session.sampling, session.max_tokens = first.sampling, first.max_tokens
             session.system = session.system or first.system
         self.chat_session = ChatSession(
-            self.conversation_display,
-            self.store,
-            self.engine,
-            session or first,
-            learns=self.preferences.learn,
-            records=self.preferences.record,
+            self.conversation_display, self.store, self.engine, session or first, self.preferences
         )
         self._actions = Actions(self, self.conversation_display)
-        self.completed_values = self._actions.values
+        self.completed_values, self.send = self._actions.values, self._actions.send
         self._interrupted = -DOUBLE_PRESS
 
     def on_mount(self) -> None:
@@ -165,55 +154,11 @@ class ChatApp(Host):
             )
         self.trouble = " ".join(filter(None, told)) or None
 
-    # From the input
-
-    @on(PromptInput.Sent)
-    def _sent(self, event: PromptInput.Sent) -> None:
-        text = event.text
-        try:
-            command = commands.parse(text.strip())
-        except UsageError as error:
-            self.show_notice(str(error), error=True)
-            self.prompt.select_all()  # for correction or replacement
-            return
-        if command is not None:
-            self.prompt.remember_sent(text)
-            self._actions.run(*command)
-            return
-        self.attempt(partial(self._send_now, text))
-
-    def _send_now(self, text: str) -> Continuation:
-        self.chat_session.require_idle()
-        self.prompt.remember_sent(text)
-        text = text[1:] if text.startswith("//") else text
-        attached, instead_of = self.composer.take_attachments()
-        return self.chat_session.send(text, attached, instead_of=instead_of)
-
-    @on(PromptInput.Resume)
-    def _resume_last(self) -> None:
-        newest = self.sidebar.newest
-        if newest is not None:
-            self.open_conversation(newest.id)
-
-    # From the list
-
-    @on(Sidebar.Chosen)
-    def _chosen(self, event: Sidebar.Chosen) -> None:
-        self.open_conversation(event.conversation, event.message)
-
-    @on(Sidebar.Delete)
-    def _delete(self, event: Sidebar.Delete) -> None:
-        self.attempt(partial(self.delete, event.conversation))
-
-    @on(Sidebar.Leave)
-    def _leave(self) -> None:
-        self.close_overlays()
-
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the chat do nothing to it while a dialog covers it."""
-        return action not in _COVERED or not isinstance(self.screen, ModalScreen)
+        return action not in ("command", "search") or not isinstance(self.screen, ModalScreen)
 
     def action_stop(self) -> None:
         """Close completions or an edit, else stop the running work, else notices and overlays."""
@@ -250,11 +195,10 @@ class ChatApp(Host):
     def _is_busy(self) -> bool:
         return self.conversation_display.doing is not None or self.chat_session.running is not None
 
-    def action_message(self, action: str) -> None:
-        """Run the action of a key on the selected message."""
-        selected = self.transcript.selected
-        if selected is not None:
-            self.attempt(partial(self._actions.act, action, selected.id))
+    def action_message(self, command: str, argument: str = "") -> None:
+        """Run a command on the selected message."""
+        if self.transcript.selected is not None:
+            self._actions.run(commands.BY_NAME[command], argument, self.transcript.selected)
 
     def action_page(self, step: int) -> None:
         transcript = self.transcript
@@ -264,32 +208,11 @@ class ChatApp(Host):
         """Repaint the screen, over output of other programs."""
         self.refresh()
 
-    def action_new(self) -> None:
-        self.show(self.new_conversation())
-
     def action_command(self, name: str) -> None:
         self._actions.run(commands.BY_NAME[name], "")
 
-    def action_tokens(self) -> None:
-        """Cycle: Markdown, tokens, tokens with rejected ones."""
-        tokens, rejected = self.transcript.tokens, self.transcript.rejected
-        self.show_tokens(not (tokens and rejected), tokens and not rejected)
-        self.conversation_display.legend()
-
-    def action_figures(self) -> None:
-        self.toggle(self.figures_panel)
-        self.conversation_display.figures()
-
-    def action_sidebar(self) -> None:
-        self.toggle(self.sidebar)
-        if self.sidebar.display:
-            self.sidebar.focus_list()
-            self.sidebar.list()  # other chats write to the history, too
-
     def action_search(self) -> None:
-        if not self.sidebar.display:
-            self.action_sidebar()
-        self.sidebar.action_search()
+        self._actions.focus_search()
 
     def action_keys(self) -> None:
         from localspec.tui.screens.dialogs import ReadingScreen, keys_of

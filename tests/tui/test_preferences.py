@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.tui import preferences
-from localspec.tui.preferences import Preferences
+from localspec.tui.session import preferences
+from localspec.tui.session.preferences import Preferences
 from tests.support.patches import fail_with
 
 

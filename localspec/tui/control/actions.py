@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from localspec.tui.screens.model_picker import ModelPicker
 
 
-ACTIONS = {"help": "keys", "new": "new", "figures": "figures", "sidebar": "sidebar", "quit": "quit"}
-"""Commands that run an action of the app."""
-
-
 SWITCHES = {
     "learn": (
         "Conversations are learned from now on, each after its next answer. A second copy is kept "
@@ -60,27 +56,31 @@ class Actions:
         self._host, self._display, self._session = host, display, host.chat_session
         self._picker: ModelPicker | None = None
 
-    def run(self, command: Command, argument: str) -> None:
-        if command.name in ACTIONS:
-            self._host.call_next(self._host.run_action, ACTIONS[command.name])
+    def send(self, text: str) -> None:
+        """Run the command in the input, or send its text."""
+        try:
+            command = commands.parse(text.strip())
+        except UsageError as error:
+            self._host.show_notice(str(error), error=True)
+            self._host.prompt.select_all()  # for correction or replacement
             return
-        self._host.attempt(partial(getattr(self, f"_{command.name}"), argument))
+        if command is not None:
+            self._host.prompt.remember_sent()
+            self.run(*command)
+            return
+        self._host.attempt(partial(self._send_now, text))
 
-    def act(self, action: str, id: str) -> Continuation | None:
-        """Run the action of a key on the message with that id."""
-        session = self._session
-        if action == "regenerate":
-            return session.regenerate(id)
-        if action.startswith("branch"):
-            session.branch(1 if action == "branch_next" else -1, id)
-            return None
-        actions: Mapping[str, Callable[[Message], Continuation | None]] = {
-            "copy": self._copy_message,
-            "copy_code": self._copy_code,
-            "edit": self._edit_message,
-            "why": self._explain,
-        }
-        return actions[action](session.conversation.messages[id])
+    def _send_now(self, text: str) -> Continuation:
+        self._session.require_idle()
+        self._host.prompt.remember_sent()
+        text = text[1:] if text.startswith("//") else text
+        attached, instead_of = self._host.composer.take_attachments()
+        return self._session.send(text, attached, instead_of=instead_of)
+
+    def run(self, command: Command, argument: str, *on: Message) -> None:
+        """Run a command. `on`: the message that it acts on, for those that act on one; by default
+        they choose it."""
+        self._host.attempt(partial(getattr(self, f"_{command.name}"), argument, *on))
 
     def begin(self, command: Command) -> None:
         """Run a command from the palette; if it needs an argument, put it into the input."""
@@ -99,6 +99,12 @@ class Actions:
         return {"models": references, "drafts": references, "themes": themes}
 
     # One method per command, named after it
+
+    def _help(self, _argument: str) -> None:
+        self._host.call_next(self._host.run_action, "keys")
+
+    def _new(self, _argument: str) -> None:
+        self._host.show(self._host.new_conversation())
 
     def _model(self, argument: str) -> Continuation:
         chosen = PairReference(argument, "auto")
@@ -136,35 +142,43 @@ class Actions:
     def _detach(self, _argument: str) -> None:
         self._host.composer.detach()
 
-    def _regenerate(self, _argument: str) -> Continuation:
-        return self._session.regenerate()
+    def _regenerate(self, _argument: str, on: Message | None = None) -> Continuation:
+        return self._session.regenerate(on)
 
-    def _edit(self, _argument: str) -> None:
-        mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
-        self._edit_message(mine)
+    def _edit(self, _argument: str, on: Message | None = None) -> None:
+        """Put a message into the input, to be sent again."""
+        message = on or self._last(
+            lambda m: m.role == USER, "There is no message to edit yet. Write one."
+        )
+        if message.role != USER:
+            raise UsageError("Only your own messages can be edited. r answers again.")
+        self._host.composer.begin_edit(message.id, message.content)
 
-    def _branch(self, argument: str) -> None:
+    def _branch(self, argument: str, on: Message | None = None) -> None:
         if argument.isdecimal():
             self._session.branch(number=int(argument))
         elif argument in ("", "next", "previous"):
-            self._session.branch(-1 if argument == "previous" else 1)
+            self._session.branch(-1 if argument == "previous" else 1, on)
         else:
             raise UsageError("/branch takes next, previous, or the number of a branch.")
 
-    def _copy(self, argument: str) -> Continuation | None:
+    def _copy(self, argument: str, on: Message | None = None) -> Continuation | None:
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
             self._host.copy(to_markdown(self._session.conversation))
             return None
-        answer = self._last(
+        message = on or self._last(
             lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
         )
         if argument == "code":
-            return self._copy_code(answer)
+            return self._copy_code(message)
         if argument not in ("", "answer"):
             raise UsageError("/copy takes answer, code, or conversation.")
-        self._copy_message(answer)
+        text = message.content
+        if message.role == ASSISTANT:  # without its reasoning, if there is other text
+            text = split_thoughts(text)[1] or text
+        self._host.copy(text)
         return None
 
     def _export(self, argument: str) -> None:
@@ -179,47 +193,70 @@ class Actions:
         written = write_export(self._session.conversation, where, form=form or None)
         self._host.show_notice(f"Written to {written.absolute()}.")
 
-    def _title(self, argument: str) -> Continuation | None:
-        if not argument:
-            return self._refresh_list_after(self._session.ask_for_title())
-        self._session.configure(title=argument, titled_by=BY_USER)
-        self._display.show_conversation()
+    async def _title(self, argument: str) -> None:
+        if argument:
+            self._session.configure(title=argument, titled_by=BY_USER)
+            self._display.show_conversation()
+        else:
+            await self._session.ask_for_title()
         self._host.sidebar.list()
-        return None
 
-    async def _refresh_list_after(self, naming: Continuation) -> None:
-        await naming
-        self._host.sidebar.list()
+    def focus_search(self) -> None:
+        if not self._host.sidebar.display:
+            self._sidebar()
+        self._host.sidebar.action_search()
 
     def _search(self, argument: str) -> None:
-        self._host.call_next(self._host.run_action, "search")
+        self.focus_search()
         self._host.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> Continuation:
         return self._host.delete(self._session.conversation.id)
 
-    def _why(self, _argument: str) -> None:
-        running = self._session.shown_answer
-        if running is None:
-            answer = self._last(
-                lambda m: m.role == ASSISTANT and bool(m.stats),
-                "There is no answer to explain yet.",
-            )
-        elif running.message is None:
-            raise UsageError("The answer has not begun. Its figures come with its first tokens.")
-        else:
-            answer = running.message
-        self._explain(answer)
+    def _why(self, _argument: str, on: Message | None = None) -> None:
+        """Explain an answer's speed."""
+        running, figures, title = self._session.running, None, "Why this speed"
+        message = on
+        if message is None and (shown := self._session.shown_answer) is not None:
+            message = shown.message
+            if message is None:
+                why = "The answer has not begun. Its figures come with its first tokens."
+                raise UsageError(why)
+        message = message or self._last(
+            lambda m: m.role == ASSISTANT and bool(m.stats), "There is no answer to explain yet."
+        )
+        if running is not None and running.message is message:
+            figures, title = running.meter.figures(), "Why this speed, so far"
+        elif message.stats:
+            figures = Figures.from_dict(message.stats)
+        if figures is None:
+            raise UsageError("Only answers have figures. Choose one of them.")
+        from textual.widgets import Label, Markdown
+
+        from localspec.tui.screens.dialogs import ReadingScreen
+
+        text = words.explain(figures, model=message.model, draft=message.draft)
+        self._host.push_screen(ReadingScreen(Label(title), Markdown(text, open_links=False)))
 
     def _tokens(self, argument: str) -> None:
         modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}
-        if not argument:
-            self._host.call_next(self._host.run_action, "tokens")
-        elif argument in modes:
-            self._host.show_tokens(*modes[argument])
-            self._display.legend()
-        else:
+        transcript = self._host.transcript
+        following = "off" if transcript.rejected else "rejected"
+        mode = argument or (following if transcript.tokens else "on")
+        if mode not in modes:
             raise UsageError("/tokens takes on, off, or rejected.")
+        self._host.show_tokens(*modes[mode])
+        self._display.legend()
+
+    def _figures(self, _argument: str) -> None:
+        self._host.toggle(self._host.figures_panel)
+        self._display.figures()
+
+    def _sidebar(self, _argument: str = "") -> None:
+        self._host.toggle(self._host.sidebar)
+        if self._host.sidebar.display:
+            self._host.sidebar.focus_list()
+            self._host.sidebar.list()  # other chats write to the history, too
 
     def _theme(self, argument: str) -> None:
         if not argument:
@@ -233,6 +270,9 @@ class Actions:
     def _stop(self, _argument: str) -> None:
         self._session.stop()
 
+    def _quit(self, _argument: str) -> None:
+        self._host.exit()
+
     # Helpers
 
     def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
@@ -242,17 +282,6 @@ class Actions:
         if found is None:
             raise UsageError(otherwise)
         return found
-
-    def _edit_message(self, message: Message) -> None:
-        """Put a message into the input, to be sent again."""
-        if message.role != USER:
-            raise UsageError("Only your own messages can be edited. r answers again.")
-        self._host.composer.begin_edit(message.id, message.content)
-
-    def _copy_message(self, message: Message) -> None:
-        """Copy a message's text; of an answer without its reasoning, if there is other text."""
-        text = split_thoughts(message.content)[1] if message.role == ASSISTANT else message.content
-        self._host.copy(text or message.content)
 
     async def _copy_code(self, message: Message) -> None:
         """Copy a message's code block; ask which if there are several."""
@@ -271,22 +300,6 @@ class Actions:
         if chosen is not None:
             self._host.copy(blocks[int(chosen)].code)
 
-    def _explain(self, message: Message) -> None:
-        """Show an explanation of an answer's speed."""
-        running, figures, title = self._session.running, None, "Why this speed"
-        if running is not None and running.message is message:
-            figures, title = running.meter.figures(), "Why this speed, so far"
-        elif message.stats:
-            figures = Figures.from_dict(message.stats)
-        if figures is None:
-            raise UsageError("Only answers have figures. Choose one of them.")
-        from textual.widgets import Label, Markdown
-
-        from localspec.tui.screens.dialogs import ReadingScreen
-
-        text = words.explain(figures, model=message.model, draft=message.draft)
-        self._host.push_screen(ReadingScreen(Label(title), Markdown(text, open_links=False)))
-
     def _switch(self, name: str, argument: str) -> None:
         """Set a preference of SWITCHES, or only show it."""
         if argument not in ("", "on", "off"):
@@ -298,7 +311,6 @@ class Actions:
         preferences = self._host.preferences
         if argument:
             setattr(preferences, name, argument == "on")
-            setattr(self._session, f"{name}s", argument == "on")
             self._host.save_preferences()
         on, off = SWITCHES[name]
         self._host.show_notice(on if getattr(preferences, name) else off)

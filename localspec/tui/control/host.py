@@ -18,11 +18,11 @@ from localspec.chat.conversation import Conversation, new_id
 from localspec.errors import LocalspecError
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
-from localspec.tui import preferences
-from localspec.tui.preferences import Preferences
+from localspec.tui.session import preferences
 from localspec.tui.session.background_engine import BackgroundEngine, PairReference
 from localspec.tui.session.chat_session import ChatSession, Continuation
-from localspec.tui.widgets.composer import Composer, Known
+from localspec.tui.session.preferences import Preferences
+from localspec.tui.widgets.composer import Composer, Known, PromptInput
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
@@ -54,7 +54,7 @@ class _ChatScreen(Screen[object]):
 
 class Host(App[None]):
     """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
-    of the command line; `completed_values`: as for `Composer`."""
+    of the command line; `completed_values`, `send`: as for `PromptInput`."""
 
     preferences: Preferences
     store: HistoryWriter
@@ -62,6 +62,7 @@ class Host(App[None]):
     chat_session: ChatSession
     given: tuple[dict[str, float | int], int | None, str | None]
     completed_values: Known
+    send: Callable[[str], object]
 
     def get_default_screen(self) -> Screen[object]:
         return _ChatScreen(id="_default")
@@ -71,10 +72,16 @@ class Host(App[None]):
         self.legend_line = Static(id="legend", markup=False)
         self.status_line = Static(id="status", markup=False)
         self.transcript = Transcript(id="transcript")
-        self.sidebar = Sidebar(self.store, id="sidebar")
+        self.sidebar = Sidebar(
+            self.store,
+            open=self.open_conversation,
+            delete=lambda conversation: self.attempt(partial(self.delete, conversation)),
+            leave=self.close_overlays,
+            id="sidebar",
+        )
         self.figures_panel = FiguresPanel(id="figures")
-        self.composer = Composer(self.completed_values, id="composer")
-        self.prompt = self.composer.prompt
+        self.prompt = PromptInput(self.completed_values, self.send, self.resume, id="input")
+        self.composer = Composer(self.prompt, id="composer")
         yield self.title_line
         with Horizontal(id="body"):
             yield self.sidebar
@@ -235,6 +242,11 @@ class Host(App[None]):
         """Show a conversation and a message in it; a later call overrides an earlier one."""
         opening = self._open_conversation(conversation, message)
         self.screen_stack[0].run_worker(opening, group="take", exclusive=True)
+
+    def resume(self) -> None:
+        """Show the last conversation."""
+        if self.sidebar.newest is not None:
+            self.open_conversation(self.sidebar.newest.id)
 
     async def delete(self, conversation: str) -> None:
         """Delete a conversation, if the user confirms it."""

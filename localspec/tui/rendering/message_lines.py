@@ -113,8 +113,7 @@ class MessageLines:
             return len(self._strips)
         room = max(1, width - INDENT)
         text = self.message.content[-2 * LONGEST :]
-        lines = text.count("\n") + 1 if len(text) < 4 * room else 0
-        lines = lines or sum(max(1, math.ceil(len(line) / room)) for line in text.splitlines())
+        lines = sum(max(1, math.ceil(len(line) / room)) for line in text.splitlines() or [""])
         return 2 + lines + (self.message.role == "assistant")
 
     def letters_above(self, row: int) -> int:

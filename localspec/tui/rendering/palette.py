@@ -78,18 +78,14 @@ class Palette:
             "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic"),
         }
 
-    @cached_property
-    def further(self) -> tuple[str, ...]:
-        """Further colours of the same set for other sources."""
-        return ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
-
     def mark(self, source: str) -> Mark:
         """The mark of a source; the colour of an unknown one depends only on its name."""
         kind, _, way = source.partition(":")
         known = self.marks.get(kind)
         if known is None:
-            colour = self.further[crc32(kind.encode()) % len(self.further)]
-            style = Style(color=colour, underline2=True)
+            dark, light = ("#009e73", "#d55e00", "#f0e442"), ("#00694d", "#a34700", "#6b6300")
+            colours = dark if self.dark else light  # others of the same set
+            style = Style(color=colours[crc32(kind.encode()) % 3], underline2=True)
             known = Mark(kind, style, "double underlined")
         return replace(known, name=f"{known.name}, {way}") if way else known
 

@@ -189,7 +189,6 @@ class DownloadScreen(Dialog[bool]):
     def __init__(self, references: Sequence[str]) -> None:
         super().__init__()
         self._references = references
-        self._closed = False
         self._shown = 0.0
 
     def compose(self) -> ComposeResult:
@@ -212,13 +211,9 @@ class DownloadScreen(Dialog[bool]):
         else:
             self.dismiss(True)
 
-    def on_unmount(self) -> None:
-        """Stop the thread at its next chunk: the app would wait for it at exit."""
-        self._closed = True
-
     def _progress(self, progress: PullProgress) -> None:
-        """Show progress. Called in the download thread."""
-        if self._closed:
+        """Show progress. Called in the download thread, which the app would wait for at exit."""
+        if not self.is_running:
             raise Cancelled("The download was stopped.")
         now = monotonic()
         if now - self._shown >= _EVERY or progress.done == progress.total:

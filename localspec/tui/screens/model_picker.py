@@ -107,6 +107,7 @@ class ModelPicker(Dialog[PairReference | None]):
                 "the path of one above."
             )
 
+    @on(Input.Changed)
     def _list(self) -> None:
         palette = Palette.of(self.app)
         wanted = self.query_one("#filter", Input).value.strip().lower()
@@ -142,14 +143,8 @@ class ModelPicker(Dialog[PairReference | None]):
         now = self._now.model
         return (now or "demo") in (model.reference, str(model.path))
 
-    @on(Input.Changed, "#filter")
-    def _filter(self, event: Input.Changed) -> None:
-        event.stop()
-        self._list()
-
-    @on(Input.Submitted, "#filter")
+    @on(Input.Submitted)
     def _typed(self, event: Input.Submitted) -> None:
-        event.stop()
         text = event.value.strip()
         if self._rows or not text:
             self.query_one("#targets").focus()
@@ -157,8 +152,7 @@ class ModelPicker(Dialog[PairReference | None]):
             self.dismiss(PairReference(text, AUTO))
 
     @on(OptionList.OptionHighlighted, "#targets")
-    def _target(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
+    def _target(self) -> None:
         model, row = self._model_now(), self._row_now()
         if model is None:
             if row is not None:
@@ -170,8 +164,7 @@ class ModelPicker(Dialog[PairReference | None]):
             self._judge_drafts(model)
 
     @on(OptionList.OptionSelected, "#targets")
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
+    def _chosen(self) -> None:
         model = self._model_now()
         if model is not None and model.problem is not None:
             self._set_about(model.problem)
@@ -180,7 +173,6 @@ class ModelPicker(Dialog[PairReference | None]):
 
     @on(OptionList.OptionHighlighted, "#drafts")
     def _draft_described(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
         target = self._model_now()
         if target is None or event.option_index >= len(self._drafts):
             return
@@ -195,7 +187,6 @@ class ModelPicker(Dialog[PairReference | None]):
 
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
         model, row = self._model_now(), self._row_now()
         if row is not None and event.option_index < len(self._drafts):
             reference = row.name if model is None else model.reference

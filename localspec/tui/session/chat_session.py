@@ -28,6 +28,7 @@ from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.background_engine import BackgroundEngine, OpenPair, PairReference
+from localspec.tui.session.preferences import Preferences
 
 STOPPED_EARLY = "■ stopped before it was answered"
 KEEP_EVERY = 0.4
@@ -63,17 +64,16 @@ class ChatSession:
     """Sends, answers and branches. Methods that return a `Continuation` start the action, or raise
     UsageError, at once. `conversation`: the one that is shown; `running`: the answer in progress,
     which may belong to another conversation; `opened`: the open pair; `unopened`: why none could be
-    opened; `learns`, `records`: whether conversations are learned and recorded."""
+    opened."""
 
     view: View
     store: HistoryWriter
     engine: BackgroundEngine
-    conversation: Conversation = field(default_factory=Conversation)
+    conversation: Conversation
+    preferences: Preferences
     running: Answer | None = None
     opened: OpenPair | None = None
     unopened: str = ""
-    learns: bool = False
-    records: bool = False
     _titling: bool = False
     """Whether the model is generating a title."""
     _comparing: bool = False
@@ -113,12 +113,12 @@ class ChatSession:
         kept = self.store.put(conversation, message)
         return self._finish_sending(self.running, asyncio.wrap_future(kept))
 
-    def regenerate(self, message: str | None = None) -> Continuation:
+    def regenerate(self, message: Message | None = None) -> Continuation:
         """Answer a message again; for an answer, the message before it; for None, the last one.
         Raises UsageError."""
         self.require_idle()
         conversation = self.conversation
-        found = conversation.messages.get(message or conversation.tip or "")
+        found = message or conversation.messages.get(conversation.tip or "")
         if found is not None and found.role == ASSISTANT:
             found = conversation.messages.get(found.parent or "")
         if found is None:
@@ -130,22 +130,22 @@ class ChatSession:
         return self._run_answer(self.running)
 
     def branch(
-        self, step: int = 1, message: str | None = None, *, number: int | None = None
+        self, step: int = 1, message: Message | None = None, *, number: int | None = None
     ) -> None:
         """Show a neighbouring branch of a message, or the one with a `number` (from 1). `message`:
         None for the last one with branches. Raises UsageError."""
         self.require_idle()
         conversation = self.conversation
-        path = conversation.path()
-        ids = [message] if message else [m.id for m in reversed(path)]
-        branching = next((id for id in ids if len(conversation.siblings(id)) > 1), None)
-        if branching is None:
+        for one in [message] if message else reversed(conversation.path()):
+            siblings = conversation.siblings(one.id)
+            if len(siblings) > 1:
+                break
+        else:
             raise UsageError("There are no branches here. Answer again (r), or edit (e).")
-        siblings = [m.id for m in conversation.siblings(branching)]
-        at = siblings.index(branching) + step if number is None else number - 1
+        at = siblings.index(one) + step if number is None else number - 1
         if not 0 <= at < len(siblings):
             raise UsageError(f"This is the {'first' if at < 0 else 'last'} of the branches.")
-        conversation.select(siblings[at])
+        conversation.select(siblings[at].id)
         self.store.put(conversation)
         self.view.show_conversation()
 
@@ -269,7 +269,7 @@ class ChatSession:
                 commands.sampling_params(**conversation.sampling),
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
-                records=self.records,
+                records=self.preferences.record,
                 progress=lambda doing: self._set_note(running.message or prompt, doing),
                 on_begin=partial(self._begin_answer, running),
             )
@@ -348,7 +348,7 @@ class ChatSession:
         if answer.logprobs:
             recording = self.engine.record(answer)
             keeping.append(("This answer was not recorded", recording))
-        if self.learns:
+        if self.preferences.learn:
             texts = [message.content for message in conversation.messages.values()]
             learning = self.engine.learn(conversation.id, [text for text in texts if text])
             keeping.append(("This conversation was not learned", learning))

@@ -2,7 +2,6 @@
 edits."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -11,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.document._document import Location
-from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
 from textual.widgets import OptionList, Static, TextArea
@@ -44,13 +42,10 @@ class Completions(OptionList, can_focus=False):
         self._all: Sequence[CommandCompletion] = ()
         self.display = False
 
-    def offer_for(self, line: str) -> bool:
-        offered = commands.complete(line, self._known()) if line[:1] == "/" else []
-        return self.offer([] if [option.text for option in offered] == [line] else offered)
-
-    def offer(self, completions: Sequence[CommandCompletion]) -> bool:
-        """Show completions; returns whether there are any."""
-        self._all = completions
+    def offer(self, line: str) -> bool:
+        """Show completions of a line; returns whether there are any."""
+        completions = commands.complete(line, self._known()) if line[:1] == "/" else []
+        self._all = completions = [] if [c.text for c in completions] == [line] else completions
         self.display = bool(completions)
         self.clear_options()
         if not completions:
@@ -72,7 +67,8 @@ class Completions(OptionList, can_focus=False):
 
 class PromptInput(TextArea):
     """The input: Enter sends, Ctrl+J inserts a line break, arrows recall sent texts at the first
-    and last line."""
+    and last line. `send`: takes a text, or a command; `resume`: opens the last conversation.
+    `completions`: to be shown above it."""
 
     BINDING_GROUP_TITLE = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -90,22 +86,20 @@ class PromptInput(TextArea):
         Binding("ctrl+d", "leave", "Quit, if the input is empty", show=False),
     ]
 
-    @dataclass
-    class Sent(Message):
-        """A text to send, or a command."""
-
-        text: str
-
-    class Resume(Message):
-        """Enter in an empty input: open the last conversation."""
-
     completing: var[bool] = var(False, bindings=True)
     resumable: var[bool] = var(False, bindings=True)
     """Whether Enter in the empty input opens the last conversation."""
     attached: var[bool] = var(False, bindings=True)
     """Whether files are attached, which can be sent without a text."""
 
-    def __init__(self, completions: Completions, *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        known: Known,
+        send: Callable[[str], object],
+        resume: Callable[[], object],
+        *,
+        id: str | None = None,
+    ) -> None:
         super().__init__(
             id=id,
             soft_wrap=True,
@@ -116,7 +110,8 @@ class PromptInput(TextArea):
         self._sent: list[str] = []
         self._position = 0  # index of the shown text; after the last one, the draft
         self._changed: dict[int, str] = {}
-        self._completions = completions
+        self.completions = Completions(known, id="completions")
+        self._send, self._resume = send, resume
         self._completed = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -144,20 +139,19 @@ class PromptInput(TextArea):
             return
         text = self.text
         if text.strip() or self.attached:
-            self.post_message(self.Sent(text))
+            self._send(text)
         elif self.resumable and not text:
-            self.post_message(self.Resume())
+            self._resume()
 
     # The same action under the names that the footer shows.
     action_take = action_resume = action_send
 
-    def remember_sent(self, text: str) -> None:
-        """Remember a sent text, and keep only what was typed after it."""
-        if text.strip() and self._sent[-1:] != [text]:
-            self._sent.append(text)
+    def remember_sent(self) -> None:
+        """Remember the text as sent, and clear it."""
+        if self.text.strip() and self._sent[-1:] != [self.text]:
+            self._sent.append(self.text)
         self._position, self._changed = len(self._sent), {}
-        if self.text.startswith(text):
-            self.set_text(self.text.removeprefix(text))
+        self.set_text("")
 
     def action_undo(self) -> None:
         before = self.text
@@ -199,7 +193,7 @@ class PromptInput(TextArea):
 
     def action_up(self) -> None:
         if self.completing:
-            self._completions.action_cursor_up()
+            self.completions.action_cursor_up()
         elif self.navigator.is_first_wrapped_line(self.cursor_location):
             self._recall(-1)
         else:
@@ -207,7 +201,7 @@ class PromptInput(TextArea):
 
     def action_down(self) -> None:
         if self.completing:
-            self._completions.action_cursor_down()
+            self.completions.action_cursor_down()
         elif self.navigator.is_last_wrapped_line(self.cursor_location):
             self._recall(1)
         else:
@@ -226,16 +220,16 @@ class PromptInput(TextArea):
     def _complete(self) -> None:
         line, before = self.text, self._completed
         self._completed = line
-        self.completing = self._completions.offer_for(line)
+        self.completing = self.completions.offer(line)
         if bool(line) != bool(before):
             self.refresh_bindings()
 
     def close_completions(self) -> None:
-        self.completing = self._completions.offer([])
+        self.completing = self.completions.offer("")
 
     def _accept_completion(self) -> bool:
         """Accept the highlighted completion; returns whether it is a complete command to send."""
-        chosen = self._completions.chosen
+        chosen = self.completions.chosen
         whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
         self.set_text(chosen.text)
         self._complete()
@@ -282,17 +276,16 @@ class Composer(Vertical):
     """The input, with completions and attachments above it. `attached`: files for the next message;
     `editing`: id of the message that is being edited; None for a new one."""
 
-    def __init__(self, known: Known, *, id: str | None = None) -> None:
+    def __init__(self, prompt: PromptInput, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.attached: list[Attachment] = []
         self.editing: str | None = None
-        self._completions = Completions(known, id="completions")
         self._attached_line = Static(id="attached", markup=False)
-        self.prompt = PromptInput(self._completions, id="input")
+        self.prompt = prompt
         self._stashed = ""
 
     def compose(self) -> ComposeResult:
-        yield self._completions
+        yield self.prompt.completions
         yield self._attached_line
         yield self.prompt
 
@@ -322,19 +315,19 @@ class Composer(Vertical):
 
     def stash(self) -> None:
         """Clear the text, which Up restores, and end an edit."""
-        self.prompt.remember_sent(self.prompt.text)
+        self.prompt.remember_sent()
         self.end_edit()
 
     def end_edit(self) -> None:
         if self.editing is not None:
             self.editing = None
-            self.prompt.remember_sent(self.prompt.text)
+            self.prompt.remember_sent()
             self.prompt.set_text(self._stashed)
             self._draw()
 
     def escape(self) -> bool:
         """Close the completions, else end an edit; returns False if there was neither."""
-        if self._completions.display:
+        if self.prompt.completing:
             self.prompt.close_completions()
         elif self.editing is not None:
             self.end_edit()
@@ -348,8 +341,7 @@ class Composer(Vertical):
         self.attach(Attachment(f"pasted text ({len(text):,} characters)", text))
 
     @on(OptionList.OptionSelected)
-    def _clicked(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
+    def _clicked(self) -> None:
         self.prompt.action_send()
         self.prompt.focus()
 

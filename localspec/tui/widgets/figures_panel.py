@@ -27,7 +27,7 @@ class FiguresPanel(VerticalScroll):
         yield Static(id="rest")
 
     def show(
-        self, figures: Figures, totals: Totals, opened: OpenPair | None, *, memory: str | None
+        self, figures: Figures, totals: Totals, opened: OpenPair | None, *, memory: str
     ) -> None:
         palette = Palette.of(self.app)
         self._set_text("#speed", speed_text(figures, totals, palette))
@@ -59,9 +59,7 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     return text
 
 
-def rest_text(
-    figures: Figures, opened: OpenPair | None, memory: str | None, palette: Palette
-) -> Text:
+def rest_text(figures: Figures, opened: OpenPair | None, memory: str, palette: Palette) -> Text:
     text = Text("\n")
     _title(text, "Accepted drafts", palette)
     if figures.tested:
@@ -96,8 +94,7 @@ def rest_text(
         style: Style | str = palette.style("warning") if used > 0.9 * length else ""
         _row(text, "context", f"{used:,} of {length:,}", style)
         text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", palette.style("accent"))
-    if memory is not None:
-        _row(text, "process", memory)
+    _row(text, "process", memory)
     if not figures.lossless:
         text.append(f"Rule {figures.rule} is lossy.\n", palette.style("error"))
     text.rstrip()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +12,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
@@ -41,7 +39,9 @@ class _Conversations(OptionList):
 
 class Sidebar(Vertical):
     """Conversations of the history in `store`, loaded as the user scrolls, or hits of a search.
-    `newest`: the most recently updated conversation; None until the list is loaded."""
+    `open`: shows a conversation, and optionally a message in it; `delete`: asks, and deletes one;
+    `leave`: goes back to the input. `newest`: the most recently updated conversation; None until
+    the list is loaded."""
 
     BINDING_GROUP_TITLE = "List of conversations"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,23 +52,17 @@ class Sidebar(Vertical):
     ]
     newest: var[ConversationSummary | None] = var(None)
 
-    @dataclass
-    class Chosen(Message):
-        """A conversation to show, and optionally a message in it."""
-
-        conversation: str
-        message: str | None
-
-    @dataclass
-    class Delete(Message):
-        conversation: str
-
-    class Leave(Message):
-        """Back to the input."""
-
-    def __init__(self, store: HistoryWriter, *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        store: HistoryWriter,
+        *,
+        open: Callable[[str, str | None], object],
+        delete: Callable[[str], object],
+        leave: Callable[[], object],
+        id: str | None = None,
+    ) -> None:
         super().__init__(id=id)
-        self._store = store
+        self._store, self._open, self._delete, self._leave = store, open, delete, leave
         self._listed: dict[str, ConversationSummary] = {}
         self._requested = 0
         self._current = ""
@@ -164,16 +158,15 @@ class Sidebar(Vertical):
         if self._field.value:
             self._field.value = ""
         else:
-            self.post_message(self.Leave())
+            self._leave()
 
     def action_delete(self) -> None:
         highlighted = self._highlighted()
         if highlighted is not None:
-            self.post_message(self.Delete(highlighted))
+            self._delete(highlighted)
 
     @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        event.stop()
+    def _search(self) -> None:
         if self.searching:
             self._find(self.searching)
         else:
@@ -181,20 +174,17 @@ class Sidebar(Vertical):
 
     @on(Input.Submitted)
     def _to_list(self, event: Input.Submitted) -> None:
-        event.stop()
         self._options.action_first()
         if self.screen.focused is event.input:
             self.screen.set_focus(self._options)  # at once, as in `action_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
         conversation, _, message = (event.option_id or "").partition(" ")
-        self.post_message(self.Chosen(conversation, message or None))
+        self._open(conversation, message or None)
 
     @on(OptionList.OptionHighlighted)
     def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
         count = len(self._listed)
         if event.option_index >= count - 20 and self._requested < count and not self.searching:
             self._requested = count

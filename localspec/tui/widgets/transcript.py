@@ -40,11 +40,11 @@ class Transcript(ScrollView, can_focus=True):
         Binding("home,g", "scroll_home", "First message", show=False),
         Binding("end,G", "scroll_end", "Last message", show=False),
         Binding("c", "app.message('copy')", "Copy message"),
-        Binding("b", "app.message('copy_code')", "Copy code block"),
+        Binding("b", "app.message('copy', 'code')", "Copy code block"),
         Binding("r", "app.message('regenerate')", "Answer again"),
         Binding("e", "app.message('edit')", "Edit and resend"),
-        Binding("left,h", "app.message('branch_previous')", "Branch before", show=False),
-        Binding("right,l", "app.message('branch_next')", "Branch after", show=False),
+        Binding("left,h", "app.message('branch', 'previous')", "Branch before", show=False),
+        Binding("right,l", "app.message('branch', 'next')", "Branch after", show=False),
     ]
 
     tokens: reactive[bool] = reactive(False)

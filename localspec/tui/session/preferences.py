@@ -41,29 +41,20 @@ def file() -> Path:
 
 def load() -> tuple[Preferences, str | None]:
     """The preferences, and a sentence if the file could not be read."""
-    path = file()
+    path, names = file(), {f.name for f in fields(Preferences)}
     try:
-        return _read(read_file(path).decode()), None
+        stored = json.loads(read_file(path).decode()).items()
+        found = Preferences(**{name: v for name, v in stored if name in names and v is not None})
+        convert_fields(found)
+        # Invalid values would make every answer of new conversations fail.
+        sampling_params(**found.sampling)
+        if found.max_tokens is not None and found.max_tokens < 1:
+            raise ValueError(f"max_tokens is {found.max_tokens}")
     except FileNotFoundError:
         return Preferences(), None
-    except (OSError, ValueError, RecursionError):
+    except (AttributeError, OSError, ValueError, RecursionError):  # JSON may be no object
         return Preferences(), f"{path} could not be read, so the chat starts with its defaults."
-
-
-def _read(text: str) -> Preferences:
-    """Parse and check preferences; raises ValueError for invalid values."""
-    stored = json.loads(text)
-    if not isinstance(stored, dict):
-        raise ValueError("no object")
-    names = {f.name for f in fields(Preferences)}
-    given = {name: value for name, value in stored.items() if name in names and value is not None}
-    found = Preferences(**given)
-    convert_fields(found)
-    if found.max_tokens is not None and found.max_tokens < 1:
-        raise ValueError(f"max_tokens is {found.max_tokens}")
-    # Invalid values would make every answer of new conversations fail.
-    sampling_params(**found.sampling)
-    return found
+    return found, None
 
 
 def save(preferences: Preferences) -> str | None:
