@@ -82,20 +82,13 @@ class TextDifference:
     localspec: str
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """localspec's answer checked by plain decoding. `wrong`: its first token (from 0) that differs,
-    None if all agree."""
-
-    wrong: int | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
     """Both answers compared. `greedy`: whether they must be the same; `alike`: whether both had
     the same conversation; `difference`: None if they agree, or are not `alike`; `stock`: whether
-    plain decoding used stock llama.cpp, and localspec its kernels; `proof`: None without the
-    kernels, or if tokens do not depend on logits alone."""
+    plain decoding used stock llama.cpp, and localspec its kernels; `proved`: whether localspec's
+    answer was checked by decoding without drafts, with the kernels; `wrong`: its first token (from
+    0) that differs from that."""
 
     plain: RaceLane
     localspec: RaceLane
@@ -103,7 +96,8 @@ class RaceOutcome:
     difference: TextDifference | None
     alike: bool = True
     stock: bool = False
-    proof: Proof | None = None
+    proved: bool = False
+    wrong: int | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -125,13 +119,13 @@ class RaceOutcome:
         return speed_up([self])
 
     def as_dict(self) -> dict[str, Any]:
-        difference, proof = self.difference, self.proof
+        difference, wrong = self.difference, self.wrong
         return {
             "interrupted": self.interrupted,
             "greedy": self.greedy,
             "equal": self.equal,
             "plain": "llama.cpp" if self.stock else "localspec without drafts",
-            "proof": proof and {"bit_for_bit": proof.wrong is None, "wrong": proof.wrong},
+            "proof": {"bit_for_bit": wrong is None, "wrong": wrong} if self.proved else None,
             "parting": difference and asdict(difference),
             "speed_up": self.speed_up,
             "lead_seconds": self.lead,
@@ -274,10 +268,11 @@ def _sameness(outcome: RaceOutcome) -> str:
 
 def _proof(outcome: RaceOutcome) -> str:
     """For texts that differ: whether localspec's is the same as without drafts."""
-    proof, differs = outcome.proof, not outcome.equal
-    if proof is None:
-        unexplained = outcome.alike and differs and outcome.greedy
-        return "rounding can do that; 'localspec verify' checks it" if unexplained else ""
-    if proof.wrong is not None:
-        return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
-    return "not due to drafts: without them, the text is the same bit for bit" if differs else ""
+    if outcome.wrong is not None:
+        return f"token {outcome.wrong + 1} differs from the answer without drafts; please report it"
+    if outcome.equal:
+        return ""
+    if outcome.proved:
+        return "not due to drafts: without them, the text is the same bit for bit"
+    unexplained = outcome.alike and outcome.greedy
+    return "rounding can do that; 'localspec verify' checks it" if unexplained else ""

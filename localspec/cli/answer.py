@@ -32,7 +32,7 @@ class Format:
     def __init__(self, console: Console, kind: str) -> None:
         self._console, self._kind = console, kind
         self._reader: Reader = Plain()
-        self._parts = {"text": "", "reasoning": ""}
+        self._text = self._reasoning = ""
         self._models: dict[str, Any] = {"model": None, "draft": None, "files": []}
 
     def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
@@ -49,11 +49,11 @@ class Format:
         self._part(self._reader.push(chunk.text), chunk)
 
     def finished(self, completion: Completion) -> None:
-        rest = self._reader.finish()
-        if rest:
+        if rest := self._reader.finish():
             self._part(rest, Chunk("", (), (), None))
+        said = _named(self._text, self._reasoning)
         finish, stats = completion.finish_reason, completion.stats.as_dict()
-        self._event("end", **_without_empty(self._parts), finish_reason=finish, stats=stats)
+        self._event("end", **said, finish_reason=finish, stats=stats)
 
     def failed(self, error: BaseException) -> None:
         """End with an error, or an interrupt before the first token."""
@@ -64,14 +64,11 @@ class Format:
             self._event("error", message=message, exit_code=code)
 
     def _part(self, pieces: Sequence[Piece], chunk: Chunk) -> None:
-        parts = {
-            "text": "".join(map(as_text, pieces)),
-            "reasoning": "".join(one.text for one in pieces if isinstance(one, Thought)),
-        }
-        self._parts = {name: text + parts[name] for name, text in self._parts.items()}
-        self._event(
-            "chunk", **_without_empty(parts), token_ids=chunk.token_ids, sources=chunk.sources
-        )
+        text = "".join(map(as_text, pieces))
+        reasoning = "".join(one.text for one in pieces if isinstance(one, Thought))
+        self._text, self._reasoning = self._text + text, self._reasoning + reasoning
+        said = _named(text, reasoning)
+        self._event("chunk", **said, token_ids=chunk.token_ids, sources=chunk.sources)
 
     def _event(self, name: str, **values: Any) -> None:
         if self._kind == JSON_LINES:
@@ -82,8 +79,8 @@ class Format:
             self._console.answer_json({**values, **self._models})
 
     def _print(self, name: str, values: Mapping[str, Any]) -> None:
-        text, reasoning = self._parts.values()
-        aside = reasoning and not self._console.quiet
+        text = self._text
+        aside = self._reasoning and not self._console.quiet
         if name == "chunk":
             if "reasoning" in values and aside:
                 self._console.say(values["reasoning"], dim=True, end="")
@@ -97,9 +94,8 @@ class Format:
             self._console.say("")
 
 
-def _without_empty(parts: dict[str, str]) -> dict[str, str]:
-    """Leave out `reasoning` if it is empty."""
-    return {name: text for name, text in parts.items() if text or name == "text"}
+def _named(text: str, reasoning: str) -> dict[str, str]:
+    return {"text": text, "reasoning": reasoning} if reasoning else {"text": text}
 
 
 class AnswerResult(NamedTuple):

@@ -33,7 +33,7 @@ Sessions:
     resume: -c --continue
         Continue the last conversation.
 """)
-_MODEL = {**MODEL, "ctx": o.renamed(MODEL["ctx"], "--ctx")}  # -c is --continue here
+_MODEL = {**MODEL, "ctx": partial(MODEL["ctx"], param_decls=["--ctx"])}  # -c is --continue here
 
 
 @o.takes(

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from contextlib import suppress
 from typing import TextIO
 
@@ -90,13 +89,6 @@ def require_utf8(text: str, what: str) -> str:
         return os.fsencode(text).decode()
     except UnicodeDecodeError as error:
         raise not_utf8(what, error.start) from None
-
-
-def standard_input() -> TextIO | None:
-    """Standard input; None if the process was started without it."""
-    # typeshed does not know that it can be None.
-    stdin: TextIO | None = sys.stdin
-    return stdin if stdin is not None and not stdin.closed else None
 
 
 def require_texts(values: list[str] | None, option: str, escapes: bool = False) -> tuple[str, ...]:

@@ -130,10 +130,6 @@ def without(group: Group, *names: str) -> Group:
     return {name: annotation for name, annotation in group.items() if name not in names}
 
 
-def renamed(option: Shared, *names: str) -> Shared:
-    return partial(option, param_decls=names)
-
-
 YES = parameters("""
     -y --yes
         Delete without asking.

@@ -70,9 +70,7 @@ class Console:
     @property
     def closed(self) -> bool:
         """Whether the process was started without standard output."""
-        # typeshed does not know that a closed stream is None.
-        stdout: TextIO | None = sys.stdout
-        return stdout is None
+        return sys.stdout is None
 
     @property
     def shows_progress(self) -> bool:

@@ -12,7 +12,7 @@ from localspec.cli.work import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.loading.second_engine import load_second_engine
-from localspec.race import Proof, RaceLane, RaceOutcome, first_difference, take_turns
+from localspec.race import RaceLane, RaceOutcome, first_difference, take_turns
 
 _WARM_UP_TOKENS = 4
 
@@ -109,11 +109,11 @@ def _prove(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list[
         text = list(stream.context)
         prompt = text[: len(text) - len(tokens)]
         whole = text[len(prompt) :] == tokens and len(text) <= engine.context_length
-        proof = None
         if stream.stats.lossless and tokens and prompt and whole:
             work.console.progress("reading localspec's answer once more, for the proof")
-            proof = Proof(engine.first_wrong(prompt, tokens))
-        proved.append(replace(outcome, proof=proof))
+            wrong = engine.first_wrong(prompt, tokens)
+            outcome = replace(outcome, proved=True, wrong=wrong)
+        proved.append(outcome)
     return proved
 
 

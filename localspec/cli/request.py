@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from localspec.cli.input_texts import (
     read_prompt,
     require_texts,
     require_utf8,
-    standard_input,
     text_or_file,
 )
 from localspec.errors import UsageError
@@ -113,6 +113,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
     if sum(params[name] is not None for name in _CONSTRAINTS) > 1:
         raise UsageError("--grammar, --json-schema and --regex cannot be combined. Give one.")
     longest = opening.max_tokens
+    stdin = None if sys.stdin is None or sys.stdin.closed else sys.stdin
     return AnswerRequest(
         opening=opening,
         system=read_text(params, "system"),
@@ -128,7 +129,7 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
         session=params.get("session"),
         images=_images(params),
         # Last, so that other errors are reported before it waits for standard input.
-        prompt=read_prompt(params["prompt"], standard_input(), default),
+        prompt=read_prompt(params["prompt"], stdin, default),
     )
 
 
@@ -267,9 +268,8 @@ def uses_model(drafter: str) -> bool:
         return True
     from localspec.drafters.registry import REGISTRY
 
-    if drafter not in REGISTRY:
-        return False
-    return REGISTRY[drafter].needs_model or REGISTRY[drafter].needs_head != ""
+    found = REGISTRY.get(drafter)
+    return found is not None and (found.needs_model or found.needs_head != "")
 
 
 def _logit_bias(values: list[str] | None) -> dict[int, float] | None:

@@ -104,9 +104,11 @@ def serve(console: Console, params: o.Params) -> int:
     Ctrl+C lets running answers finish; a second Ctrl+C stops them. Sampling
     options are defaults, which a request can override.
     """
-    options = _options(params)
-    from localspec.cli.request import read_opening
+    from localspec.cli.request import given_fields, read_opening
 
+    own = given_fields(ServerOptions, params)
+    own.setdefault("api_key", os.environ.get(KEY_VARIABLE) or None)
+    options = ServerOptions(**own)
     references: list[str | None] = [*(params["models"] or ())] or [None]
     _check(params, len(references))
     given = {**params, "max_tokens": None, "keeps_conversations": True}
@@ -258,11 +260,3 @@ def needs(path: Path, options: ModelOptions) -> int:
         return 0  # llama.cpp may be able to read what our reader cannot
     away = options.gpu_layers if options.rpc or library.accelerated() else 0
     return place(file, options, away).host.least
-
-
-def _options(params: dict[str, Any]) -> ServerOptions:
-    from localspec.cli.request import given_fields
-
-    given = given_fields(ServerOptions, params)
-    given.setdefault("api_key", os.environ.get(KEY_VARIABLE) or None)
-    return ServerOptions(**given)

@@ -74,7 +74,7 @@ def show(console: Console, params: o.Params) -> int:
         measured = of_target(meant.path, options)
         found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
-    console.result(record, _facts(file, record) + ("" if problem else _drafts(found)))
+    console.result(record, _facts(record) + ("" if problem else _drafts(found)))
     return 0
 
 
@@ -140,7 +140,7 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
     }
 
 
-def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
+def _facts(record: dict[str, Any]) -> str:
     active = record["active_parameters"]
     parameters = parameter_count(record["parameters"])
     if active < 0.7 * record["parameters"]:

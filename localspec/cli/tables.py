@@ -76,9 +76,9 @@ def shorten(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
-def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:
+def facts(rows: Iterable[tuple[str, str]]) -> str:
     """Format names and values; further lines of a value are indented below its first."""
-    return "".join(indent(f"{name:<{width}}", value) for name, value in rows)
+    return "".join(indent(f"{name:<16}", value) for name, value in rows)
 
 
 def indent(start: str, text: str) -> str:

@@ -47,13 +47,8 @@ GROUPS = {
 }
 """Summaries of the verbs by title."""
 
-_FUNCTIONS = {"list": "list_models", "eval": "evaluate"}
-VERBS = {
-    verb: f"localspec.cli.{verb}:{_FUNCTIONS.get(verb, verb)}"
-    for verbs in GROUPS.values()
-    for verb in verbs
-}
-"""Module and function, or group of verbs, by name."""
+VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
+_FUNCTIONS = {"list": "list_models", "eval": "evaluate"}  # named otherwise than their verbs
 
 
 class Command(TyperCommand):
@@ -189,7 +184,7 @@ class VerbGroup(Group):
         return super().parse_args(ctx, ["chat", *args] if chats else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
+        return VERBS
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return build_command(cmd_name) if cmd_name in VERBS else None
@@ -208,10 +203,9 @@ class VerbGroup(Group):
 
 
 def build_command(name: str) -> Any:
-    """Build the command of a verb; raises KeyError if there is none."""
-    module_name, _, attribute = VERBS[name].partition(":")
-    module = import_module(module_name)
-    verb = getattr(module, attribute)
+    """Build the command of one of VERBS."""
+    module = import_module(f"localspec.cli.{name}")
+    verb = getattr(module, _FUNCTIONS.get(name, name))
     if isinstance(verb, Group):
         return verb
     return Command(name, verb, examples=getattr(module, "EXAMPLES", ""))

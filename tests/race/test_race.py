@@ -9,7 +9,6 @@ from localspec import Chunk, GenerationStats
 from localspec.race import (
     Ends,
     Lap,
-    Proof,
     RaceLane,
     RaceOutcome,
     TextDifference,
@@ -114,7 +113,7 @@ def test_as_json() -> None:
     assert (found["speed_up"], found["lead_seconds"]) == (2.0, 2.0)
     assert found["equal"] is False
     assert (found["plain"], found["proof"]) == ("localspec without drafts", None)
-    proved = outcome(stock=True, proof=Proof(None)).as_dict()
+    proved = outcome(stock=True, proved=True).as_dict()
     assert (proved["plain"], proved["proof"]) == ("llama.cpp", {"bit_for_bit": True, "wrong": None})
     assert found["parting"] == {"position": 7, "plain": "a", "localspec": "b"}
     assert found["lanes"]["plain"]["tokens"] == 100
@@ -131,12 +130,12 @@ WON = "2.00× as fast, 2.00 s sooner · plain 4.00 s, 25.0 tok/s · localspec 2.
         ({}, f"{WON} · 2.50 tokens/pass · same text, 100 tokens"),
         ({"localspec": lane(50, 2.0), "greedy": False}, "1.00× the tokens per second · plain "),
         ({"difference": PARTED}, "token 8 on: “a” or “the” · rounding can do that; 'localspec"),
-        ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
+        ({"stock": True, "proved": True}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
-            {"stock": True, "difference": PARTED, "proof": Proof(None)},
+            {"stock": True, "difference": PARTED, "proved": True},
             "“the” · not due to drafts: without them, the text is the same bit for bit",
         ),
-        ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
+        ({"proved": True, "wrong": 6}, "token 7 differs from the answer without drafts; please"),
         ({"greedy": False, "difference": PARTED}, "sampled, so the texts differ"),
         ({"greedy": False}, "sampled, and yet the same 100 tokens"),
         ({"plain": CUT}, "interrupted · 5.00× the tokens per second · plain 1.00 s, 10.0 tok/s · "),
