@@ -8,7 +8,7 @@ import shlex
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -45,22 +45,6 @@ def _screen() -> int:
     return 2 if os.isatty(2) else 1
 
 
-@contextmanager
-def _guarded_terminal(log: Path) -> Iterator[None]:
-    """If this process does not exit cleanly, restore the terminal, and print llama.cpp's last
-    assertion from the log."""
-    script = _SCRIPT.format(restore=_RESTORE, sentence=_SENTENCE, log=shlex.quote(str(log)))
-    try:
-        watch = Watchdog(script, _screen(), apart=True)
-    except OSError:  # no shell, so no Unix terminal either
-        yield
-        return
-    try:
-        yield
-    finally:
-        watch.close()
-
-
 _SWITCH_INTERVAL = 0.0005
 """Python's switch interval in seconds; the default of 5 ms would delay passes."""
 
@@ -75,7 +59,8 @@ def running_in_terminal() -> Iterator[None]:
     """Set up the process for the app, and restore it.
 
     Native code prints to standard error, which is the app's terminal, so it is redirected to a
-    file.
+    file. If this process does not exit cleanly, a shell restores the terminal, and prints
+    llama.cpp's last assertion from the log.
     """
     log = log_file()
     for size in ("COLUMNS", "LINES"):  # if exported, they would override later sizes
@@ -85,13 +70,14 @@ def running_in_terminal() -> Iterator[None]:
         driver.XTermParser = KeyParser
         # Bytes that are not UTF-8 would end its thread.
         driver.getincrementaldecoder = lambda name: partial(getincrementaldecoder(name), "replace")
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    try:
-        with _guarded_terminal(log), _redirect_native_output(log):
-            yield
-    finally:
-        sys.setswitchinterval(interval)
+    with ExitStack() as stack:
+        with suppress(OSError):  # no shell, so no Unix terminal either
+            script = _SCRIPT.format(restore=_RESTORE, sentence=_SENTENCE, log=shlex.quote(str(log)))
+            stack.callback(Watchdog(script, _screen(), apart=True).close)
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        stack.enter_context(_redirect_native_output(log))
+        yield
 
 
 class _TerminalStream(io.TextIOWrapper):

@@ -16,7 +16,6 @@ from textual.strip import Strip
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures, Rejected
 from localspec.text import harmless
-from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, pause_after
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_lines import (
     LONGEST,
@@ -179,13 +178,6 @@ def test_lines_fit_and_keep_all_text(words: list[tuple[str, str]], width: int) -
     if width > 1:  # a wide character has no room in one cell
         wanted = "".join(harmless(text).split())
         assert [c for c in drawn if c.isalnum()] == [c for c in wanted if c.isalnum()]
-
-
-@pytest.mark.parametrize(
-    ("cost", "pause"), [(0.004, 0.004 / SHARE), (0.006, 0.006 / SHARE), (0.0, LEAST), (5.0, MOST)]
-)
-def test_redraws_are_limited_in_time(cost: float, pause: float) -> None:
-    assert pause_after(cost, cores=2) == pytest.approx(pause)
 
 
 @pytest.mark.parametrize(

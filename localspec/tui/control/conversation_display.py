@@ -21,20 +21,13 @@ from localspec.tui.widgets import sidebar
 from localspec.tui.widgets.figures_panel import status_text
 
 SHARE = 0.015
-"""Processor time of a redraw ÷ the pause after it."""
+"""Processor time of a redraw ÷ the pause after it: on a small machine the model uses all cores and
+waits for its slowest thread, so a redraw delays it."""
 SHARE_OF_MANY = 0.1
 """The same on MANY cores, where the model leaves some free."""
 MANY = 8
 LEAST, MOST = 0.05, 0.8
 """Seconds between two redraws; more would look stuck."""
-
-
-def pause_after(cost: float, cores: int) -> float:
-    """Seconds until the next redraw, by the processor time of the last one: on a small machine the
-    model uses all cores and waits for its slowest thread, so a redraw delays it."""
-    share = SHARE_OF_MANY if cores >= MANY else SHARE
-    return min(MOST, max(LEAST, cost / share))
-
 
 HINTS = (
     "Ctrl+O another model · / commands · ? keys",
@@ -225,8 +218,8 @@ class ConversationDisplay:
         cost = self._worked - before
         # Smoothed: one expensive redraw (a scrolled page, a new code block) must not look stuck.
         self._cost = 0.6 * self._cost + 0.4 * cost if self._cost else cost
-        pause = pause_after(self._cost, os.cpu_count() or 1)
-        self._timer = self._host.set_timer(pause, self._tick)
+        share = SHARE_OF_MANY if (os.cpu_count() or 1) >= MANY else SHARE
+        self._timer = self._host.set_timer(min(MOST, max(LEAST, self._cost / share)), self._tick)
 
     def _add_up(self) -> None:
         messages = self._host.chat_session.conversation.messages.values()

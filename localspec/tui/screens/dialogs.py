@@ -240,9 +240,10 @@ def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Stat
     fields; and a table of the commands."""
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
-        node, binding = active.node, active.binding
-        place = vars(type(node)).get("BINDING_GROUP_TITLE")
-        own = any(binding.key in b.key.split(",") for b in _own(type(node)))
+        binding, kind = active.binding, vars(type(active.node))
+        place = kind.get("BINDING_GROUP_TITLE")
+        bound = [b.key.split(",") for b in kind.get("BINDINGS", ()) if isinstance(b, Binding)]
+        own = any(binding.key in keys for keys in bound)
         if not (own and place and binding.description and active.enabled):
             continue
         keys = places.setdefault(place, {})
@@ -253,10 +254,6 @@ def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Stat
     tables.append(("Commands", {c.about: f"/{c.name} {c.arguments}".strip() for c in COMMANDS}))
     palette = Palette.of(screen.app)
     return [Static(_table(title, rows, palette), classes="keys") for title, rows in tables]
-
-
-def _own(kind: type[object]) -> list[Binding]:
-    return [b for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
 
 
 def _table(title: str, rows: Mapping[str, str], palette: Palette) -> Table:

@@ -111,7 +111,7 @@ class ChatSession:
         self._set_note(message, "sending …")
         self.view.show_conversation()
         kept = self.store.put(conversation, message)
-        return self._finish_sending(self.running, asyncio.wrap_future(kept))
+        return self._run_answer(self.running, asyncio.wrap_future(kept))
 
     def regenerate(self, message: Message | None = None) -> Continuation:
         """Answer a message again; for an answer, the message before it; for None, the last one.
@@ -177,13 +177,29 @@ class ChatSession:
         if conversation.messages:
             self.store.put(conversation)
 
-    def ask_for_title(self) -> Continuation:
+    async def ask_for_title(self) -> None:
         """Let the model generate a title. Raises UsageError."""
         self.require_idle()
-        if not self.conversation.messages:
+        conversation = self.conversation
+        if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
         self.view.show_notice("The model is writing a title.")
-        return self._generate_title(self.conversation)
+        # After the conversation, so that the next message can reuse the cache.
+        messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
+        sampling = commands.sampling_params(temperature=0.0)
+        answer = Answer(conversation, conversation.tip or "")
+        title, self._titling = NEW, True
+        with suppress(LocalspecError):
+            await self.engine.answer(answer, messages, sampling, TITLE_TOKENS)
+            answer.take()
+            if answer.finish_reason == "stop":
+                title = title_from(answer.text)
+        self._titling = False
+        if title == NEW or title.startswith("<"):
+            self.view.show_notice("The model found no title. Name it with /title TEXT.")
+            return
+        self.configure(of=conversation, title=title.strip("\"'*. "), titled_by=BY_MODEL)
+        self.view.show_conversation()
 
     def forget(self, conversation: str) -> None:
         """Stop all work on a conversation that is about to be deleted."""
@@ -244,13 +260,11 @@ class ChatSession:
         for notice in self.opened.notices:
             self.view.show_notice(notice)
 
-    async def _finish_sending(self, running: Answer, kept: asyncio.Future[bool]) -> None:
-        # If it cannot be written, the store reports why, and the conversation continues.
-        await asyncio.shield(kept)
-        await self._run_answer(running)
-
-    async def _run_answer(self, running: Answer) -> None:
-        """Generate an answer, and write it to the history."""
+    async def _run_answer(self, running: Answer, sent: asyncio.Future[bool] | None = None) -> None:
+        """Generate an answer, and write it to the history. `sent`: the write of its message."""
+        if sent is not None:
+            # If it cannot be written, the store reports why, and the conversation continues.
+            await asyncio.shield(sent)
         if self.running is not running:  # stopped meanwhile
             return
         conversation, failure = running.conversation, None
@@ -356,24 +370,6 @@ class ChatSession:
             (error,) = await asyncio.gather(kept, return_exceptions=True)
             if isinstance(error, LocalspecError) and not isinstance(error, Cancelled):
                 self.view.show_notice(f"{failed}: {describe(error)[0]}", error=True)
-
-    async def _generate_title(self, conversation: Conversation) -> None:
-        # After the conversation, so that the next message can reuse the cache.
-        messages = [*conversation.for_model(), {"role": USER, "content": TITLE_PROMPT}]
-        sampling = commands.sampling_params(temperature=0.0)
-        answer = Answer(conversation, conversation.tip or "")
-        title, self._titling = NEW, True
-        with suppress(LocalspecError):
-            await self.engine.answer(answer, messages, sampling, TITLE_TOKENS)
-            answer.take()
-            if answer.finish_reason == "stop":
-                title = title_from(answer.text)
-        self._titling = False
-        if title == NEW or title.startswith("<"):
-            self.view.show_notice("The model found no title. Name it with /title TEXT.")
-            return
-        self.configure(of=conversation, title=title.strip("\"'*. "), titled_by=BY_MODEL)
-        self.view.show_conversation()
 
     def _clear_running(self) -> None:
         self.running = None
