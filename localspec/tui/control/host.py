@@ -11,7 +11,6 @@ from functools import partial
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.notifications import SeverityLevel
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from localspec.chat.conversation import Conversation, new_id
@@ -48,14 +47,11 @@ _PROGRAMS = {
 """Commands that read a text, and the environment variable that each requires."""
 
 
-class _ChatScreen(Screen[object]):
-    AUTO_FOCUS = "PromptInput"  # not the list's search, which is its first widget
-
-
 class Host(App[None]):
     """Base class of `localspec.tui.app.ChatApp`. `given`: sampling, `max_tokens` and system prompt
     of the command line; `completed_values`, `send`: as for `PromptInput`."""
 
+    AUTO_FOCUS = "PromptInput"  # not the list's search, which is the first widget
     preferences: Preferences
     store: HistoryWriter
     engine: BackgroundEngine
@@ -63,9 +59,6 @@ class Host(App[None]):
     given: tuple[dict[str, float | int], int | None, str | None]
     completed_values: Known
     send: Callable[[str], object]
-
-    def get_default_screen(self) -> Screen[object]:
-        return _ChatScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         self.title_line = Static(id="title", markup=False)

@@ -66,6 +66,8 @@ _EVERY = 0.2
 class Dialog(ModalScreen[T]):
     """A modal screen with a line of its keys, which can be dismissed more than once."""
 
+    AUTO_FOCUS = "*"
+
     @on(Mount)
     def _show_keys(self) -> None:
         self.mount(Footer(compact=True, show_command_palette=False))
