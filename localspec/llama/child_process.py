@@ -10,7 +10,6 @@ from time import monotonic
 
 from localspec.errors import Cancelled
 
-TRIAL = "localspec.llama.trial"
 # As -m does, except for the current folder, whose files may have any module's name.
 _MODULE = """import sys; sys.path[:] = filter(None, sys.path); import runpy
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)"""

@@ -1,7 +1,12 @@
-"""Open unknown model files in a child process first, as llama.cpp may abort on them."""
+"""Open unknown model files in a child process first, as llama.cpp may abort on them.
+
+`python -m localspec.llama.crash_test PATH` is that process; a refused file does not crash it.
+"""
 
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +14,14 @@ from localspec import paths
 from localspec.errors import ModelInvalid, NativeError
 from localspec.identity import file_identity
 from localspec.llama import child_process, kernels, library
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 
 MIN_TIMEOUT, MIN_READ_RATE = 120.0, 10e6
 """Seconds that any file may take, plus the time to read it at the rate of a slow disk, bytes/s."""
+MODULE = "localspec.llama.crash_test"
 _KILLED = 9  # SIGKILL, which Windows does not define
 _survived = Outcomes("crash_tests", 1000)
 
@@ -25,9 +34,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         return  # loading reports a missing file
     limit = MIN_TIMEOUT + path.stat().st_size / MIN_READ_RATE
     try:
-        status, _ = child_process.run(
-            child_process.TRIAL, "file", str(path), limit=limit, cancelled=cancelled
-        )
+        status, _ = child_process.run(MODULE, str(path), limit=limit, cancelled=cancelled)
     except TimeoutError:
         raise ModelInvalid(
             f"{path.name} makes llama.cpp hang: in a separate process it did not open within "
@@ -61,3 +68,14 @@ def _facts(path: Path) -> dict[str, Any] | None:
         }
     except OSError:
         return None
+
+
+def try_file(path: Path) -> None:
+    """Open a model and decode a token, using only the CPU. Raises as `Model` and `extend`."""
+    options = ModelOptions(context=64, gpu_layers=0)
+    with Model(path, options, cpu_only=True) as model, closing(Context(model, options)) as context:
+        context.extend([0])
+
+
+if __name__ == "__main__":
+    try_file(Path(sys.argv[1]))

@@ -1,9 +1,9 @@
 """Whether this process and its models use localspec's CPU kernels.
 
 The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml. It relies on ggml's
-private parts, so it works with one build of llama.cpp, on processors that passed its self-test
-(`trial`). Otherwise stock llama.cpp runs, and `status` names the reason. ggml lists layouts once
-per process, so this is decided before the first model.
+private parts, so it works with one build of llama.cpp, on processors that passed `kernels_test`.
+Otherwise stock llama.cpp runs, and `status` names the reason. ggml lists layouts once per process,
+so this is decided before the first model.
 """
 
 import ctypes
@@ -224,7 +224,7 @@ def _features() -> str:
 
 def _run_self_test() -> dict[str, Any]:
     try:
-        code, output = child_process.run(child_process.TRIAL, "kernels", limit=TIMEOUT)
+        code, output = child_process.run("localspec.llama.kernels_test", limit=TIMEOUT)
     except TimeoutError:
         why = "hung"
     else:

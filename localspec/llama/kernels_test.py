@@ -2,9 +2,11 @@
 
 For each weight and KV type and every number of rows of a verified draft, results equal ggml's
 within the rounding of 8-bit activations, and each row has the same bits in passes of any size.
+`python -m localspec.llama.kernels_test` prints the outcome, as the test may crash.
 """
 
 import ctypes
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -13,9 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from localspec.llama import ggml
+from localspec.kernels import library_path
+from localspec.llama import ggml, kernels
 from localspec.llama.ggml import function
-from localspec.llama.kernels_file import TYPES
+from localspec.llama.kernels_file import BUFFER, TYPES, KernelsUnusable, load, start
 from localspec.llama.types import TYPE_NUMBERS
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
@@ -293,3 +296,23 @@ def _dequantize(name: str, stored: Bytes) -> Values:
     blocks = stored.reshape(-1, 34)  # a scale in F16, and 32 integers
     scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
     return scales * blocks[:, 2:].copy().view(np.int8)
+
+
+def run_self_test() -> dict[str, str]:
+    """Run the kernels' self-test; returns "instruction_set" if they passed, otherwise "why_not"."""
+    try:
+        chosen = start(load(library_path()), kernels.self_test_facts())
+    except KernelsUnusable as error:
+        return {"why_not": str(error)}
+    layout = ggml.cpu_weight_buffers().get(BUFFER)
+    if layout is None:
+        return {"why_not": "ggml does not list their layout"}
+    with Backend(threads=2) as backend:
+        fault = SelfTest(backend, layout).first_fault()
+    if fault is not None:
+        return {"why_not": f"their self-test failed: {fault}"}
+    return {"instruction_set": chosen}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_self_test()))

@@ -103,7 +103,7 @@ def write_changed(path: Path, make: Callable[[Path], Path], values: Mapping[str,
 
 def status(path: Path) -> int:
     """Exit status of a process that opens the file and decodes a token; 3 for a refusal."""
-    command = (sys.executable, "-m", "localspec.llama.trial", "file", str(path))
+    command = (sys.executable, "-m", "localspec.llama.crash_test", str(path))
     env = environment(GGML_NO_BACKTRACE="1")  # else ggml calls a debugger
     return finished(command=command, env=env, errors="replace").code
 
