@@ -116,7 +116,6 @@ class GGUFFile:
     path: Path
     parts: tuple[Path, ...]
     size: int
-    version: int
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
     kinds: Mapping[str, int] = field(default_factory=dict)

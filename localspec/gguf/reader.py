@@ -258,7 +258,7 @@ def _read(file: BinaryIO, path: Path, part: int, size: int, budget: dict[str, in
     if fault := gguf_fault(file.read(_HEADER.size)):
         raise ModelInvalid(f"{path} {fault}{_join_advice(path)}")
     file.seek(0)
-    _, version, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
+    _, _, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
     _spend(budget, "keys", n_keys)
     _spend(budget, "tensors", n_tensors)
     metadata: dict[str, Value] = {}
@@ -272,7 +272,7 @@ def _read(file: BinaryIO, path: Path, part: int, size: int, budget: dict[str, in
             metadata[key] = value
     found = _tensors(reader, n_tensors, metadata, part, size)
     _spend(budget, "bytes of metadata", reader.at)
-    return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
+    return GGUFFile(path, (path,), size, metadata, tuple(found), kinds)
 
 
 def _tensors(

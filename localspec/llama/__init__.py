@@ -8,24 +8,12 @@ process computes. It reads the variable when loaded; children do not inherit it.
 import os
 
 NAME, SPINS = "GOMP_SPINCOUNT", "10000"
-_POLICY = "OMP_WAIT_POLICY"
-_set_here = False
-
-
-def shorten_waits() -> None:
-    """Set the variable, unless the user did; call this before the library is loaded."""
-    global _set_here
-    if NAME not in os.environ and _POLICY not in os.environ:
-        os.environ[NAME] = SPINS
-        _set_here = True
+_set_here = not os.environ.keys() & {NAME, "OMP_WAIT_POLICY"}  # not by the user
+if _set_here:
+    os.environ[NAME] = SPINS
 
 
 def restore_waits() -> None:
     """Remove the variable; call this after the library is loaded."""
-    global _set_here
-    if _set_here and os.environ.get(NAME) == SPINS:
-        del os.environ[NAME]
-    _set_here = False
-
-
-shorten_waits()
+    if _set_here:
+        os.environ.pop(NAME, None)

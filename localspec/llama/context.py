@@ -36,6 +36,7 @@ class Context(NativeCache):
         recurrent: whether the memory, or a part, cannot be truncated token by token; `restores`:
             whether truncation may cost a pass.
         common: number of leading tokens that it shares with another text.
+        chunk: most tokens of a prompt's next chunk, a multiple of MIN_CHUNK; None for a whole pass.
     """
 
     _native: SharedContext
@@ -60,22 +61,26 @@ class Context(NativeCache):
         make_room: Callable[[], bool] | None = None,
     ) -> Context:
         """A cache over some sequences of a shared context, which its owner closes. `passes` runs
-        its passes; prompts come in chunks of up to `chunk` tokens. The only hidden states provided
-        are layer inputs. `make_room`: see `set_state`."""
+        its passes. The only hidden states provided are layer inputs. `make_room`: see
+        `set_state`."""
         made = cls.__new__(cls)
-        made._set_up(shared, sequences)
-        made._passes, made._chunk, made._make_room = passes, chunk, make_room
+        made._set_up(shared, sequences, passes, chunk, make_room)
         return made
 
-    def _set_up(self, shared: SharedContext, sequences: Sequences) -> None:
+    def _set_up(
+        self,
+        shared: SharedContext,
+        sequences: Sequences,
+        passes: Passes | None = None,
+        chunk: Callable[[], int] | None = None,
+        make_room: Callable[[], bool] | None = None,
+    ) -> None:
         super().__init__(shared.model)
         self.capacity, model = shared.capacity, shared.model
         self._native = self.shared = shared
         self.sequences = sequences
         self.common = 0
-        self._passes: Passes | None = None
-        self._chunk: Callable[[], int] | None = None
-        self._make_room: Callable[[], bool] | None = None
+        self._passes, self.chunk, self._make_room = passes, chunk, make_room
         self._snapshots = shared.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
@@ -301,9 +306,7 @@ class Context(NativeCache):
 
     def _max_chunk(self) -> int:
         most = self._native.batch
-        if self._chunk is not None:
-            return min(most, self._chunk())
-        return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
+        return most if self.chunk is None else min(most, self.chunk())
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._native.hidden.final and 0 < outputs < len(tokens):

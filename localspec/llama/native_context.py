@@ -3,10 +3,10 @@
 import ctypes
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import llama_cpp
 import numpy as np
@@ -292,21 +292,12 @@ def failure(status: int, tokens: int) -> Cancelled | NativeError:
     )
 
 
-class PassWatch(Protocol):
-    """Decides how passes run."""
-
-    def chunk(self, context: int, most: int) -> int:
-        """Most tokens of a prompt's next chunk, a multiple of MIN_CHUNK up to `most`."""
-        ...
-
-    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
-        """Record the time of a pass over `tokens` tokens, after `context` tokens."""
-        ...
+PassWatch: TypeAlias = Callable[[int, float], object]
+"""Called after each pass with its tokens and seconds."""
 
 
 class NativeCache(ABC):
-    """A cache of one text, and its passes. `native_seconds`: total time of native passes; `watch`:
-    notified of every pass."""
+    """A cache of one text, and its passes. `native_seconds`: total time of native passes."""
 
     capacity: int
     _native: NativeContext
@@ -349,7 +340,7 @@ class NativeCache(ABC):
         seconds = perf_counter() - started
         self.native_seconds += seconds
         if self.watch is not None:
-            self.watch.record_pass(int(batch.n_tokens), len(self.tokens), seconds)
+            self.watch(int(batch.n_tokens), seconds)
         return self._native.logits(address, outputs)
 
     @abstractmethod

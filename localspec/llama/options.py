@@ -36,9 +36,9 @@ MAX_SNAPSHOT_DRAFT = 8
 MAX_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MAX_PARALLEL = 32
-IN_MEMORY = -1  # for earlier conversations, instead of bytes on disk
 """Maximum concurrent answers. llama.cpp has 256 sequence ids."""
-
+IN_MEMORY = -1
+"""For earlier conversations, instead of bytes on disk."""
 
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
 """Architectures of trained heads, which draft only for the target they were trained for."""
@@ -53,7 +53,6 @@ ONE_NEXTN = frozenset(
 src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
 """Also those that may have several layers, but not deepseek4, whose states are not one row."""
-
 
 _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
@@ -76,17 +75,15 @@ class Adapter:
     def parse(cls, text: str) -> Adapter:
         """The adapter named by `FILE` or `FILE:SCALE`; a UsageError if it names none."""
         path, colon, scale = text.rpartition(":")
-        number = 1.0
         try:
-            number = float(scale) if colon else 1.0
+            number = float(scale if colon else 1)
         except ValueError:
-            scaled = _SCALED.fullmatch(text)
-            if scaled is not None:
+            if scaled := _SCALED.fullmatch(text):
                 raise UsageError(
                     f"'{scaled[2]}' is not a scale of the adapter {scaled[1]}. Give a number, such "
                     f"as {scaled[1]}:0.5, or leave out the colon."
                 ) from None
-            colon = ""
+            colon, number = "", 1.0
         path = path if colon else text
         if not path.strip():
             raise UsageError(

@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +37,7 @@ class Projector:
         self._mtmd = mtmd = _library()
         self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, list[list[int] | PicturePart]] = OrderedDict()
+        self._known: dict[str, list[list[int] | PicturePart]] = {}  # the latest last
         self._identity = json.dumps(file_identity(path), sort_keys=True)
         self.filler = max(0, model.vocabulary.bos)
         params = mtmd.mtmd_context_params_default()
@@ -74,12 +73,9 @@ class Projector:
         """Tokens and parts of an image; `key`: its SHA-256. A UsageError if it cannot be read."""
         with self._lock:
             self._require_open()
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = self._read(key, image)
-                if len(self._known) > MAX_CACHED:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(key)
+            found = self._known[key] = self._known.pop(key, []) or self._read(key, image)
+            if len(self._known) > MAX_CACHED:
+                del self._known[next(iter(self._known))]
             return found
 
     def _read(self, key: str, image: bytes) -> list[list[int] | PicturePart]:

@@ -6,6 +6,7 @@ kept if those passes take less time. The number rises again when cores are free.
 trial the wait until the next one doubles.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter, process_time
@@ -13,6 +14,7 @@ from time import perf_counter, process_time
 import psutil
 
 from localspec.llama import library
+from localspec.llama.context import Context
 from localspec.llama.cores import default_threads
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache
@@ -33,8 +35,7 @@ SPAN = 0.25  # minimum seconds to measure the load; systems count in hundredths,
 
 
 class Threads:
-    """Chooses the number of threads between two steps or two chunks of a prompt; the
-    `localspec.llama.native_context.PassWatch` of the target.
+    """Chooses the number of threads between two steps or two chunks of a prompt.
 
     Args:
         counts: the choices; the largest is the number of cores.
@@ -85,12 +86,13 @@ class Threads:
             reason = "no other program needs a core"
         return f"{self.count} of {self.counts[-1]}: {reason}"
 
-    def serve(self, target: NativeCache, *draft: NativeCache) -> None:
+    def serve(self, target: Context, *draft: NativeCache) -> None:
         """Set the threads of these caches. Only the target's passes are judged: those of a draft
         model are as fast on fewer threads."""
         if len(self.counts) > 1:
             self._passes = [target, *draft] if self._draft else [target]
-            target.watch = self
+            target.watch = self.record_pass
+            target.chunk = target.chunk or self.chunk
 
     @contextmanager
     def hold_count(self) -> Iterator[None]:
@@ -117,13 +119,14 @@ class Threads:
             for passes in self._passes:
                 passes.set_threads(self.count)
 
-    def chunk(self, context: int, most: int) -> int:
+    def chunk(self) -> int:
+        """As `Context.chunk`."""
         if self._measuring or self._whole_prompts:
-            return most
+            return sys.maxsize
         self.apply()
-        return min(most, CHUNK)
+        return CHUNK
 
-    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
+    def record_pass(self, tokens: int, seconds: float) -> None:
         # Within a step the count is that before the latest decision.
         if not self._measuring and seconds > 0.0 and self.count == self._applied:
             self._last = self._clock()

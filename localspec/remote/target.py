@@ -50,7 +50,7 @@ class RemoteModel(Model):
         self._options = replace(options, rpc=())
         self._require_room = require_room
         self._child: ChildProcess | None = None
-        self._numbers: set[int] = set()
+        self.free_numbers = set(range(MOST_CONTEXTS))  # of contexts
         super().__init__(path, self._options, vocabulary_only=True, adapters=adapters)
         try:
             self.shared = SharedRows(self.vocabulary.size)
@@ -84,14 +84,6 @@ class RemoteModel(Model):
             setattr(self, name, value)
         return child
 
-    def number(self) -> int:
-        found = min(set(range(MOST_CONTEXTS)) - self._numbers)
-        self._numbers.add(found)
-        return found
-
-    def release(self, number: int) -> None:
-        self._numbers.discard(number)
-
 
 class RemoteContext(Context):
     """A `Context` whose cache and passes are the child's.
@@ -105,7 +97,7 @@ class RemoteContext(Context):
         NativeCache.__init__(self, model)  # not Context's, as there is no native context here
         self.model: RemoteModel = model
         self._options = options
-        self._number = model.number()
+        self._number = model.free_numbers.pop()
         self._child: ChildProcess | None = None
         self._layers: tuple[int, ...] = ()
         self._notices: list[str] = []
@@ -118,7 +110,7 @@ class RemoteContext(Context):
             if not child.lost:
                 with suppress(LocalspecError):
                     child.call(self._number, "close")
-            self.model.release(self._number)
+            self.model.free_numbers.add(self._number)
 
     def cancel(self) -> None:
         self.model.shared.set_flag(self._number, stop=True)

@@ -79,7 +79,7 @@ class SharedCosts:
         if wait is not Wait.TARGET:
             return
         if self._watch is not None:
-            self._watch.record_pass(tokens, context, seconds)
+            self._watch(tokens, seconds)
         if not target or any(task.long for task in tasks):
             return
         if len(tasks) == 1:

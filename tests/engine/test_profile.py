@@ -205,5 +205,5 @@ def test_threads_with_a_device(layers: int, moves: bool, monkeypatch: pytest.Mon
         assert (len(inside.threads(engine).counts) > 1) is moves
         assert ("a device computes" in engine.threads) is not moves
         assert engine.model.on_device is not moves
-        chunk = inside.threads(engine).chunk(0, 512)
-    assert chunk == 512, "a device reads prompts fastest as a whole"
+        chunk = inside.threads(engine).chunk()
+    assert chunk >= 512, "a device reads prompts fastest as a whole"

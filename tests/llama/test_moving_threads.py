@@ -91,7 +91,7 @@ def simulated(kind: Kind, load: Load, seed: int = 0) -> tuple[Machine, Threads]:
 
 
 def run_pass(machine: Machine, chosen: Threads, hiccup: float = 0.0) -> None:
-    chosen.record_pass(1, 100, machine.run(chosen.count) + hiccup)
+    chosen.record_pass(1, machine.run(chosen.count) + hiccup)
     chosen.apply()
 
 
@@ -236,7 +236,7 @@ def test_reason_is_the_load_that_was_measured(load: float | None, why: str) -> N
     """An unknown one changes nothing."""
     chosen = Threads([2, 1], others=lambda: load)
     for seconds in (0.01,) * 20 + (1.0,) * 20 if load is None else (0.01,):
-        chosen.record_pass(1, 0, seconds)
+        chosen.record_pass(1, seconds)
     assert chosen.why == f"2 of 2: {why}"
 
 
@@ -246,7 +246,7 @@ def test_answer_after_a_pause_starts_with_a_fitting_count(load: float, count: in
     chosen = Threads([2, 1], others=lambda: used, clock=lambda: time)
     for _ in range(20):
         time += 0.1
-        chosen.record_pass(1, 0, 0.1 if chosen.count == 2 else 0.02)
+        chosen.record_pass(1, 0.1 if chosen.count == 2 else 0.02)
         chosen.apply()
     assert "1 of 2: other processes use 1.0 cores" in chosen.why
     used = load

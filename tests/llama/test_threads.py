@@ -1,5 +1,6 @@
 """Thread options, chunks of watched prompts, and the load of other processes."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -15,31 +16,17 @@ from localspec.llama.threads import OtherProcesses
 from tests.llama.conftest import NOISE
 
 
-class SmallChunksWatch:
-    """Requests the smallest chunks, and records passes."""
-
-    def __init__(self) -> None:
-        self.passes: list[tuple[int, int]] = []
-
-    def chunk(self, context: int, most: int) -> int:
-        return MIN_CHUNK
-
-    def record_pass(self, tokens: int, context: int, seconds: float) -> None:
-        assert seconds > 0.0
-        self.passes.append((tokens, context))
-
-
-def test_watched_prompt_is_read_in_chunks(context: Context) -> None:
+def test_prompt_is_read_in_chunks(context: Context) -> None:
     tokens = context.filler(MIN_CHUNK * 3 + 20)
     context.clear()
     whole = context.extend(tokens)[-1].copy()
     context.clear()
-    context.watch = watch = SmallChunksWatch()
+    passes: list[int] = []
+    context.watch = lambda tokens, _seconds: passes.append(tokens)
+    context.chunk = lambda: MIN_CHUNK
     parts = context.extend(tokens)[-1]
-    assert watch.passes == [(64, 0), (64, 64), (84, 128)], "a short rest joins the last chunk"
+    assert passes == [64, 64, 84], "a short rest joins the last chunk"
     assert abs(whole - parts).max() < NOISE
-    context.extend([5])
-    assert watch.passes[-1] == (1, len(tokens))
     rows = context.extend(tokens[: MIN_CHUNK + 1], MIN_CHUNK + 1)
     assert len(rows) == MIN_CHUNK + 1, "passes with several outputs are not split"
 
@@ -58,16 +45,15 @@ def test_invalid_thread_count_is_refused(threads: int | str) -> None:
 
 
 def test_openmp_waits_are_shortened_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(binding.NAME, raising=False)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    binding.shorten_waits()
-    assert os.environ[binding.NAME] == binding.SPINS
-    binding.restore_waits()
-    assert binding.NAME not in os.environ
-    monkeypatch.setenv(binding.NAME, "7")
-    binding.shorten_waits()
-    binding.restore_waits()
-    assert os.environ[binding.NAME] == "7", "a value of the user is kept"
+    for given, until_loaded in ((None, binding.SPINS), ("7", "7")):
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        monkeypatch.delenv(binding.NAME, raising=False)
+        if given is not None:
+            monkeypatch.setenv(binding.NAME, given)
+        importlib.reload(binding)
+        assert os.environ[binding.NAME] == until_loaded
+        binding.restore_waits()
+        assert os.environ.get(binding.NAME) == given, "a value of the user is kept"
 
 
 # Load of other processes, from readings of the cores.

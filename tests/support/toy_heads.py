@@ -18,7 +18,6 @@ class ToyStates(ToyCache):
     """As `localspec.llama.head_caches.EagleCache`, with checks of the given states. `states_read`
     counts these."""
 
-    watch: object = None
     beside: Sequence[object] = ()
     model: ToyModel
 
