@@ -5,7 +5,8 @@ import re
 from collections import defaultdict
 
 from localspec.gguf.architectures import HYBRID, RECURRENT
-from localspec.gguf.file import Array, GGUFFile, TensorInfo
+from localspec.gguf.damage import MAX_LAYERS
+from localspec.gguf.file import Array, GGUFFile, TensorInfo, clamped
 from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
 from localspec.llama.types import row_bytes
@@ -16,7 +17,6 @@ SNAPSHOTTED = frozenset(
     bailingmoe3
     """.split()
 )
-MAX_LAYERS = 10_000
 _VOCABULARY_ITEM = 165
 """Bytes that llama.cpp allocates per token and per merge (126 to 175)."""
 _OVERHEAD = 7 << 20
@@ -40,7 +40,7 @@ def default_context(file: GGUFFile, options: ModelOptions) -> int:
 
 def n_layers(file: GGUFFile) -> int:
     """Number of blocks; `gpu_layers` counts the output as one more."""
-    return min(max(0, file.own_integer("block_count") or 0), MAX_LAYERS)
+    return min(file.count("block_count"), MAX_LAYERS)
 
 
 class Dimensions:
@@ -65,7 +65,7 @@ class Dimensions:
 
     @property
     def width(self) -> int:
-        return self._own("embedding_length")
+        return self.file.count("embedding_length")
 
     @property
     def cells(self) -> int:
@@ -96,10 +96,10 @@ class Dimensions:
 
     def _attention(self, layer: int) -> int:
         tensors = self.by_layer.get(layer, {})
-        shared = self._own("attention.shared_kv_layers")
+        shared = self.file.count("attention.shared_kv_layers")
         if self.file.architecture == "gemma3n":
             shared = max(0, self.n_layers - 20)
-        uncached = max(shared, self._own("nextn_predict_layers"))  # the last layers
+        uncached = max(shared, self.file.count("nextn_predict_layers"))  # the last layers
         if layer >= self.n_layers - uncached or not _ATTENDS & tensors.keys():
             return 0
         if self.file.architecture in HYBRID and self._recurs(layer):
@@ -107,9 +107,11 @@ class Dimensions:
             linear = any(name.startswith(_LINEAR) for name in tensors)
             if linear or "attn_q.weight" not in tensors:
                 return 0
-        if "attn_kv_a_mqa.weight" in tensors and self._own("attention.key_length_mla"):
+        if "attn_kv_a_mqa.weight" in tensors and self.file.count("attention.key_length_mla"):
             # One latent vector per token represents keys and values.
-            return self.cells * row_bytes(self.options.kv_type_k, self._own("attention.key_length"))
+            return self.cells * row_bytes(
+                self.options.kv_type_k, self.file.count("attention.key_length")
+            )
         keys, values = self._widths(layer, tensors)
         return self.cells * (
             row_bytes(self.options.kv_type_k, keys) + row_bytes(self.options.kv_type_v, values)
@@ -133,10 +135,7 @@ class Dimensions:
         value = self.file.own(key)
         if isinstance(value, Array):
             value = value[layer] if layer < len(value) else None
-        return _plausible(value) if isinstance(value, int) else default
-
-    def _own(self, key: str) -> int:
-        return _plausible(self.file.own_integer(key) or 0)
+        return clamped(value) if isinstance(value, int) else default
 
     def _recurs(self, layer: int) -> bool:
         return any(name.startswith(_STATES) for name in self.by_layer.get(layer, {}))
@@ -145,7 +144,7 @@ class Dimensions:
         """Bytes of a recurrent layer's states, in f32."""
         if self.file.architecture not in RECURRENT | HYBRID or not self._recurs(layer):
             return 0
-        own = self._own
+        own = self.file.count
         heads = self._at(layer, "attention.head_count") or self._max("attention.head_count")
         conv, inner, state = (own(f"ssm.{k}") for k in ("conv_kernel", "inner_size", "state_size"))
         if own("wkv.head_size"):
@@ -163,7 +162,7 @@ class Dimensions:
         return max(0, numbers) * 4 * copies
 
     def _max(self, key: str) -> int:
-        return max(map(_plausible, self.file.numbers(key)), default=0)
+        return max(map(clamped, self.file.numbers(key)), default=0)
 
     def compute(self) -> int:
         """Bytes of the largest graph: a prefill chunk, or the logits of a tree, and their mask."""
@@ -185,16 +184,11 @@ class Dimensions:
     def _feed_forward(self) -> int:
         """Width of a token's widest feed-forward layer, summed over its experts."""
         inner = self._max("feed_forward_length")
-        experts = self._own("expert_used_count") * self._max("expert_feed_forward_length")
+        experts = self.file.count("expert_used_count") * self._max("expert_feed_forward_length")
         experts += self._max("expert_shared_feed_forward_length")
-        return max(inner, experts, 2 * self._own("ssm.inner_size"))
+        return max(inner, experts, 2 * self.file.count("ssm.inner_size"))
 
     def overhead(self) -> int:
         """Bytes of logits, vocabulary and small buffers."""
         items = self.vocabulary + len(self.file.array("tokenizer.ggml.merges") or ())
         return (MAX_TREE + 1) * 4 * self.vocabulary + _VOCABULARY_ITEM * items + _OVERHEAD
-
-
-def _plausible(count: int) -> int:
-    """A count from the metadata, clamped."""
-    return min(max(0, count), 1 << 40)

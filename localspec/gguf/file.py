@@ -160,8 +160,17 @@ class GGUFFile:
     def own_integer(self, key: str) -> int | None:
         return self.integer(f"{self.architecture}.{key}")
 
+    def count(self, key: str) -> int:
+        """A count of the architecture's section, clamped; 0 if missing."""
+        return clamped(self.own_integer(key) or 0)
+
     def numbers(self, key: str, most: int = 10_000) -> list[int]:
         """Integers of the architecture's section: one, or one per layer."""
         value = self.own(key)
         values: Iterable[object] = islice(value, most) if isinstance(value, Array) else [value]
         return [item for item in values if isinstance(item, int) and not isinstance(item, bool)]
+
+
+def clamped(count: int) -> int:
+    """A count from the metadata as a plausible one."""
+    return min(max(0, count), 1 << 40)

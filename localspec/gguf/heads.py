@@ -81,7 +81,7 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
 
 def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
     """Sizes from the metadata. Raises ModelInvalid if one is less than 1."""
-    sizes = {name: file.own_integer(name) or 0 for name in names}
+    sizes = {name: file.count(name) for name in names}
     lacking = [name for name, value in sizes.items() if value < 1]
     if lacking:
         raise damaged_head(file.path, f"its metadata lacks {file.architecture}.{lacking[0]}")
@@ -89,7 +89,7 @@ def require_sizes(file: GGUFFile, *names: str) -> dict[str, int]:
 
 
 def _require_attention(file: GGUFFile, width: int) -> None:
-    heads = file.own_integer("attention.head_count") or 0
+    heads = file.count("attention.head_count")
     groups = file.own_integer("attention.head_count_kv") or heads
     lengths = {
         file.own_integer(f"attention.{name}_length") or width // max(1, heads)

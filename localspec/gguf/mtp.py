@@ -7,6 +7,7 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import NEXTN_GRAPHS, ONE_NEXTN
 
+_LAYERS = "nextn_predict_layers"
 _EXPERTS = "ffn_gate_inp.weight"
 
 
@@ -45,24 +46,20 @@ def require_mtp(file: GGUFFile, target: GGUFFile) -> None:
         )
 
 
-def _count(file: GGUFFile) -> int:
-    return file.own_integer("nextn_predict_layers") or 0
-
-
 def _has_any(file: GGUFFile) -> bool:
     """Whether there are tensors of MTP layers: models can be converted without them."""
-    return _count(file) > 0 and any(".nextn." in name for name in file.by_name)
+    return file.count(_LAYERS) > 0 and any(".nextn." in name for name in file.by_name)
 
 
 def _trunk(file: GGUFFile) -> tuple[str, int, int]:
     """A model's architecture, number of other layers, and width of states."""
-    layers, width = file.own_integer("block_count") or 0, file.own_integer("embedding_length") or 0
-    return file.architecture, layers - _count(file), width
+    layers = file.count("block_count") - file.count(_LAYERS)
+    return file.architecture, layers, file.count("embedding_length")
 
 
 def _fault(file: GGUFFile) -> str | None:
     """Why a file's MTP layers cannot draft; None if they can."""
-    count, (architecture, before, width) = _count(file), _trunk(file)
+    count, (architecture, before, width) = file.count(_LAYERS), _trunk(file)
     tensors, prefix = file.by_name, f"blk.{before}."
     needed: dict[str, tuple[int, ...]] = {
         "nextn.eh_proj.weight": (2 * width, width),

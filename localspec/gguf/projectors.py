@@ -37,13 +37,13 @@ def image_compute(file: GGUFFile) -> int:
     the widest activations. Fitted to clip.cpp's reports for vision transformers with flash
     attention; too low for projectors of variable resolution."""
     side, patch, width = (
-        _own(file, key) for key in ("image_size", "patch_size", "embedding_length")
+        file.count(f"vision.{key}") for key in ("image_size", "patch_size", "embedding_length")
     )
     patches = (side // max(1, patch)) ** 2
     gated = any(".ffn_gate." in tensor.name for tensor in file.tensors)
-    inner = _own(file, "feed_forward_length") * (2 if gated else 1)
+    inner = file.count("vision.feed_forward_length") * (2 if gated else 1)
     widest = max(patches * max(inner + width, 9 * width // 2), _pixels(file) // 2)
-    return 4 * (_pixels(file) + widest + patches * _own(file, "projection_dim"))
+    return 4 * (_pixels(file) + widest + patches * file.count("vision.projection_dim"))
 
 
 def image_overhead(file: GGUFFile) -> int:
@@ -53,8 +53,4 @@ def image_overhead(file: GGUFFile) -> int:
 
 def _pixels(file: GGUFFile) -> int:
     """Colour values of an image."""
-    return 3 * _own(file, "image_size") ** 2
-
-
-def _own(file: GGUFFile, key: str) -> int:
-    return max(0, file.own_integer(f"vision.{key}") or 0)
+    return 3 * file.count("vision.image_size") ** 2
