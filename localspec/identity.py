@@ -6,6 +6,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from localspec import cgroups
+
 _PIECE = 1 << 20
 
 
@@ -54,10 +56,7 @@ def fingerprint(facts: dict[str, Any]) -> str:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
+    for line in cgroups.read_text(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

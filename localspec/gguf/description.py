@@ -51,23 +51,18 @@ def describe(path: Path) -> ModelFacts:
 
 
 def quantization(file: GGUFFile) -> str:
-    """The quantization by the file's metadata, otherwise its `largest_type`."""
+    """The quantization by the file's metadata, otherwise the type of most bytes."""
     if not file.tensors:
         return ""
     named = FILE_TYPES.get(file.integer("general.file_type") or 0)
-    most = largest_type(file)
+    sizes: Counter[str] = Counter()
+    for tensor in file.tensors:
+        sizes[tensor.type] += tensor.size
+    most = max(sizes, key=sizes.__getitem__)
     # Zero is F32, and also the value of writers that do not know the type.
     if "general.file_type" in file.metadata and named and not (named == "F32" and most != "F32"):
         return named
     return most
-
-
-def largest_type(file: GGUFFile) -> str:
-    """The type of most of the weights' bytes; empty without weights."""
-    sizes: Counter[str] = Counter()
-    for tensor in file.tensors:
-        sizes[tensor.type] += tensor.size
-    return max(sizes, key=sizes.__getitem__, default="")
 
 
 def why_not(file: GGUFFile) -> str | None:

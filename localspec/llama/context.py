@@ -11,7 +11,7 @@ import numpy as np
 from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
-from localspec.errors import NativeError, UsageError
+from localspec.errors import NativeError
 from localspec.llama.batch import PassPart, chain
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull, NativeCache, SharedContext
@@ -114,11 +114,6 @@ class Context(NativeCache):
     def request_hidden(self, layers: tuple[int, ...]) -> None:
         """Provide hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
         NativeError if llama.cpp does not provide them for this architecture."""
-        if self._passes is not None and self.model.layers in layers:
-            raise UsageError(
-                "A drafter that reads the last hidden state cannot serve answers in parallel. "
-                "Leave out --parallel (parallel=1), or choose another drafter."
-            )
         self._native.hidden.request(layers)
         self._layers = layers
 

@@ -18,10 +18,7 @@ def default_threads() -> int:
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     if sys.platform == "darwin":
         return _fast_apple_cores() or cores
-    try:
-        allowed = psutil.Process().cpu_affinity()
-    except AttributeError:  # BSD has no affinity
-        return cores
+    allowed = psutil.Process().cpu_affinity()
     cores = fast_cores(allowed) or min(cores, len(allowed))
     return min(cores, cgroups.time_limit() or cores)
 

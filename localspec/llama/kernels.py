@@ -7,7 +7,6 @@ so this is decided before the first model.
 """
 
 import ctypes
-import hashlib
 import json
 import os
 import platform
@@ -24,7 +23,8 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
-from localspec.identity import machine
+from localspec import cgroups
+from localspec.identity import machine, sha256_of
 from localspec.kernels import library_path
 from localspec.llama import child_process, compute_thread, ggml, kernels_file
 from localspec.llama.kernels_file import AUTO, OFF, VARIABLE, KernelsUnusable
@@ -199,9 +199,9 @@ def self_test_facts() -> dict[str, Any]:
         )
     cpu, base = (Path(str(place)).resolve() for place in places)
     return {
-        "library": _digest(library_path()),
-        "cpu": _digest(cpu),
-        "base": _digest(base),
+        "library": sha256_of(library_path()),
+        "cpu": sha256_of(cpu),
+        "base": sha256_of(base),
         "cpu_path": str(cpu),
         "base_path": str(base),
         "llama_cpp_python": str(llama_cpp.__version__),
@@ -210,15 +210,8 @@ def self_test_facts() -> dict[str, Any]:
     }
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _features() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
+    lines = cgroups.read_text(Path("/proc/cpuinfo")).splitlines()
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
 
 

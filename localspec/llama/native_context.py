@@ -216,10 +216,10 @@ class SharedContext(NativeContext):
     """One KV cache for `options.parallel` answers, in shared passes of up to `rows` rows of logits.
 
     Each answer has `leaves` sequence ids, for its text and branches; ids for `kept` texts follow.
-    Not thread-safe: nothing may use it while a pass runs. A NativeError without enough memory, or
-    for several answers over recurrent memory. `flag`: two characters that outlive the context, set
-    by `cancel`. `capacity`: most tokens of an answer, prompt included. All texts share that many
-    cells, counting common tokens once; with `each`, every answer has that many.
+    Not thread-safe: nothing may use it while a pass runs. A recurrent memory serves one answer.
+    `flag`: two characters that outlive the context, set by `cancel`. `capacity`: most tokens of an
+    answer, prompt included. All texts share that many cells, counting common tokens once; with
+    `each`, every answer has that many.
     """
 
     def __init__(
@@ -232,10 +232,6 @@ class SharedContext(NativeContext):
     ) -> None:
         self.answers = answers = options.parallel
         several = answers > 1
-        if several and model.recurrent:
-            raise NativeError(
-                f"{model.path.name} has a recurrent memory, which cannot serve answers in parallel."
-            )
         self.leaves = 1 if model.recurrent else max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
         self.kept = max(KEPT_IDS, 2 * answers) if several else 0
         ids = answers * self.leaves + self.kept
@@ -252,16 +248,16 @@ class SharedContext(NativeContext):
             self.close()
             raise
 
+    def share(self, source: int, destination: int, length: int) -> None:
+        """Make a sequence start with another's first tokens, without copying."""
+        sequence_copy(self.memory, source, destination, 0, length)
+
     def answer_sequences(self, number: int) -> Sequences:
         return Sequences(self.memory, self.leaves, number * self.leaves)
 
     def kept_sequences(self, number: int) -> Sequences:
         """The sequence id of a kept text, 0 … `kept` - 1."""
         return Sequences(self.memory, 1, self.answers * self.leaves + number)
-
-    def share(self, source: int, destination: int, length: int) -> None:
-        """Make a sequence start with another's first tokens, without copying."""
-        sequence_copy(self.memory, source, destination, 0, length)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """Run a pass over at most `batch` tokens and `rows` outputs. For each part float32

@@ -1,6 +1,5 @@
 import ctypes
 import hashlib
-import json
 import os
 import threading
 import weakref
@@ -14,7 +13,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import ModelInvalid, NativeError, UsageError
-from localspec.identity import file_identity
+from localspec.identity import file_identity, fingerprint
 from localspec.llama import compute_thread, library
 from localspec.llama.cores import default_threads
 from localspec.llama.model import Model
@@ -38,7 +37,7 @@ class Projector:
         self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self._lock = threading.Lock()
         self._known: dict[str, list[list[int] | PicturePart]] = {}  # the latest last
-        self._identity = json.dumps(file_identity(path), sort_keys=True)
+        self._identity = fingerprint(file_identity(path))
         self.filler = max(0, model.vocabulary.bos)
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = library.accelerated() and options.gpu_layers != 0
