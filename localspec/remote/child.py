@@ -52,7 +52,7 @@ class Child:
             arguments = (*arguments, self._progress)
         value = getattr(context, name)(*arguments)
         if name in ("extend", "branch"):
-            self._shared.rows(len(value))[:] = value
+            self._shared.rows[: len(value)] = value
             value = len(value)
         if name == "close":
             del self._contexts[number]

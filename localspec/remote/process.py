@@ -31,14 +31,19 @@ _FLOAT = 4
 
 
 class SharedRows:
-    """Shared memory: flags, and rows of `width` logits. `reference`: the parent's, in the child."""
+    """Shared memory. `reference`: the parent's, in the child.
+
+    Attributes:
+        rows: float32 [MAX_TREE + 1, width], of logits; they stay readable when it is closed.
+        flags: uint8, by number of a context: 1 stops its pass.
+        keep: file descriptors that the child process has to inherit.
+    """
 
     def __init__(self, width: int, reference: str | None = None) -> None:
         self.width = width
         self._file: IO[bytes] | None = None
         size = _HEAD + (MAX_TREE + 1) * width * _FLOAT
         self.keep: tuple[int, ...] = ()
-        """File descriptors that the child process has to inherit."""
         if sys.platform == "win32":
             self.reference = reference or f"localspec-{os.getpid()}-{id(self)}"
             self.memory = mmap.mmap(-1, size, tagname=self.reference)
@@ -52,22 +57,12 @@ class SharedRows:
             self.keep = (int(reference),)
             self.reference = reference
             self.memory = mmap.mmap(int(reference), size)
+        self.flags = np.frombuffer(self.memory, np.uint8, _HEAD)[::FLAG]
+        self.rows: Rows = np.frombuffer(self.memory, np.float32, offset=_HEAD).reshape(-1, width)
 
     def close(self) -> None:
-        """Close the file; rows that were returned stay readable."""
         if self._file is not None:
             self._file.close()
-
-    def rows(self, count: int) -> Rows:
-        """The first `count` rows, float32 [count, width], a view."""
-        flat = np.frombuffer(self.memory, np.float32, count * self.width, _HEAD)
-        return flat.reshape(count, self.width)
-
-    def set_flag(self, number: int, *, stop: bool) -> None:
-        self.memory[FLAG * number] = int(stop)
-
-    def flag(self, number: int) -> bool:
-        return bool(self.memory[FLAG * number])
 
 
 class ChildProcess:

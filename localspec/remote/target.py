@@ -113,13 +113,13 @@ class RemoteContext(Context):
             self.model.free_numbers.add(self._number)
 
     def cancel(self) -> None:
-        self.model.shared.set_flag(self._number, stop=True)
+        self.model.shared.flags[self._number] = 1
         child = self._child
         if child is not None:
             child.end_if_hanging(HANGS)
 
     def resume(self) -> None:
-        self.model.shared.set_flag(self._number, stop=False)
+        self.model.shared.flags[self._number] = 0
 
     def take_notices(self) -> list[str]:
         notices, self._notices = self._notices, []
@@ -176,7 +176,7 @@ class RemoteContext(Context):
         while True:
             started = perf_counter()
             try:
-                if lost is not None and self.model.shared.flag(self._number):
+                if lost is not None and self.model.shared.flags[self._number]:
                     raise Cancelled("Stopped on request.")
                 had = self._child is not None and not self._child.lost
                 child = self._current(progress)
@@ -200,7 +200,7 @@ class RemoteContext(Context):
                     f"{monotonic() - lost_at:.0f} s; the text was read again, and the answer went "
                     "on."
                 )
-            return self.model.shared.rows(count)
+            return self.model.shared.rows[:count]
 
     def _request(self, name: str, *arguments: Any) -> Any:
         """Send a request to the child. If a server does not answer, the cache counts as empty."""
