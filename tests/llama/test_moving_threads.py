@@ -206,19 +206,14 @@ def test_two_processes_do_not_oscillate(kind: Kind) -> None:
     assert moves <= 24
 
 
-def test_single_delay_changes_nothing() -> None:
-    machine, chosen = simulated(HERE, lambda _: 0.0)
+def test_slow_passes_of_an_idle_machine_change_nothing() -> None:
+    """Single delays; throttling by heat or battery, where no count is better than before."""
+    kind = Kind()
+    machine, chosen = simulated(kind, lambda _: 0.0)
     drive(machine, chosen, 20.0)
     for number in range(100):
         run_pass(machine, chosen, 0.3 if number % 25 == 24 else 0.0)
         assert chosen.count == 2
-
-
-def test_throttled_machine_keeps_its_threads() -> None:
-    """Throttling by heat or battery: no count is better than before."""
-    kind = Kind()
-    machine, chosen = simulated(kind, lambda _: 0.0)
-    drive(machine, chosen, 20.0)
     kind.one *= 1.6
     _, history = drive(machine, chosen, 80.0)
     assert {n for _, n in history} == {2}
