@@ -56,7 +56,7 @@ class Embedder:
 
     def close(self) -> None:
         with self._lock:
-            self._free()
+            self._context.close()
 
     def _pool(self, tokens: Sequence[int], stopped: Callable[[], bool]) -> npt.NDArray[np.floating]:
         self._context.clear()
@@ -67,9 +67,6 @@ class Embedder:
             self._context.extend(chunk, len(chunk))
             total += self._context.hidden(len(chunk))[self._layer].sum(axis=0, dtype=np.float64)
         return total
-
-    def _free(self) -> None:
-        self._context.close()
 
 
 class EmbeddingModel(Embedder):
@@ -108,9 +105,10 @@ class EmbeddingModel(Embedder):
         vector = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
         return np.ctypeslib.as_array(vector, (self.model.output_width,)).copy()
 
-    def _free(self) -> None:
-        self._native.close()
-        self.model.close()
+    def close(self) -> None:
+        with self._lock:
+            self._native.close()
+            self.model.close()
 
 
 def _raise_if(stopped: Callable[[], bool]) -> None:

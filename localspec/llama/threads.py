@@ -152,10 +152,7 @@ class Threads:
         if self._before:
             self._evaluate_trial(others)
         elif self._crowded >= CROWDED and lasted >= self._down:
-            if lasted < LASTED:
-                self._up = min(LAST_WAIT, 2.0 * self._up)
-            elif self._since:
-                self._up = WAIT
+            self._up = min(LAST_WAIT, 2.0 * self._up) if lasted < LASTED else WAIT
             self._before, self._tried = self.count, []
             self._move(fitting, others)
         elif fitting > self.count and lasted >= self._up:
