@@ -105,12 +105,10 @@ def taken_count() -> int:
     return counts[0]
 
 
-def left_count() -> int | None:
+def left_count() -> int:
     """Operations so far that were left to llama.cpp, whose rounding may depend on the other tokens
-    of a pass. While this stays the same, rows are batch-invariant. None without the kernels."""
-    if _library is None:
-        return None
-    return int(compute_thread.call(_library.localspec_kernels_left))
+    of a pass. While this stays the same, rows are batch-invariant. 0 without the kernels."""
+    return 0 if _library is None else int(compute_thread.call(_library.localspec_kernels_left))
 
 
 def take(*, wanted: bool) -> None:

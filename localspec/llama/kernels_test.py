@@ -135,8 +135,6 @@ _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
 _Build: TypeAlias = Callable[[int, int, Tensors], tuple[int, ...]]
 """From a weight and a number of rows: the result, and last the weight's product within it."""
-_Rows: TypeAlias = list[Values]
-"""float32 [rows, elements] of these tensors."""
 
 
 class SelfTest:
@@ -260,9 +258,9 @@ class SelfTest:
         weight: tuple[str, Bytes, tuple[int, ...]],
         build: _Build,
         counts: tuple[int, ...] = (),
-    ) -> dict[int, _Rows]:
-        """Results of `build` by row count, with a weight in a layout; empty if the layout does not
-        support it."""
+    ) -> dict[int, list[Values]]:
+        """Results of `build` by row count, float32 [rows, elements], with a weight in a layout;
+        empty if the layout does not support it."""
         name, raw, shape = weight
         with Tensors() as kept:
             placed = kept.new(name, raw, *shape)
@@ -279,7 +277,7 @@ class SelfTest:
                 for count in counts or self._counts
             }
 
-    def _results(self, count: int, build: Callable[[Tensors], tuple[int, ...]]) -> _Rows:
+    def _results(self, count: int, build: Callable[[Tensors], tuple[int, ...]]) -> list[Values]:
         with Tensors() as tensors:
             results = build(tensors)
             tensors.allocate(plain_buffer())

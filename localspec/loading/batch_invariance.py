@@ -45,7 +45,7 @@ def max_equal_pass(model: Model, options: ModelOptions, identity: dict[str, Any]
             largest = find_largest_equal_pass(tried)
             if largest > 1 and model.kernels.in_use and not rows_equal_after_trees(tried):
                 largest = 1
-            left = (kernels.left_count() or 0) - (before or 0)
+            left = kernels.left_count() - before
         known = {"largest": largest, "left": left}
         _outcomes.store(facts, known)
     largest = int(known["largest"])
