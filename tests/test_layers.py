@@ -161,13 +161,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
     "files": (189, 12),  # links stay; says what cannot be read or written, for four rooms
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_755, 81),  # pieces of a cut file are to be joined; the latest files are read once
+    "gguf": (1_745, 81),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
     "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_721, 74),  # pipes, empty variables; names of ollama; errors repeat the command
-    "identity": (63, 10),  # hashes whole files, for bench and hub
+    "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, from engine; names of other tools
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
@@ -187,7 +187,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
-    "llama": (6_240, 252),
+    "llama": (6_171, 252),
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
@@ -206,7 +206,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "prompting": (1_982, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
     "quality": (386, 15),  # suites are named before files are sought; fields of questions
     "race": (278, 18),
-    "remote": (646, 20),
+    "remote": (633, 20),
     "retrieval": (656, 37),  # says where else learned texts may be
     "scheduling": (1_396, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
@@ -240,7 +240,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_293, 62),  # compares a certificate with what is here
     "watchdog": (43, 10),
     "worker_threads": (43, 10),
-    "tests": (39_804, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_775, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_377, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
