@@ -311,7 +311,7 @@ class SharedSlots(SharedScheduler):
 
     def attach_sessions(self, sessions: Sessions, profile: PairProfile) -> None:
         if sessions.kept is not None:
-            sessions.kept.write_apart()
+            sessions.kept.apart = True
             self.kept.stored = sessions.kept
         self.costs = SharedCosts(profile, self.contexts[0].watch)
 

@@ -1,7 +1,7 @@
 """Saving and restoring the caches of a conversation."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,8 @@ TARGET, DRAFT = "target", "draft"
 _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
 
 
-class StoredStates(Protocol):
-    """States, and facts about them: a `SessionFile`, or in memory."""
-
-    @property
-    def facts(self) -> dict[str, Any]: ...
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def part(self, name: str) -> Part:
-        """Raises SessionError."""
+Stored = Callable[[str], Part]
+"""Returns a stored part by its name. Raises SessionError."""
 
 
 class CacheStates:
@@ -62,11 +54,11 @@ class CacheStates:
         }
         return facts, parts
 
-    def misfits(self, file: StoredStates) -> dict[str, str]:
-        """Why the TARGET state (required) or the DRAFT state of a file is unusable here."""
+    def misfits(self, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Why the TARGET state (required) or the DRAFT state is unusable here."""
         found = {}
         for name, cache in self._caches.items():
-            why, length = self._differs(file, name), file.facts["lengths"][name]
+            why, length = self._differs(facts, name), facts["lengths"][name]
             if why is None and length > cache.capacity:
                 why = f"it has {length} tokens, and the context {cache.capacity} (--ctx)"
                 if name == DRAFT:
@@ -75,22 +67,24 @@ class CacheStates:
                 found[name] = why
         return found
 
-    def restore(self, file: StoredStates) -> list[str]:
+    def restore(self, facts: Mapping[str, Any], stored: Stored) -> list[str]:
         """Restore the usable states; returns why others were left out, as parts of a sentence.
         Raises CacheFull if a shared context has no room now."""
-        misfits, notes = self.misfits(file), []
+        misfits, notes = self.misfits(facts), []
         try:
             for name, cache in self._caches.items():
-                if not misfits.keys() & {TARGET, name} and (name == TARGET or name in file):
-                    self._put(file, name, cache)
+                if not misfits.keys() & {TARGET, name} and (
+                    name == TARGET or facts["lengths"][name]
+                ):
+                    self._put(stored, name, cache)
         except CacheFull:
             raise
         except (SessionError, NativeError) as error:
             notes.append(str(error).rstrip("."))
         return notes
 
-    def _differs(self, file: StoredStates, of: str) -> str | None:
-        theirs, ours = file.facts.get("identity"), self.identity
+    def _differs(self, facts: Mapping[str, Any], of: str) -> str | None:
+        theirs, ours = facts.get("identity"), self.identity
         if not isinstance(theirs, dict) or theirs.get("format") != FORMAT:
             return "it was written by another version of localspec"
         if theirs.get("library") != ours.get("library"):
@@ -113,12 +107,12 @@ class CacheStates:
             return "the draft model's vocabulary is treated differently (--cross-vocabulary)"
         return None
 
-    def _put(self, file: StoredStates, of: str, cache: Context) -> None:
-        tokens = file.part(f"{of}.tokens").tolist()
-        state = file.part(of) if tokens else None
+    def _put(self, stored: Stored, of: str, cache: Context) -> None:
+        tokens = stored(f"{of}.tokens").tolist()
+        state = stored(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None
         if mapped is not None:
-            alignment = [file.part(name).tolist() for name in _ALIGNMENT]
+            alignment = [stored(name).tolist() for name in _ALIGNMENT]
             mapped.clear()
         if state is None:
             cache.clear()

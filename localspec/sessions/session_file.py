@@ -69,9 +69,6 @@ class SessionFile:
         self.facts = found
         self._start = _aligned(_HEAD.size + length)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._parts
-
     def part(self, name: str) -> Part:
         """Map a part and compare its checksum. Raises SessionError if it is missing or damaged."""
         try:

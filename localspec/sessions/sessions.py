@@ -16,8 +16,12 @@ from localspec.llama.context import Context
 from localspec.llama.options import IN_MEMORY
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates, identity
-from localspec.sessions.conversation_files import ConversationFiles
-from localspec.sessions.conversations import LEAST, ConversationMemory, Conversations
+from localspec.sessions.conversations import (
+    LEAST,
+    ConversationFiles,
+    ConversationMemory,
+    Conversations,
+)
 from localspec.sessions.session_file import DamagedSession, SessionFile, write
 
 
@@ -61,7 +65,7 @@ class Sessions:
                 f"{path.name}.damaged."
             )
             return OpenedSession(None, 0, (notice,), "it is damaged")
-        conversation, misfits = file.facts.get("conversation"), self._states.misfits(file)
+        conversation, misfits = file.facts.get("conversation"), self._states.misfits(file.facts)
         try:
             if file.facts["lengths"][TARGET]:
                 file.part(TARGET)
@@ -85,7 +89,7 @@ class Sessions:
         would replace another kind of file, and after saving under another name if `path` has
         changed since it was opened or saved here."""
         if self._named is not None and not self._states.target.tokens:
-            self._states.restore(self._named)  # no prompt has followed it
+            self._states.restore(self._named.facts, self._named.part)  # no prompt has followed it
         facts, parts = self._states.collect(conversation)
         known, before = self._opened
         changed = path == known and size_and_time(path) not in (before, (0, 0))
@@ -137,7 +141,7 @@ class Sessions:
             if shared <= here or (self._recurrent and shared < len(tokens)):
                 return []
             notes = self.keep()
-            why = self._states.restore(file)
+            why = self._states.restore(file.facts, file.part)
         except SessionError as error:
             notes, why = [], [str(error)]
         if why:

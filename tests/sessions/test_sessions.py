@@ -10,7 +10,7 @@ import pytest
 import localspec
 from localspec import Completion, Drafting, Engine, ModelOptions, Stream, paths
 from localspec.llama.options import IN_MEMORY
-from localspec.sessions import conversation_files, conversations
+from localspec.sessions import conversations
 from localspec.sessions.session_file import SessionFile, write
 from tests.support import ggufs, inside, retokenised
 from tests.support.asking import PLAIN, WAYS, ask, assistant, user
@@ -206,7 +206,7 @@ def stories(count: int) -> list[str]:
 
 
 def stored() -> list[Path]:
-    return [*conversation_files.folder().glob("*")]
+    return [*conversations.folder().glob("*")]
 
 
 def complete(engine: Engine, prompt: str) -> Completion:
@@ -242,7 +242,7 @@ def test_only_long_conversations_are_stored_on_request() -> None:
         with open_pair(prompt_cache=size) as engine:
             for prompt in prompts:
                 complete(engine, prompt)
-    assert not conversation_files.folder().exists()
+    assert not conversations.folder().exists()
 
 
 def test_longer_conversation_replaces_its_prefix() -> None:
@@ -278,7 +278,7 @@ def test_too_large_conversation_is_not_stored(caplog: pytest.LogCaptureFixture) 
         for prompt in stories(2):
             assert complete(engine, prompt).stats.notices == []
     assert "exceed the limit of stored" in caplog.text
-    assert not conversation_files.folder().exists()
+    assert not conversations.folder().exists()
 
 
 def test_damaged_conversation_is_removed() -> None:
