@@ -18,7 +18,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
-from localspec.loading.components import open_context
+from localspec.loading.caches import open_context
 
 MOST = 17
 """Tokens of the largest pass tested; useful drafts are rarely longer."""

@@ -62,6 +62,11 @@ def open_head(
     """
     if kind in UNSUPPORTED_HEADS:
         raise unsupported_head(path, f"{UNSUPPORTED_HEADS[kind]} (architecture {kind})")
+    if options.mmproj is not None:
+        raise DraftMismatch(
+            f"{path.name} is a trained head, which drafts only for text. Leave out --mmproj, or "
+            "choose another draft."
+        )
     if options.rpc:
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "

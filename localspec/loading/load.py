@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +16,19 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
+from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+    UsageError,
+)
+from localspec.gguf.adapters import require_fitting
+from localspec.gguf.heads import head_kind
+from localspec.gguf.projectors import require_projector
+from localspec.gguf.vocabularies import difference, require_shared
 from localspec.hub import resolution
 from localspec.hub.cache import require_usable
 from localspec.keywords import LoadKeywords, with_keywords
@@ -26,20 +37,13 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import SharedContext
 from localspec.llama.options import ModelOptions
+from localspec.llama.projector import Projector
 from localspec.llama.threads import thread_choice
 from localspec.loading.batch_invariance import batch_invariant, max_equal_pass
-from localspec.loading.components import (
-    Cache,
-    Drafts,
-    Report,
-    cost_identity,
-    open_cache,
-    open_draft,
-    open_projector,
-    open_target,
-)
+from localspec.loading.caches import Cache, cost_identity, open_cache
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
-from localspec.loading.heads import open_mtp
+from localspec.loading.heads import open_head, open_mtp
+from localspec.paths import expanded
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.scheduler import Slots
 from localspec.scheduling.shared_slots import SharedSlots
@@ -51,8 +55,23 @@ OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 _ALONE = 2
 """Chunks per pass while only one prompt is prefilled; a new answer waits for such a pass."""
 
+_LEAST = 512
+"""Least tokens of a draft model for each of several answers: its window, and a tree."""
+
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 """Errors on which an automatically chosen draft model is left out."""
+
+Report = Callable[[float], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafts:
+    """A draft model's cache, with a map of its vocabulary if that differs; or a trained head per
+    slot."""
+
+    cache: Cache | None = None
+    vocabulary_map: VocabularyMap | None = None
+    heads: Sequence[TrainedHead] = ()
 
 
 @typed
@@ -112,15 +131,17 @@ def load(
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time{alone}.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
-        projector = open_projector(target_model, options)
-        if projector is not None:
+        projector = None
+        if options.mmproj is not None:
+            projector = open_projector(target_model, expanded(options.mmproj), options)
             opened.enter_context(closing(projector))
         if largest is not None and isinstance(target, Context):
             target.max_leaves = 1  # trees reorder cells
             target.max_draft = min(target.max_draft, largest - 1)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         slots = _slots(target, drafts, options)
-        costs = cost_identity([target_model, drafts.model], options)
+        cache = slots.all[0].parts.native_cache
+        costs = cost_identity([target_model, None if cache is None else cache.model], options)
         if drafts.vocabulary_map is not None:
             costs["vocabulary"] = options.cross_vocabulary
         engine = Engine(
@@ -143,16 +164,38 @@ def load(
 
 
 def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report: Report) -> Model:
-    """Open the target, without its MTP layers if these are damaged and were not requested."""
+    """Open the target, here or on RPC servers; without its MTP layers if these are damaged and were
+    not requested."""
     require_usable(path)
+    adapters = options.adapters
+    require_fitting(adapters, path)
+    if options.rpc:
+        from localspec.pairing.memory import require_remote_room
+        from localspec.remote.target import RemoteModel
+
+        library.require_rpc()
+        room = partial(require_remote_room, path, options)
+        return RemoteModel(path, options, progress=report, require_room=room, adapters=adapters)
     try:
-        return open_target(path, options, report, mtp=chosen.own_mtp)
+        return Model(path, options, progress=report, adapters=adapters, mtp=chosen.own_mtp)
     except ModelInvalid:
         if not (chosen.own_mtp and chosen.automatic):
             raise
-        model = open_target(path, options, report)
+        model = Model(path, options, progress=report, adapters=adapters)
         chosen.leave_out(f"the MTP layers of {path.name} are damaged")
         return model
+
+
+def open_projector(model: Model, path: Path, options: ModelOptions) -> Projector:
+    """Open the target's projector. Raises UsageError if the target is on RPC servers, or has a
+    recurrent memory."""
+    if options.rpc or model.recurrent:
+        why = "is on RPC servers" if options.rpc else "has a recurrent memory"
+        raise UsageError(
+            f"{model.path.name} {why}, so localspec cannot show it images. Leave out --mmproj."
+        )
+    require_projector(path)
+    return Projector(path, model, options)
 
 
 def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None) -> str | None:
@@ -172,30 +215,64 @@ def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None)
 
 def _open_drafts(
     chosen: ChosenDraft, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
-) -> Drafts:
-    """Open the chosen draft, which `opened` closes. Raises if a named draft fails."""
+) -> _Drafts:
+    """Open the chosen draft, which `opened` closes; `target` is empty. Raises if a named draft
+    fails."""
     path = chosen.path
     if path is None:
-        return Drafts()
+        return _Drafts()
     try:
         with ExitStack() as own:
             if chosen.own_mtp:
-                drafts = Drafts(heads=open_mtp(target.model, target, options, own))
+                drafts = _Drafts(heads=open_mtp(target.model, target, options, own))
+            elif (kind := head_kind(path)) is not None:
+                require_usable(path, head=True)
+                drafts = _Drafts(heads=open_head(kind, path, target, options, report, own))
             else:
-                drafts = open_draft(path, target, options, report, own)
+                require_usable(path)
+                drafts = _open_draft_model(path, target, options, report, own)
             opened.enter_context(own.pop_all())
     except _NO_DRAFT as error:
         if not chosen.automatic:
             raise
         what = f"the MTP layers of {path.name} fail" if chosen.own_mtp else f"{path.name} fails"
         chosen.leave_out(what, error)
-        return Drafts()
+        return _Drafts()
     if drafts.cache is not None:
         drafts.cache.model.name = chosen.name
     return drafts
 
 
-def _slots(target: Cache, drafts: Drafts, options: ModelOptions) -> Slots | SharedSlots:
+def _open_draft_model(
+    path: Path, target: Cache, options: ModelOptions, progress: Report, opened: ExitStack
+) -> _Drafts:
+    options = options.for_draft(target.capacity)
+    require_fitting(options.adapters, path)
+    model = Model(path, options, progress=progress, adapters=options.adapters)
+    opened.enter_context(model)
+    if options.parallel > 1 and model.recurrent:
+        raise DraftMismatch(
+            f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+            "once. Leave out --parallel (parallel=1), or choose another draft model."
+        )
+    vocabulary_map, mine = None, target.model
+    if options.cross_vocabulary == "off":
+        require_shared(mine.path, path)
+    elif difference(mine.path, path) is not None:
+        vocabulary_map = match(mine.vocabulary, model.vocabulary)
+        room = min(model.trained_context, vocabulary_map.room(target.capacity))
+        options = replace(options, context=max(room, target.capacity))
+    # Concurrent answers are shorter, and a draft model needs only the latest part of a text.
+    most = max(_LEAST, -(-3 * options.context // options.parallel))
+    if vocabulary_map is None:
+        most = min(most, DraftModel.ROOM)
+    options = replace(options, context=min(options.context, most))
+    cache = opened.enter_context(closing(open_cache(model, options, each=True)))
+    (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
+    return _Drafts(cache, vocabulary_map)
+
+
+def _slots(target: Cache, drafts: _Drafts, options: ModelOptions) -> Slots | SharedSlots:
     """Build the slots: caches and sources for one answer, or for several."""
     draft = drafts.cache
     heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel

@@ -16,7 +16,7 @@ from localspec.llama.model import Progress
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
 from localspec.llama.time_ratio import time_ratio
-from localspec.loading.components import cost_identity, open_context
+from localspec.loading.caches import cost_identity, open_context
 from localspec.loading.load import load
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
@@ -40,7 +40,7 @@ def load_second_engine(engine: Engine, options: ModelOptions) -> Engine:
             stock = _stock(engine, options)
             plain = Drafting(drafter="none")
             return load(engine.model.path, draft=None, options=stock, drafting=plain, offline=True)
-        except _NoRoom as error:
+        except NativeError as error:
             notices = (f"Plain decoding also uses localspec's kernels: {error}",)
     if not options.rpc:  # servers report their memory when the cache is made
         _require_room(engine, options)
@@ -85,18 +85,14 @@ def _can_measure_stock(engine: Engine, options: ModelOptions) -> bool:
     return engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded
 
 
-class _NoRoom(NativeError):
-    pass
-
-
 def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
-    """Options for the same weights without localspec's kernels; _NoRoom if memory is short."""
+    """Options for the weights without localspec's kernels. Raises NativeError without memory."""
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
     need, free = _need(engine, stock).total, available_memory()[0]
     if need > free:
-        raise _NoRoom(
+        raise NativeError(
             f"a second copy of the weights takes {gigabytes(need)}, and {gigabytes(free)} of "
             "memory are free."
         )

@@ -167,7 +167,7 @@ def memory_of_pair(
 
 
 def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> ModelOptions:
-    """Options for the draft, as `localspec.loading.components` sets them."""
+    """Options for the draft, as `localspec.loading.load` sets them."""
     most = max(8, default_context(target, options))  # a file may declare less
     other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True)
     if other is None and draft.architecture not in HEADS:

@@ -28,7 +28,7 @@ from localspec.llama.context import Context
 from localspec.llama.kernels_file import BUFFER, load, supported
 from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
-from localspec.loading.components import cost_identity
+from localspec.loading.caches import cost_identity
 from tests.cli.process import environment, finished, run_python
 from tests.support.ggufs import tiny_llama
 from tests.support.toys import token_tree

@@ -13,7 +13,8 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import MAX_TREE, ModelOptions
 from localspec.llama.pictures import PicturePart
-from localspec.loading.components import open_projector
+from localspec.loading.load import open_projector
+from localspec.paths import expanded
 from tests.support.images import png
 
 
@@ -29,7 +30,9 @@ def main(path: Path, said: dict[str, int | str | bool]) -> None:
         tokens = [40 + i % 1000 for i in range(context.capacity)]
         context.extend(tokens[:-MAX_TREE], 1)
         context.extend(tokens[-MAX_TREE:], MAX_TREE)
-        eye = open_projector(model, options)
+        eye = None
+        if options.mmproj is not None:
+            eye = open_projector(model, expanded(options.mmproj), options)
         parts = [] if eye is None else eye.parts("key", png(0))
         _shown = [part.rows() for part in parts if isinstance(part, PicturePart)]
         print(psutil.Process().memory_info().rss - before)
