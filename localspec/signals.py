@@ -1,14 +1,17 @@
-"""Signals that end a program."""
+"""Signals that end a program, and a shell that acts if it is killed, or ended by native code."""
 
+import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 HANGUPS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Windows
 END_SIGNALS = (signal.SIGTERM, *HANGUPS)
+_PATIENCE = 1.0  # seconds to wait for the end of a shell
 
 
 @contextmanager
@@ -53,3 +56,38 @@ def exit_on_signals() -> Iterator[None]:
 
     with handle_signals(END_SIGNALS, leave):
         yield
+
+
+class Watchdog:
+    """A shell that waits on a pipe which only this process holds open. A line on the pipe ends it
+    without action. Raises OSError if it cannot be started.
+
+    Args:
+        script: for `/bin/sh`. Its standard input is the pipe: `read` fails when this process is
+            gone.
+        output: a descriptor, the script's standard output.
+        apart: whether it runs in a new session, out of reach of the terminal's signals.
+    """
+
+    def __init__(self, script: str, output: int, *, apart: bool) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            start_new_session=apart,
+        )
+        assert self._shell.stdin is not None
+        self.pipe: IO[bytes] = self._shell.stdin
+
+    def release(self) -> None:
+        """End it without action. Safe in a signal handler."""
+        with suppress(OSError):
+            os.write(self.pipe.fileno(), b"over\n")
+
+    def close(self) -> None:
+        """Release it, and wait until it ends."""
+        self.release()
+        self.pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._shell.wait(timeout=_PATIENCE)

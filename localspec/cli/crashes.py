@@ -10,7 +10,7 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
-from localspec.watchdog import Watchdog
+from localspec.signals import Watchdog
 
 _AGAIN = "The file of the model may be damaged: download it again, or choose another model."
 _CHANGED = "The file of the model may have changed while it was open: start localspec again."

@@ -30,7 +30,7 @@ from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity, fingerprint
-from localspec.pairing.trained import TARGET
+from localspec.pairing.forecast import TARGET
 from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes, printable
 

@@ -16,7 +16,7 @@ from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
 from localspec.gguf.writer import NewTensor, write_gguf, writing
 from localspec.llama.types import FILE_TYPES
-from localspec.pairing.trained import ACCEPTANCE, TARGET
+from localspec.pairing.forecast import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
 """Weights by their names in a GGUF, with the shapes of `Shape.tensors`."""

@@ -14,8 +14,8 @@ from localspec.hub.cache import require_usable
 from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
+from localspec.pairing.forecast import best_trained
 from localspec.pairing.memory import PairUse
-from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, SelfDraftRequest
 from localspec.typed import typed
 
@@ -97,7 +97,7 @@ def draft_for(
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
     # The search takes a while, and the embedded target has its own draft, or one trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
-        return Choice(best_for(target), "")
+        return Choice(best_trained(target), "")
     use = PairUse(
         options=options,
         accelerated=options.gpu_layers != 0 and library.accelerated(),

@@ -7,13 +7,19 @@ reads; acceptance is estimated from size and family.
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from localspec import paths
 from localspec.decoding.sources import Cache
+from localspec.errors import LocalspecError
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
+from localspec.hub import places
+from localspec.identity import content_identity
 from localspec.llama import kernels_file
-from localspec.pairing import trained
 from localspec.pairing.memory import PairUse
 from localspec.pairing.rules import WARN, PairVerdict, active_share
 from localspec.policy.calibration import calibrate
@@ -33,6 +39,10 @@ ADDED_EXPERTS = 0.5
 """Experts that a further token adds, relative to independent routing."""
 UNRELATED_ACCEPTANCE = 0.1
 """Acceptance of a draft of another family and vocabulary, unless measured."""
+TARGET = "localspec.distill.target"
+ACCEPTANCE = "localspec.distill.acceptance"
+"""Metadata keys of drafts trained here: the target's `content_identity`, and the acceptance on
+held-out answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Forecast:
 def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairUse) -> Forecast:
     """Forecast for a usable pair."""
     cost = relative_cost(target, draft, accelerated=use.accelerated)
-    acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
+    acceptance = trained_acceptance(target, draft) or likely_acceptance(cost, verdict)
     return best(cost, acceptance, with_experts(target, curve(_growth(use))))
 
 
@@ -126,3 +136,27 @@ def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
     if {"family", "token ids"} <= warned:
         return UNRELATED_ACCEPTANCE
     return max(0.2, min(0.85, guess - sum(worse.get(rule, 0.0) for rule in warned)))
+
+
+def trained_acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
+    """Acceptance on this target's answers; None for a draft that was not trained on them."""
+    identity, rate = draft.text(TARGET), draft.metadata.get(ACCEPTANCE)
+    if identity is None or not isinstance(rate, float) or not 0.0 <= rate <= 1.0:
+        return None
+    try:
+        return rate if identity == content_identity(target.path) else None
+    except OSError:
+        return None
+
+
+def best_trained(target: Path) -> Path | None:
+    """The draft trained for a target, here or as part of the embedded pair, with the highest
+    acceptance."""
+    found: list[tuple[float, Path]] = []
+    here = [place.path for place in places.distilled_drafts()]
+    for path in (paths.embedded(paths.EMBEDDED_DRAFT), *here):
+        with suppress(LocalspecError):
+            rate = trained_acceptance(read_gguf(target), read_gguf(path))
+            if rate is not None:
+                found.append((rate, path))
+    return max(found)[1] if found else None

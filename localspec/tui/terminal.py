@@ -18,7 +18,7 @@ from textual._xterm_parser import XTermParser
 from textual.message import Message
 
 from localspec import paths
-from localspec.watchdog import Watchdog
+from localspec.signals import Watchdog
 
 _RESTORE = (
     "\\033[?1049l"  # back from the alternate screen

@@ -29,7 +29,7 @@ from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.head_caches import EagleCache
 from localspec.llama.model import Model
-from localspec.pairing.trained import acceptance
+from localspec.pairing.forecast import trained_acceptance
 from tests.distill import kills
 from tests.distill.traces import top_tokens
 from tests.support.asking import ask
@@ -214,7 +214,7 @@ def test_heads_learn(kind: str, vocabulary: int | None, home: Path) -> None:
     assert np.mean(last.depths) == pytest.approx(last.agreement, abs=0.1)
     file = read_gguf(result.path)
     assert file.architecture == kind
-    assert acceptance(read_gguf(target), file) is None  # `-d auto` does not compare heads
+    assert trained_acceptance(read_gguf(target), file) is None  # `-d auto` does not compare heads
     drafting = localspec.Drafting(drafter=kind.removesuffix("3"), depth=2)
     with localspec.load(target, draft=str(result.path), context=256) as engine:
         answer = ask(engine, "Once upon a time", drafting, 24).completion()
