@@ -24,11 +24,8 @@ class LocalspecError(Exception):
 
 
 class UsageError(LocalspecError, ValueError):
-    """An invalid option, grammar, schema or prompt.
-
-    Attributes:
-        hint: a further sentence, shown only on the command line.
-    """
+    """An invalid option, grammar, schema or prompt. `hint`: a further sentence, shown only on the
+    command line."""
 
     exit_code = 2
 
@@ -60,12 +57,7 @@ class DraftMismatch(LocalspecError):
 
 
 class ContextOverflow(LocalspecError):
-    """The prompt does not fit the context.
-
-    Attributes:
-        needed: tokens in the prompt.
-        available: tokens the context holds.
-    """
+    """The prompt, of `needed` tokens, does not fit the context of `available` tokens."""
 
     exit_code = 6
 

@@ -37,17 +37,9 @@ _STREAM_PATHS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary file that replaces `path` if the block succeeds.
-
-    On an exception `path` is unchanged, and the temporary file is deleted.
-
-    Args:
-        path: the file to replace or create, links followed; its folder is created.
-        private: make the file, and the folder if it is created, readable only by the user.
-
-    Raises:
-        OSError: the disk is full, no permission …
-    """
+    """Yield a temporary file that replaces `path`, links followed, if the block succeeds; otherwise
+    it is deleted. The folder is created. `private`: make the file, and the folder if it is created,
+    readable only by the user. Raises OSError if the disk is full, without permission …"""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -84,12 +76,9 @@ def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
 
 @contextmanager
 def locked(path: Path, patience: float = -1) -> Iterator[None]:
-    """Hold a lock on a file, or on a lock file next to it if the file system has no locks.
-
-    Raises:
-        filelock.Timeout: another process held it for longer than `patience` seconds.
-        OSError: the lock file cannot be created.
-    """
+    """Hold a lock on a file, or on a lock file next to it if the file system has no locks. Raises
+    filelock.Timeout if another process held it for longer than `patience` seconds, and OSError if
+    the lock file cannot be created."""
     from filelock import FileLock, SoftFileLock
 
     lock: FileLock | SoftFileLock = FileLock(path, mode=0o664)  # groups may share a cache
@@ -110,11 +99,7 @@ def locked(path: Path, patience: float = -1) -> Iterator[None]:
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a whole file; text is encoded as UTF-8 without changing line ends. See `replacing`.
-
-    Raises:
-        OSError: the disk is full, no permission …
-        ValueError: the text has lone surrogates, or the name a NUL.
-    """
+    Raises ValueError if the text has lone surrogates, or the name a NUL."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, private=private) as partial:
         partial.write_bytes(data)
@@ -133,15 +118,8 @@ def gguf_fault(head: bytes) -> str | None:
 
 
 def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
-    """Read a whole regular file.
-
-    Args:
-        most: limit in bytes.
-        streams: whether /dev/stdin and the pipe of <(command) are allowed, too.
-
-    Raises:
-        OSError: it is missing, not a regular file, too large, or unreadable; see `strerror`.
-    """
+    """Read a whole regular file of at most `most` bytes, with `streams` also /dev/stdin and the
+    pipe of <(command). Raises OSError, whose `strerror` tells why, if that is not possible."""
     try:
         mode = path.stat().st_mode
         is_stream = streams and str(path).startswith(_STREAM_PATHS)
@@ -157,12 +135,10 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
     return data
 
 
-def require_file(
-    path: Path, advice: str = "Check the path.", *, most: int = MOST, streams: bool = False
-) -> bytes:
+def require_file(path: Path, advice: str = "Check the path.", *, streams: bool = False) -> bytes:
     """As `read_file`, but raises UsageError, with the advice."""
     try:
-        return read_file(path, most=most, streams=streams)
+        return read_file(path, streams=streams)
     except OSError as error:
         why = error.strerror or error
         raise UsageError(f"{path} cannot be read: {why}. {advice}") from None

@@ -12,7 +12,7 @@ from llm.parts import TextPart
 from pydantic import Field
 
 import localspec
-from localspec.prompting.pieces import as_text
+from localspec.prompting.reasoning import as_text
 
 logger = logging.getLogger("localspec.llm")
 

@@ -83,11 +83,7 @@ NAMES = tuple(Settings.model_fields)
 
 def load_settings(**flags: str | int | float | None) -> Settings:
     """Load the settings from all sources. `flags`: options of the command line; None is unset.
-
-    Raises:
-        UsageError: the config file cannot be read, or a value is invalid; names the file or
-            variable.
-    """
+    Raises UsageError, which names the file or variable, if one cannot be read or is invalid."""
     given = {name: value for name, value in flags.items() if value is not None}
     path = paths.config_file()
     if path.exists() and not path.is_file():

@@ -59,15 +59,10 @@ def exit_on_signals() -> Iterator[None]:
 
 
 class Watchdog:
-    """A shell that waits on a pipe which only this process holds open. A line on the pipe ends it
-    without action. Raises OSError if it cannot be started.
-
-    Args:
-        script: for `/bin/sh`. Its standard input is the pipe: `read` fails when this process is
-            gone.
-        output: a descriptor, the script's standard output.
-        apart: whether it runs in a new session, out of reach of the terminal's signals.
-    """
+    """A shell whose standard input is a pipe that only this process holds open, so that `read`
+    fails when it is gone. A line on the pipe ends it without action. `output`: a descriptor for the
+    script; `apart`: whether it runs in a new session, out of reach of the terminal's signals.
+    Raises OSError if it cannot be started."""
 
     def __init__(self, script: str, output: int, *, apart: bool) -> None:
         self._shell = subprocess.Popen(

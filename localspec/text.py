@@ -98,11 +98,8 @@ def finite(value: Any) -> Any:
 
 
 def size_in_bytes(text: str, what: str) -> int:
-    """Parse a size on disk: 500MB, 2 GB, 1.5GiB, 0.
-
-    Raises:
-        UsageError: the size is invalid; `what` names the option.
-    """
+    """Parse a size on disk: 500MB, 2 GB, 1.5GiB, 0. Raises UsageError if it is invalid; `what`
+    names the option."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{what} is '{printable(text)}'. Give a size such as 500MB or 2GB, or 0.")
@@ -119,11 +116,8 @@ def path_to_file(text: str) -> Path:
 
 
 def decoded(data: bytes, what: str) -> str:
-    """Decode UTF-8, and drop a byte order mark; `what` names the source.
-
-    Raises:
-        UsageError: it is not UTF-8, or has a NUL; the message gives the position.
-    """
+    """Decode UTF-8, and drop a byte order mark. Raises UsageError with the position if it is not
+    UTF-8, or has a NUL; `what` names the source."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

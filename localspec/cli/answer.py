@@ -15,7 +15,7 @@ from localspec.cli.work import Work
 from localspec.errors import Cancelled, SessionError, UsageError, describe
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.detokenizer import OPENS
-from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
+from localspec.prompting.reasoning import Piece, Plain, Reader, Thought, as_text
 from localspec.text import counted, rate, times
 
 Prompt = str | list[dict[str, Any]]

@@ -26,14 +26,9 @@ Reference = str | os.PathLike[str]
 
 @dataclass
 class ChosenDraft:
-    """The draft to open.
-
-    Attributes:
-        path: None for no draft, also if none made from the target's own file pays.
-        own_mtp: whether it consists of the MTP layers in the target's file.
-        automatic: whether it was not named by the user.
-        why, why_none: the reason for this one, or for none.
-    """
+    """The draft to open. `path`: None for none; `own_mtp`: whether it consists of the MTP layers in
+    the target's file; `automatic`: whether it was not named by the user; `why`, `why_none`: the
+    reason for this one, or for none."""
 
     path: Path | None = None
     name: str = ""

@@ -53,13 +53,9 @@ def open_head(
     opened: ExitStack,
 ) -> list[TrainedHead]:
     """Open a head per slot, with caches as long as the target's, which `opened` closes. `kind`:
-    see `localspec.gguf.heads.head_kind`.
-
-    Raises:
-        DraftMismatch: it was made for another target, or this one provides no hidden states.
-        UsageError: an adapter for it.
-        ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
-    """
+    see `localspec.gguf.heads.head_kind`. Raises DraftMismatch if it was made for another target, or
+    this one provides no hidden states, UsageError for an adapter, and ModelInvalid, ModelNotFound
+    or NativeError if it cannot be opened."""
     if kind in UNSUPPORTED_HEADS:
         raise unsupported_head(path, f"{UNSUPPORTED_HEADS[kind]} (architecture {kind})")
     if options.mmproj is not None:

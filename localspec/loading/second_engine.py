@@ -90,12 +90,7 @@ def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
-    need, free = _need(engine, stock).total, available_memory()[0]
-    if need > free:
-        raise NativeError(
-            f"a second copy of the weights takes {gigabytes(need)}, and {gigabytes(free)} of "
-            "memory are free."
-        )
+    _require_memory("a second copy of the weights", _need(engine, stock).total)
     return stock
 
 
@@ -114,12 +109,18 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         return  # llama.cpp itself refuses a cache that a device cannot hold
     # Adapters and projectors are open, and serve both caches.
     need = _need(engine, replace(options, lora=(), mmproj=None, context=engine.context_length))
-    wanted, free = need.kv + need.compute, available_memory()[0]
-    if wanted > free:
+    _require_memory(
+        f"A second cache of {engine.context_length} tokens",
+        need.kv + need.compute,
+        " Set a shorter context with --ctx, or a smaller --kv-type.",
+    )
+
+
+def _require_memory(what: str, need: int, advice: str = "") -> None:
+    free = available_memory()[0]
+    if need > free:
         raise NativeError(
-            f"A second cache of {engine.context_length} tokens takes {gigabytes(wanted)}, and "
-            f"{gigabytes(free)} of memory are free. Set a shorter context with --ctx, or a "
-            "smaller --kv-type."
+            f"{what} takes {gigabytes(need)}, and {gigabytes(free)} of memory are free.{advice}"
         )
 
 

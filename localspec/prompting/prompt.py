@@ -27,8 +27,14 @@ from localspec.prompting.detokenizer import (
     marks_in,
 )
 from localspec.prompting.marked_text import MarkedText, has_mark, unmarked
-from localspec.prompting.pieces import Plain, Reader
-from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
+from localspec.prompting.reasoning import (
+    Plain,
+    Reader,
+    ends_thinking,
+    reasoning_reader,
+    reasons,
+    thought_marks,
+)
 from localspec.prompting.template import ChatTemplate, Message, check_messages
 
 if TYPE_CHECKING:

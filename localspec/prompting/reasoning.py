@@ -1,9 +1,11 @@
-"""Readers that separate a model's reasoning from its answer during generation."""
+"""Pieces of a model's answer (text, thoughts and tool calls), and readers that find them during
+generation."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from localspec.prompting.detokenizer import (
     BEGINNINGS,
@@ -16,21 +18,60 @@ from localspec.prompting.detokenizer import (
     held_back,
     marks_in,
 )
-from localspec.prompting.pieces import (
-    CallArguments,
-    CallBegins,
-    Piece,
-    Plain,
-    Reader,
-    Text,
-    Thought,
-    as_text,
-)
 
 _HEAD = "thought\n"
 """The name of Gemma 4's channel, the first line of a thought."""
 _RESPONSE, _ANSWER = ("<response>", "</response>"), ("<answer>", "</answer>")
 """Granite 3.3's and Hunyuan's marks around the text outside thoughts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    name: str
+    custom: bool = False  # its input is text, not JSON
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    text: str
+
+
+Piece = Text | Thought | CallBegins | CallArguments
+
+
+def as_text(piece: Piece) -> str:
+    """A piece as text, for callers that do not support calls; thoughts are left out."""
+    if isinstance(piece, CallBegins):
+        return f"{piece.name} "
+    return "" if isinstance(piece, Thought) else piece.text
+
+
+class Reader(Protocol):
+    def push(self, text: str) -> Sequence[Piece]:
+        """Add text; return the pieces that are complete."""
+        ...
+
+    def finish(self) -> Sequence[Piece]:
+        """Return the remaining pieces after the end of the text."""
+        ...
+
+
+class Plain:
+    def push(self, text: str) -> Sequence[Piece]:
+        return [Text(text)] if text else []
+
+    def finish(self) -> Sequence[Piece]:
+        return []
 
 
 def reasons(template: str | None) -> bool:

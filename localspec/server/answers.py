@@ -17,7 +17,8 @@ from localspec import Chunk, Engine, SamplingParams, Stream
 from localspec.async_engine import AsyncStream
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.keywords import AnswerKeywords
-from localspec.prompting.pieces import (
+from localspec.prompting.prompt import Prompt, Tokens
+from localspec.prompting.reasoning import (
     CallArguments,
     CallBegins,
     Piece,
@@ -26,7 +27,6 @@ from localspec.prompting.pieces import (
     Text,
     Thought,
 )
-from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.answer_figures import TextOffsets
 from localspec.server.model_hosts import ModelHost
 from localspec.server.near_json import missing_end, parse_partial

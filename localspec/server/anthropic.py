@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
+from localspec.prompting.reasoning import CallArguments, CallBegins, Text, Thought
 from localspec.server.answers import AnswerPart, Answers
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import ChatRequest, CountRequest, Thinking, begin, prompt_length

@@ -11,9 +11,8 @@ from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
 from localspec.prompting.marked_text import keep_marks, mark_text
-from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
-from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
+from localspec.prompting.reasoning import Reader, ends_thinking, reasoning_reader, reasons
 from localspec.prompting.roles import joined
 from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest

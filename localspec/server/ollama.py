@@ -23,9 +23,8 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.options import DEFAULT_CONTEXT
 from localspec.llama.types import FILE_TYPES
-from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
-from localspec.prompting.reasoning import reasons
+from localspec.prompting.reasoning import Text, Thought, reasons
 from localspec.prompting.template import ChatTemplate
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call

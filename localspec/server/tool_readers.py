@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from localspec.prompting.detokenizer import CLOSES, OPENS, held_back
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Thought
+from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Thought
 from localspec.server.call_formats import (
     CALL_MARKS,
     END_MARKS,

@@ -15,7 +15,7 @@ from localspec.keywords import AnswerKeywords
 from localspec.llama.grammar import check_lark, lark_of_regex
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.json_schema import grammar_of, make_enforceable
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Plain, Reader, Text
+from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Reader, Text
 from localspec.server.call_formats import FUNCTIONARY, Schemas
 from localspec.server.failures import ApiError, logger
 from localspec.server.near_json import OPEN_END, dump, parse_partial, to_json

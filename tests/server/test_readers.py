@@ -11,16 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.prompting.pieces import (
+from localspec.prompting.reasoning import (
     CallArguments,
     CallBegins,
+    ChannelReader,
     Piece,
     Plain,
     Reader,
     Text,
     Thought,
+    ThoughtReader,
+    reasoning_reader,
 )
-from localspec.prompting.reasoning import ChannelReader, ThoughtReader, reasoning_reader
 from localspec.server import reply
 from localspec.server.answers import SILENCE, AnswerPart
 from localspec.server.near_json import missing_end

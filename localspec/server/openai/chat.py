@@ -14,8 +14,8 @@ from localspec import Drafting, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
-from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
+from localspec.prompting.reasoning import CallBegins, Piece, Text, Thought
 from localspec.server.answer_figures import (
     Speculation,
     chat_logprobs,

@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field
 
 from localspec import Engine, GenerationStats
 from localspec.prompting.marked_text import mark_text, unmarked
-from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens, prompt_tokens
+from localspec.prompting.reasoning import Text
 from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
 from localspec.server.answers import AnswerPart, Answers, StreamRequest
 from localspec.server.failures import ApiError

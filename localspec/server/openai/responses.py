@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
+from localspec.prompting.reasoning import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import AnswerPart, Answers, Call
 from localspec.server.failures import ApiError, logger
