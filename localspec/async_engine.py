@@ -38,11 +38,8 @@ class AsyncEngine(Unique):
     """An open engine whose answers are awaited. Created by `load_async`, or from an engine.
 
     Answers begin in the order in which they are first awaited, `Engine.parallel` at a time. Several
-    event loops may use it; one answer belongs to the loop that began it.
-
-    Args:
-        engine: the engine that answers. It can also be used directly; `aclose` closes it.
-    """
+    event loops may use it; one answer belongs to the loop that began it. `engine`: the engine that
+    answers. It can also be used directly; `aclose` closes it."""
 
     @typed
     def __init__(self, engine: Engine) -> None:

@@ -29,25 +29,23 @@ from localspec.gguf.heads import (
 from localspec.gguf.mtp import require_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, require_shared
-from localspec.llama.context import Context
 from localspec.llama.head_caches import BlockCache, BlockShape, EagleCache, HeadCache
 from localspec.llama.hidden import require
 from localspec.llama.model import Model
-from localspec.llama.native_context import SharedContext
 from localspec.llama.options import ModelOptions
+from localspec.loading.caches import Cache
 
 _USUAL_BLOCK = 16
 """Tokens of a block if a file names none."""
 _MOST_MEDUSA_HEADS = 32
 _MEDUSA_TYPES = {"F32": "<f4", "F16": "<f2"}
-_Target = Context | SharedContext
 _HeadCache = TypeVar("_HeadCache", bound=HeadCache)
 
 
 def open_head(
     kind: str,
     path: Path,
-    target: _Target,
+    target: Cache,
     options: ModelOptions,
     progress: Callable[[float], None] | None,
     opened: ExitStack,
@@ -103,7 +101,7 @@ def open_head(
 
 
 def open_mtp(
-    model: Model, target: _Target, options: ModelOptions, opened: ExitStack
+    model: Model, target: Cache, options: ModelOptions, opened: ExitStack
 ) -> list[TrainedHead]:
     """Use the MTP layers of a model that was opened with them, the target itself or a file for it;
     otherwise as `open_head`."""

@@ -46,12 +46,8 @@ def _end_tasks() -> None:
 
 
 class Slot:
-    """Room for one task: the target with its cache, and the parts of its drafters.
-
-    Attributes:
-        limits: of its token trees.
-        task: the current one, where there are several slots.
-    """
+    """Room for one task: the target with its cache, and the parts of its drafters. `limits`: of its
+    token trees; `task`: the current one, where there are several slots."""
 
     sessions: Sessions | None = None
     task: Task | None = None
@@ -103,13 +99,9 @@ class Slot:
 
 
 class Scheduler:
-    """Runs tasks, as many at once as there are slots.
-
-    Attributes:
-        all: the slots.
-        tasks, waiting: those with a slot, and those without one, the oldest first.
-        ahead: items that new tasks may produce before they are read.
-    """
+    """Runs tasks, as many at once as there are slots, which are `all`. `tasks`, `waiting`: those
+    with a slot, and those without one, the oldest first; `ahead`: items that new tasks may produce
+    before they are read."""
 
     all: Sequence[Slot]
 
@@ -253,10 +245,6 @@ class Scheduler:
         task.lost += self.clock() - task.since
         if task.failed is not None:
             raise task.failed
-
-    def time_of(self, task: Task) -> Callable[[], float]:
-        """A clock that excludes the seconds spent on other tasks."""
-        return lambda: self.clock() - task.lost
 
     # In the scheduler's thread.
 

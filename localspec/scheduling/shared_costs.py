@@ -27,14 +27,10 @@ MOST = 64  # rows of a pass that are considered
 
 
 class SharedCosts:
-    """Divides the seconds of passes among answers, and learns the costs of passes.
-
-    Attributes:
-        baselines: of passes without drafts, by the number of answers.
-    """
+    """Divides the seconds of passes among answers, and learns the costs of passes. `watch`: of the
+    target's passes; `baselines`: of passes without drafts, by the number of answers."""
 
     def __init__(self, profile: PairProfile, watch: PassWatch | None = None) -> None:
-        """`watch`: of the target's passes."""
         self.profile, self._watch = profile, watch
         self.baselines: dict[int, Baseline] = {}
         self._unconfirmed = 0
@@ -99,11 +95,8 @@ class SharedCosts:
 def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int], float]:
     """How many candidates of each bid are verified, in the bid's order, and the mean seconds per
     row, which each is charged. No answer loses more than its `spare` if nothing is accepted.
-
-    Args:
-        further: seconds that n more rows add to the pass, for n from 0 on; only firm candidates may
-            exceed its length.
-    """
+    `further`: seconds that n more rows add to the pass, for n from 0 on; only firm candidates may
+    exceed its length."""
     most = len(further) - 1
     firm = sum(bid.firm for bid in bids)
     rate = max(bid.rate for bid in bids)

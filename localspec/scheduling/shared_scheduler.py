@@ -20,13 +20,10 @@ CHUNK = 64  # default prompt tokens per pass while decode steps wait
 
 
 class SharedScheduler(Scheduler):
-    """Combines the requests of all tasks into few passes. Prompts and steps alternate.
-
-    Args:
-        caches: by `Wait.DRAFT` and `Wait.TARGET`.
-        chunk: most tokens per pass of one prompt while other tasks run, of all while steps wait.
-        piece: most tokens of prompts in a pass without steps; None for all that fit.
-    """
+    """Combines the requests of all tasks into few passes. Prompts and steps alternate. `caches`: by
+    `Wait.DRAFT` and `Wait.TARGET`; `chunk`: most tokens per pass of one prompt while other tasks
+    run, of all while steps wait; `piece`: most tokens of prompts in a pass without steps, None for
+    all that fit."""
 
     def __init__(
         self,

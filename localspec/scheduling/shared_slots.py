@@ -43,13 +43,9 @@ class _SlotTarget(LlamaTarget):
 
 
 class SharedSlot(Slot):
-    """A slot over a part of shared caches, which is empty while it has no task.
-
-    Attributes:
-        text: tokens of the last answer.
-        keeps: whether its text goes into the prefix cache. Held cells slow down every pass, so an
-            answer that reuses nothing leaves nothing either.
-    """
+    """A slot over a part of shared caches, which is empty while it has no task. `text`: tokens of
+    the last answer; `keeps`: whether its text goes into the prefix cache. Held cells slow down
+    every pass, so an answer that reuses nothing leaves nothing either."""
 
     def __init__(
         self,
@@ -154,11 +150,8 @@ class _Text:
 
 class PrefixCache:
     """Kept texts, the least recently used one first. A text shares cells with the answer it comes
-    from, and with answers that have a common prefix.
-
-    Attributes:
-        stored: where dropped texts are kept and restored from, or None.
-    """
+    from, and with answers that have a common prefix. `stored`: where dropped texts are kept and
+    restored from, or None."""
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
         def of(shared: SharedContext, number: int) -> Context:
@@ -277,13 +270,9 @@ class PrefixCache:
 
 
 class SharedSlots(SharedScheduler):
-    """The slots of a pair for several answers, and the prefix cache.
-
-    Args:
-        make_model: creates the draft model over a part of the draft's cache.
-        heads: for each slot, a trained head with its cache, or None.
-        chunk, piece: as for `SharedScheduler`.
-    """
+    """The slots of a pair for several answers, and the prefix cache. `make_model`: creates the
+    draft model over a part of the draft's cache; `heads`: for each slot, a trained head with its
+    cache, or None; `chunk`, `piece`: as for `SharedScheduler`."""
 
     all: Sequence[SharedSlot]
 

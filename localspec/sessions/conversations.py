@@ -35,17 +35,10 @@ Kept = TypeVar("Kept")
 
 
 class Conversations(ABC, Generic[Kept]):
-    """Those of one pair.
-
-    Args:
-        identity: all that the states depend on.
-        recurrent: whether the memory cannot be truncated, so that a prompt has to begin with all
-            tokens of a conversation.
-
-    Attributes:
-        lasting: whether they outlive the process.
-        apart: whether files are written in another thread, so that concurrent answers do not wait.
-    """
+    """Those of one pair. `identity`: all that the states depend on; `recurrent`: whether the memory
+    cannot be truncated, so that a prompt has to begin with all tokens of a conversation; `lasting`:
+    whether they outlive the process; `apart`: whether files are written in another thread, so that
+    concurrent answers do not wait."""
 
     lasting = apart = False
 

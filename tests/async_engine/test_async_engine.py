@@ -342,11 +342,12 @@ async def test_closed_loop_frees_the_engine(async_engine: AsyncEngine, plain: An
     assert await generate(async_engine, PROMPT, 24) == plain(PROMPT, 24)
 
 
-async def test_close_cancels_all_answers() -> None:
-    async with load_async(context=1024) as engine:
+@pytest.mark.parametrize("parallel", [1, 2])
+async def test_close_cancels_all_answers(parallel: int) -> None:
+    async with load_async(context=1024, parallel=parallel) as engine:
         running = asyncio.ensure_future(engine.generate(PROMPT, max_tokens=900, sampling=GREEDY))
         waiting = asyncio.ensure_future(engine.generate("The cat", sampling=GREEDY))
-        await until(lambda: bool(inside.scheduler(engine.engine).tasks))
+        await until(lambda: len(inside.scheduler(engine.engine).tasks) == parallel)
     assert (await running).finish_reason == "cancelled"
     assert (await waiting).finish_reason == "cancelled"
     with pytest.raises(UsageError, match="The engine is closed"):
