@@ -138,7 +138,7 @@ def _measure(
     from localspec.doctor import checkup
     from localspec.loading.draft import draft_for
     from localspec.loading.second_engine import measure_stock
-    from localspec.pairing import recommendations
+    from localspec.pairing import auto
 
     options, target = models.options, findings.target.path
     draft = None if findings.draft is None else findings.draft.path
@@ -156,8 +156,8 @@ def _measure(
         )
     found = findings.measurements
     if draft is not None and found.trusted is not None and not found.partial:
-        recommendations.store(target, draft, found.trusted, options)
-        if not recommendations.of_target(target, options):
+        auto.store_speed_up(target, draft, found.trusted, options)
+        if not auto.measured_speed_ups(target, options):
             why = f"The result cannot be saved in {places.cache_folder()}"
             console.notice(
                 f"{why}, so '-d auto' does not know it. Set LOCALSPEC_HOME to change it."

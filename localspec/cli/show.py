@@ -49,9 +49,8 @@ def show(console: Console, params: o.Params) -> int:
     from localspec.hub import resolution
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
-    from localspec.pairing.auto import candidates
+    from localspec.pairing.auto import candidates, measured_speed_ups
     from localspec.pairing.memory import PairUse
-    from localspec.pairing.recommendations import of_target
 
     ctx, kv_type = params["ctx"] or 0, params["kv_type"] or "f16"
     # Raises for invalid values.
@@ -71,7 +70,7 @@ def show(console: Console, params: o.Params) -> int:
         return 0
     found = []
     if (problem := why_not(file)) is None:
-        measured = of_target(meant.path, options)
+        measured = measured_speed_ups(meant.path, options)
         found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
     console.result(record, _facts(record) + ("" if problem else _drafts(found)))

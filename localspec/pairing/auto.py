@@ -1,6 +1,9 @@
-"""The local draft models for a target, best first, and the one that `-d auto` takes."""
+"""The local draft models for a target, best first, with the speed-ups that `localspec doctor`
+measured on this machine, and the one that `-d auto` takes."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +17,17 @@ from localspec.hub import catalog
 from localspec.hub.local import LocalModel, local_models
 from localspec.hub.places import EMBEDDED, SELF_MADE
 from localspec.hub.reference import DEMO
-from localspec.identity import file_identity
+from localspec.identity import file_identity, machine
+from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import of_target
 from localspec.pairing.rules import PairVerdict, judge
 from localspec.text import printable
 
 choices = Outcomes("auto", 200)
 """Cached choices, keyed by all inputs except free memory."""
+speed_ups = Outcomes("recommendations", 2_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def choose(target: Path, use: PairUse) -> Choice:
     The choice is cached until files are added, changed or removed."""
     try:
         models = local_models()
-        known = of_target(target, use.options)
+        known = measured_speed_ups(target, use.options)
         facts = _facts(target, models, known, use)
     except OSError:  # the target is missing; opening it reports that
         return Choice(None, "the target cannot be read")
@@ -212,4 +216,39 @@ def _facts(
         "crosses": options.cross_vocabulary,
         "remote": bool(options.rpc),
         "extras": [[path, *size_and_time(Path(path))] for path in opened],
+    }
+
+
+def store_speed_up(target: Path, draft: Path, speed_up: float, options: ModelOptions) -> None:
+    """Store a speed-up, replacing any earlier one of the pair."""
+    identity = _conditions(target, options) | {"draft": file_identity(draft)}
+    speed_ups.store(identity, {"identity": identity, "draft": str(draft), "speed_up": speed_up})
+
+
+def measured_speed_ups(target: Path, options: ModelOptions) -> dict[Path, float]:
+    """Speed-ups measured for this target with these options, by the real path of the draft. Leaves
+    out drafts whose files have changed."""
+    found = dict[Path, float]()
+    try:
+        wanted = _conditions(target, options)
+    except OSError:
+        return found
+    for stored in speed_ups.all().values():
+        # The record may be invalid, or the draft removed.
+        with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+            draft, speed_up = Path(stored["draft"]).resolve(), float(stored["speed_up"])
+            same = stored["identity"] == wanted | {"draft": file_identity(draft)}
+            if same and math.isfinite(speed_up):
+                found[draft] = speed_up
+    return found
+
+
+def _conditions(target: Path, options: ModelOptions) -> dict[str, Any]:
+    """Everything but the draft that the figures depend on, as JSON values."""
+    return {
+        "machine": machine(),
+        "target": identity_with_adapters(target, options.adapters),
+        "threads": [options.threads, options.draft_threads],
+        "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
+        "kv": [options.kv_type_k, options.kv_type_v],
     }

@@ -16,7 +16,7 @@ from localspec.gguf.dimensions import n_layers
 from localspec.gguf.reader import read_gguf
 from localspec.llama import kernels
 from localspec.llama.devices import Device, devices
-from localspec.pairing import recommendations
+from localspec.pairing import auto
 from localspec.pairing.memory import place
 from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
@@ -174,11 +174,11 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     assert found.gains == {"story": 2.0, "math": 1.2}
     assert [kind.acceptance for kind in found.kinds] == [0.8, 0.4, 0.5]
     assert found.trusted is not None
-    recommendations.store(target, draft, found.trusted, options)
+    auto.store_speed_up(target, draft, found.trusted, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path == draft
         assert "doctor' measured 1.60×" in (engine.why_draft or "")
-    recommendations.store(target, draft, 0.9, options)
+    auto.store_speed_up(target, draft, 0.9, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path != draft
 
@@ -201,7 +201,7 @@ def test_it_says_whether_auto_takes_the_draft(
 
 def test_a_result_that_cannot_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "measure_pair", lambda *_, **__: _calibration())
-    monkeypatch.setattr(recommendations.outcomes, "write", lambda _: None)
+    monkeypatch.setattr(auto.speed_ups, "write", lambda _: None)
     assert "The result cannot be saved in" in cli("doctor", "--quick").err
 
 

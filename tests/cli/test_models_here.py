@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localspec import ModelOptions
-from localspec.pairing.recommendations import store
+from localspec.pairing.auto import store_speed_up
 from tests.cli.conftest import Cli
 from tests.pairing.pairs import TOKENS, model
 from tests.support import heads
@@ -137,7 +137,7 @@ def test_embedded_draft_needs_the_same_vocabulary(cli: Cli, here: Path) -> None:
     assert told["parameters"] > 2e7, "the embedded models are smaller"
     assert [draft["name"] for draft in told["drafts"]] == ["draft.gguf"]
     assert "demo" not in cli("show", "target.gguf").out
-    store(here / "target.gguf", here / "draft.gguf", 0.5, ModelOptions())
+    store_speed_up(here / "target.gguf", here / "draft.gguf", 0.5, ModelOptions())
     assert re.search(r"measured 0\.50× .*measured no gain", cli("show", "target.gguf").out, re.S)
 
 

@@ -13,7 +13,7 @@ import localspec
 from localspec import Engine, ModelInvalid, ModelOptions, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import Adapter
-from localspec.pairing import recommendations
+from localspec.pairing import auto
 from localspec.self_draft.maker import facts_of
 from localspec.self_draft.recipe import SelfDraftRequest
 from tests.support.adapters import RANK, lora
@@ -134,8 +134,8 @@ def test_adapters_have_their_own_profiles(tmp_path: Path, target_path: Path, ada
         assert engine.open_session(session).notices == ()
 
     plain, with_adapter = (ModelOptions(lora=choice) for choice in choices[:2])
-    recommendations.store(target_path, target_path, 2.0, with_adapter)
-    known = recommendations.of_target
+    auto.store_speed_up(target_path, target_path, 2.0, with_adapter)
+    known = auto.measured_speed_ups
     assert (len(known(target_path, plain)), len(known(target_path, with_adapter))) == (0, 1)
 
 

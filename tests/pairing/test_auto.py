@@ -13,10 +13,9 @@ from localspec.hub.local import local_models
 from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
-from localspec.pairing.auto import Choice, choose, decide
+from localspec.pairing.auto import Choice, choose, decide, measured_speed_ups, store_speed_up
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
 from localspec.pairing.memory import ANY_USE, MemoryNeed, PairUse, memory_of_pair
-from localspec.pairing.recommendations import of_target, store
 from localspec.pairing.rules import active_share, judge
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
@@ -102,16 +101,16 @@ def test_measurements_precede_forecasts(here: Path, target: Path) -> None:
 
 def test_recommendations_depend_on_pair_and_options(here: Path, target: Path) -> None:
     draft, other = (model(here / f"{name}.gguf") for name in ("draft", "other"))
-    store(target, draft, 1.5, OPTIONS)
-    store(target, other, 1.1, OPTIONS)
-    assert of_target(target, OPTIONS) == {draft: 1.5, other: 1.1}
-    store(target, draft, 1.7, OPTIONS)
-    assert of_target(target, OPTIONS) == {other: 1.1, draft: 1.7}
-    assert of_target(target, Options(gpu_layers=0)) == {}
-    assert of_target(draft, OPTIONS) == {}
+    store_speed_up(target, draft, 1.5, OPTIONS)
+    store_speed_up(target, other, 1.1, OPTIONS)
+    assert measured_speed_ups(target, OPTIONS) == {draft: 1.5, other: 1.1}
+    store_speed_up(target, draft, 1.7, OPTIONS)
+    assert measured_speed_ups(target, OPTIONS) == {other: 1.1, draft: 1.7}
+    assert measured_speed_ups(target, Options(gpu_layers=0)) == {}
+    assert measured_speed_ups(draft, OPTIONS) == {}
     model(draft, width=96)  # another file of that name
-    assert of_target(target, OPTIONS) == {other: 1.1}
-    assert of_target(here / "missing.gguf", OPTIONS) == {}
+    assert measured_speed_ups(target, OPTIONS) == {other: 1.1}
+    assert measured_speed_ups(here / "missing.gguf", OPTIONS) == {}
 
 
 def test_choice_is_cached(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +122,7 @@ def test_choice_is_cached(here: Path, target: Path, monkeypatch: pytest.MonkeyPa
         assert choose(target, ANY_USE) == first
         with pytest.raises(AssertionError):
             choose(target, PairUse(options=Options(context=64)))
-        store(target, good, 3.0, OPTIONS)
+        store_speed_up(target, good, 3.0, OPTIONS)
         with pytest.raises(AssertionError):
             choose(target, ANY_USE)
     assert "measured" in choose(target, ANY_USE).why
@@ -192,7 +191,7 @@ def test_load_opens_and_reports_the_choice(large: Path, draft_path: Path) -> Non
         with localspec.load(large, options=options) as engine:
             assert (engine.draft_path, engine.why_no_draft) == (draft_path, None)
             assert why in (engine.why_draft or "")
-        store(large, draft_path, 1.5, options)
+        store_speed_up(large, draft_path, 1.5, options)
 
 
 def test_draft_that_fails_to_open_is_left_out(here: Path, large: Path) -> None:
@@ -201,7 +200,7 @@ def test_draft_that_fails_to_open_is_left_out(here: Path, large: Path) -> None:
     name = "llama-1024x3"  # as the target calls itself
     model(here / "hollow.gguf", tokens=tokens, controls=range(5), name=name)
     options = ModelOptions(context=256, threads=1)
-    store(large, here / "hollow.gguf", 5.0, options)
+    store_speed_up(large, here / "hollow.gguf", 5.0, options)
     with localspec.load(large, options=options) as engine:
         assert engine.draft is None
         assert "hollow.gguf fails" in (engine.why_no_draft or "")
