@@ -158,8 +158,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Token ids, and their count, are checked before llama.cpp reads them.
     "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
     "errors": (151, 20),  # lacking folders, threads, libraries, /proc; the log; extras
-    # Locks where the file system has none; what is in place of a GGUF; code of seven rooms.
-    "files": (189, 12),  # links stay; says what cannot be read or written, for four rooms
+    "files": (189, 12),  # locks where there are none; what is in place of a GGUF, or unreadable
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_745, 81),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
@@ -229,8 +228,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (124, 10),
     "signals": (95, 10),  # signals in imports that lose them; the shell that is told of a kill
     "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
-    # Counts, rates and factors, from answer_line.
-    "text": (142, 13),  # counts of parameters, finite JSON, paths of files; joiners in names
+    "text": (142, 13),  # counts, rates, finite JSON, paths of files; joiners in names
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
-from localspec.pairing.auto import real_path
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.rules import FAIL, OK, Check
 from localspec.text import gigabytes, parameter_count, printable
@@ -211,7 +211,7 @@ def _advice(found: Findings) -> str:
     name = printable(found.draft_name or found.draft.path.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # its draft is fixed
     worth, auto = "worth" if gain >= PAYS else "not worth", " '-d auto' will not take it."
-    if found.taken is not None and real_path(found.taken) == real_path(found.draft.path):
+    if found.taken is not None and realpath(found.taken) == realpath(found.draft.path):
         auto = " '-d auto' will take it from now on."
     elif gain >= PAYS:
         other = "only the n-gram drafter" if found.taken is None else printable(found.taken.stem)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,12 @@ def candidates(
 ) -> list[DraftCandidate]:
     """Judge every local model except the target, fastest first. `known`: measured speed-ups of
     drafts, by real path."""
-    own = {real_path(part) for part in target.parts}
+    own = {realpath(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, use, (known or {}).get(real_path(model.path)))
+        _candidate(target, parameters, model, use, (known or {}).get(Path(realpath(model.path))))
         for model in models
-        if real_path(model.path) not in own and not _is_foreign_demo(target, model)
+        if realpath(model.path) not in own and not _is_foreign_demo(target, model)
     ]
     return sorted(found, key=lambda found: (not found.usable, -found.speed_up, found.model.name))
 
@@ -115,14 +116,6 @@ def _candidate(
     return DraftCandidate(model, verdict, expected, None)
 
 
-def real_path(path: Path) -> Path:
-    """Resolve links; a path whose links form a loop stays as it is."""
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return path
-
-
 def choose(target: Path, use: PairUse) -> Choice:
     """Choose the local draft with the highest speed-up, measured by `localspec doctor` or forecast.
     The choice is cached until files are added, changed or removed."""
@@ -152,7 +145,7 @@ def decide(
 ) -> Choice:
     """Choose among the given models. `known`: measured speed-ups, by real path."""
     # Forecasts for drafts made by `-d self` are too high, so only measured ones count.
-    judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in known]
+    judged = [m for m in models if m.source != SELF_MADE or Path(realpath(m.path)) in known]
     found = candidates(target, judged, use, known)
     usable = [candidate for candidate in found if candidate.usable]
     short_of_memory = False
@@ -207,7 +200,7 @@ def _facts(
     opened = [str(adapter.path) for adapter in options.adapters]
     opened += [] if options.mmproj is None else [str(options.mmproj)]
     return {
-        "target": [str(real_path(target)), file_identity(target)],
+        "target": [realpath(target), file_identity(target)],
         "models": [[str(m.path), m.size, size_and_time(m.path)[1], m.problem] for m in models],
         "known": [[str(draft), speed_up] for draft, speed_up in known.items()],
         "context": options.context,

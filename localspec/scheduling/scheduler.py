@@ -156,9 +156,7 @@ class Scheduler:
             threading.Event().wait()  # a daemon thread, which ends with Python
         if self._closed:
             raise UsageError(CLOSED)
-        task = Task(
-            tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, on_item=on_item
-        )
+        task = Task(tokens, work, wait, owner, self.ahead, self.wake, on_item)
         if owner is not None and (self._owned(owner) >= self._slots or compute_thread.is_current()):
             reader = "thread" if isinstance(owner, int) else "task"
             raise EngineBusy(

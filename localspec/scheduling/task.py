@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ NOT_HERE = (
 )
 
 
+@dataclass(eq=False)
 class Task:
     """Work on a slot, in a greenlet of the scheduler's thread, so that it can wait anywhere. Its
     items are read in other threads.
@@ -68,38 +70,35 @@ class Task:
         error: the one that ended it; None if `work` returned.
     """
 
-    def __init__(
-        self,
-        tokens: Sequence[int],
-        work: Callable[[Task], object],
-        *,
-        wait: bool = True,
-        owner: Hashable = None,
-        ahead: int = AHEAD,
-        wake: Callable[[], None] = lambda: None,
-        on_item: Callable[[], object] | None = None,
-    ) -> None:
-        self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
-        self._ahead, self._wake, self._on_item = ahead, wake, on_item
-        self.slot: Any = None
-        self.greenlet: greenlet | None = None
-        self.waits_for: Wait | None = None
-        self.part: PassPart | None = None
-        self.bid: Bid | None = None
-        self.size = 0
-        self.done = self.cancelled = False
-        self.failed: BaseException | None = None
-        self.rows: Rows | None = None
-        self.share = 0.0
-        self.granted = 0, 0.0
-        self.lost = self.since = 0.0
-        self.waited = {Wait.DRAFT: 0.0, Wait.TARGET: 0.0}
-        self.alone = self.reading = True
-        self._items: SimpleQueue[Any] = SimpleQueue()
-        self._wanted = False
-        self.error: BaseException | None = None
-        self._ended = threading.Event()
-        self._process = os.getpid()
+    tokens: Sequence[int]
+    work: Callable[[Task], object]
+    may_wait: bool = True
+    owner: Hashable = None
+    ahead: int = AHEAD
+    wake: Callable[[], None] = lambda: None
+    on_item: Callable[[], object] | None = None
+    slot: Any = None
+    greenlet: greenlet | None = None
+    waits_for: Wait | None = None
+    part: PassPart | None = None
+    bid: Bid | None = None
+    size: int = 0
+    done: bool = False
+    cancelled: bool = False
+    failed: BaseException | None = None
+    rows: Rows | None = None
+    share: float = 0.0
+    granted: tuple[int, float] = 0, 0.0
+    lost: float = 0.0
+    since: float = 0.0
+    waited: dict[Wait, float] = field(default_factory=lambda: {Wait.DRAFT: 0.0, Wait.TARGET: 0.0})
+    alone: bool = True
+    reading: bool = True
+    error: BaseException | None = None
+    _items: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    _wanted: bool = False
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _process: int = field(default_factory=os.getpid)
 
     # In the reader's thread.
 
@@ -108,7 +107,7 @@ class Task:
         while True:
             if self.orphaned and not self.ready:
                 raise UsageError(NOT_HERE)
-            if not self._ahead and self._items.empty():
+            if not self.ahead and self._items.empty():
                 self._wanted = True
                 self._wake_if_waiting()
             while True:  # a signal may arrive just before a wait, or in another thread
@@ -117,7 +116,7 @@ class Task:
                     break
             if item is _END:
                 break
-            if self._ahead:
+            if self.ahead:
                 self._wake_if_waiting()
             yield item
         if self.error is not None:
@@ -125,7 +124,7 @@ class Task:
 
     def _wake_if_waiting(self) -> None:
         if self.waits_for is Wait.READER:
-            self._wake()
+            self.wake()
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until it has ended, or for at most `seconds`."""
@@ -167,14 +166,14 @@ class Task:
     def put(self, item: object) -> None:
         self._wanted = False
         self._items.put(item)
-        if self._on_item is not None:
-            self._on_item()
+        if self.on_item is not None:
+            self.on_item()
 
     @property
     def read(self) -> bool:
         """Whether there is room for another item."""
         waiting = self._items.qsize()
-        return waiting < self._ahead or (self._wanted and not waiting)
+        return waiting < self.ahead or (self._wanted and not waiting)
 
     @property
     def idle(self) -> bool:

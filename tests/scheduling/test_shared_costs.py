@@ -31,7 +31,7 @@ class Fixture:
         self.scheduler = SharedScheduler(caches)
         self.tasks = self.scheduler.tasks
         for _ in range(answers):
-            self.tasks.append(Task((), lambda task: None, wait=True, wake=lambda: None))
+            self.tasks.append(Task((), lambda task: None))
             self.tasks[-1].reading = False
 
     def view(self, number: int = 0) -> SharedCurve:
