@@ -170,12 +170,9 @@ class AnswerGenerator:
     def _generate(self, answer: Answer, task: Task, drafter: Drafter) -> None:
         """Put the steps, across context shifts, with the seconds of shared passes; the number of
         threads may change between steps."""
-        session, rule, slots, waited = answer.session, answer.rule, self.slots, task.waited
+        session, rule, clock = answer.session, answer.rule, self.slots.time_of(task)
         slot: Slot = task.slot
-
-        def clock() -> float:  # without the seconds spent on other tasks
-            return slots.clock() - task.lost
-
+        waited = task.waited
         while True:
             with closing(speculate(session, drafter, rule, slot.target, clock=clock)) as steps:
                 while True:
@@ -193,7 +190,7 @@ class AnswerGenerator:
                         )
                     item = step, answer.detokenizer.take()
                     if session.finish is None:
-                        slots.put(task, item)
+                        self.slots.put(task, item)
                     else:
                         task.put(item)
             if not session.shift():

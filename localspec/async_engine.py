@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -34,7 +35,7 @@ Opening = Callable[["AsyncStream"], Awaitable[None]]
 """Creates the stream of an answer, in another thread, and passes it to `begun`."""
 
 
-class AsyncEngine(Unique):
+class AsyncEngine(Unique, AbstractAsyncContextManager["AsyncEngine"]):
     """An open engine whose answers are awaited. Created by `load_async`, or from an engine.
 
     Answers begin in the order in which they are first awaited, `Engine.parallel` at a time. Several
@@ -46,11 +47,7 @@ class AsyncEngine(Unique):
         self.engine = engine
         self._threads = ThreadPoolExecutor(1, "localspec-async")
         self._state = threading.Lock()
-        self._answers = weakref.WeakSet[AsyncStream]()
         self._closed, self._process = False, os.getpid()
-
-    async def __aenter__(self) -> AsyncEngine:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -59,14 +56,11 @@ class AsyncEngine(Unique):
         """Stop all answers, waiting ones included, and free models and caches."""
         with self._state:
             self._closed = True
-            answers = list(self._answers)
-        for answer in answers:
-            answer.cancel()
         # Continues if cancelled; otherwise threads would be left running.
         await run_in_thread("localspec-close", self._close)
 
     def _close(self) -> None:
-        self._threads.shutdown()
+        self._threads.shutdown()  # all answers have begun then, and are cancelled by the engine
         self.engine.close()
 
     @advised
@@ -89,8 +83,6 @@ class AsyncEngine(Unique):
             progress = convert("progress", asked.get("progress"), Callable | None)
             if progress is not None:
                 asked["progress"] = partial(call_soon, loop, progress)
-            with self._state:
-                self._answers.add(answer)
             task = asyncio.current_task()
             owner = None if task is None else (weakref.ref(task), threading.get_ident())
 
@@ -133,7 +125,7 @@ class AsyncEngine(Unique):
         return await asyncio.wrap_future(done)
 
 
-class AsyncStream(Unique):
+class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
     """An answer to iterate with `async for`, from `AsyncEngine.stream`.
 
     It joins the queue when first iterated. Leaving the iteration by `break`, an exception or a
@@ -150,9 +142,6 @@ class AsyncStream(Unique):
     def __aiter__(self) -> AsyncIterator[Chunk]:
         # Not a generator, which asyncio finalises some time after the loop is left.
         return _Iteration(self)
-
-    async def __aenter__(self) -> AsyncStream:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -176,10 +165,6 @@ class AsyncStream(Unique):
     @property
     def _runs(self) -> bool:
         return self._stream is not None and self._stream.runs
-
-    @property
-    def _opens(self) -> bool:
-        return self._stream is None and self._opening is None and not self._cancelled
 
     def begun(self, stream: Stream, owner: Hashable = None) -> None:
         """Attach the stream, and join the queue. Called in another thread. `owner`: as for
@@ -221,7 +206,7 @@ class AsyncStream(Unique):
                     await opening(self)
                 finally:
                     self._ready.set()  # another reader may wait for this one to open it
-            while self._opens or (self._stream is not None and not self._stream.ready):
+            while not (self._cancelled if self._stream is None else self._stream.ready):
                 await self._wait()
             return None if self._stream is None else next(self._stream, None)
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Engine(Unique, AnswerGenerator):
+class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
     """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is also
     freed once nothing refers to it.
 
@@ -112,9 +113,6 @@ class Engine(Unique, AnswerGenerator):
         self._owns_models, self._wait = owns_models, wait
         slots.attach_sessions(self._sessions, self.profile)
         self._closed = False
-
-    def __enter__(self) -> Engine:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

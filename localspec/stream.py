@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ class Unique:
         )
 
 
-class Stream(Unique, Iterator[Chunk]):
+class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
     """An answer that is generated while iterated. Finish it, close it, or use it as a context
     manager.
 
@@ -132,9 +133,6 @@ class Stream(Unique, Iterator[Chunk]):
     def __del__(self) -> None:
         if self.runs:
             self.close()
-
-    def __enter__(self) -> Stream:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -188,8 +188,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
     "llama": (6_171, 252),
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
-    "loading": (946, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (915, 56),  # forecasts know experts and instruction sets; containers' memory
+    "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
+    "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory
     "paths": (66, 12),  # users without a home, also in programs that import localspec
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
@@ -207,7 +207,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (278, 18),
     "remote": (633, 20),
     "retrieval": (656, 37),  # says where else learned texts may be
-    "scheduling": (1_396, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_360, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

@@ -244,6 +244,10 @@ class Scheduler:
         if task.failed is not None:
             raise task.failed
 
+    def time_of(self, task: Task) -> Callable[[], float]:
+        """A clock that excludes the seconds spent on other tasks."""
+        return lambda: self.clock() - task.lost
+
     # In the scheduler's thread.
 
     def take(self, task: Task) -> None:
