@@ -137,9 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
     # Prepares answers, as the engine did; vocabularies, marks that are text; tells of full disks.
     "answering": (248, 10),
-    # Refuses text as messages; takes token ids of any sequence; is told after a fork.
-    # Generators that a task left; left streams end at once; readers in other loops and tasks.
-    "async_engine": (321, 7),
+    "async_engine": (303, 7),
     "bench": (2_043, 85),  # three peers, shapes
     "cgroups": (60, 10),  # threads above a container's limit stop each other
     "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
@@ -148,17 +146,16 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_064, 156),  # logs tell of waits for standard input; streams left without blocking
+    "cli": (5_063, 156),  # logs tell of waits for standard input; streams left without blocking
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
     "distill": (2_516, 143),
     "doctor": (248, 12),  # answers on a busy machine are found
     "drafters": (2_309, 65),  # the same; plans that options force; windows of small caches
-    # Token ids, and their count, are checked before llama.cpp reads them.
-    "engine": (399, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (151, 20),  # lacking folders, threads, libraries, /proc; the log; extras
-    "files": (189, 12),  # locks where there are none; what is in place of a GGUF, or unreadable
+    "engine": (397, 10),  # what nobody holds is freed; vocabularies are told before an answer
+    "errors": (143, 20),  # lacking folders, threads, libraries, /proc; the log; extras
+    "files": (165, 12),  # locks where there are none; what is in place of a GGUF, or unreadable
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_745, 81),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
@@ -194,20 +191,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
     "policy": (2_052, 70),
-    # Ids and queues of Kimi's calls, empty answers, stops where a thought might begin.
-    # Answers of Solar; generators are measured; lists are written out; custom tools are told apart;
-    # answers to a system message alone; refusals that free their callers.
-    # Kimi K3's tags, which are written in parts; named tokens of Hy3 and K2 Horizon; marks that
-    # are quoted as code; thoughts as parts of a content, or ended by text, as Apriel's; calls in
-    # channels without arguments; results in the order of calls; roles that a template drops;
-    # Hunyuan's marks around answers.
-    # The format of calls is a file of its own: with it, roles had outgrown one.
-    "prompting": (1_982, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
+    # Ids, queues and channels of families' calls; marks and tags around thoughts, not quoted ones;
+    # results in the order of calls; roles that a template drops; generators are measured.
+    "prompting": (1_975, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
     "quality": (386, 15),  # suites are named before files are sought; fields of questions
     "race": (278, 18),
     "remote": (633, 20),
     "retrieval": (656, 37),  # says where else learned texts may be
-    "scheduling": (1_360, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
+    "scheduling": (1_364, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
     "self_draft": (424, 14),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.
@@ -222,13 +213,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (6_083, 205),  # calls that a limit cuts off are told; all arguments become JSON
-    # Conversations in memory have a file, and what they have in common with those on disk.
-    "sessions": (701, 22),  # chooses the caches that it keeps; files that cannot be mapped
-    "settings": (124, 10),
-    "signals": (95, 10),  # signals in imports that lose them; the shell that is told of a kill
-    "stream": (235, 10),  # no generator, which would keep a stream alive; refuses copies
-    "text": (142, 13),  # counts, rates, finite JSON, paths of files; joiners in names
+    "server": (6_081, 205),  # calls that a limit cuts off are told; all arguments become JSON
+    "sessions": (663, 22),  # chooses the caches that it keeps; files that cannot be mapped
+    "settings": (120, 10),
+    "signals": (88, 10),  # signals in imports that lose them; the shell that is told of a kill
+    "stream": (233, 10),  # no generator, which would keep a stream alive; refuses copies
+    "text": (136, 13),  # counts, rates, finite JSON, paths of files; joiners in names
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
@@ -237,7 +227,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_293, 62),  # compares a certificate with what is here
     "worker_threads": (43, 10),
-    "tests": (39_775, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_741, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_377, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
