@@ -243,8 +243,8 @@ def _history() -> History:
 
 
 def _handle_signals(app: Any) -> None:
-    """Exit cleanly on SIGTERM and SIGHUP, and set up the terminal only once after SIGSTOP, which
-    cannot be caught: Textual would set it up again, and start a second thread that reads keys.
+    """Exit cleanly on signals, and set up the terminal only once after SIGSTOP, which cannot be
+    caught: Textual would set it up again, and start a second thread that reads keys.
 
     Signals are handled in the event loop, as interrupted code may hold a lock. A terminal that is
     closed sends SIGCONT with SIGHUP, and a new thread that reads keys would outlive the app."""
@@ -265,7 +265,7 @@ def _handle_signals(app: Any) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTSTP, stop)
     loop.add_signal_handler(signal.SIGCONT, resumed)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, partial(app.exit, return_code=128 + number))
 
 

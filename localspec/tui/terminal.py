@@ -21,11 +21,12 @@ from localspec import paths
 from localspec.signals import Watchdog
 
 _RESTORE = (
-    "\\033[?1049l"  # back from the alternate screen
+    "\\033[<u"  # the keyboard protocol, which each screen has of its own
+    "\\033[?1049l\\033[?7h"  # back from the alternate screen, and lines wrap
     "\\033[?25h"  # the cursor
     "\\033[?1000l\\033[?1002l\\033[?1003l\\033[?1006l\\033[?1015l\\033[?1016l"  # the mouse
     "\\033[?1004l\\033[?2004l\\033[?2048l"  # focus, paste and resize reports
-    "\\033[<u\\033[0m"  # the keyboard protocol, colours
+    "\\033[0m"  # colours
 )
 # Short, because the terminal's line wrapping may be off.
 _SENTENCE = "localspec ended suddenly. All messages are in the history: start it again."

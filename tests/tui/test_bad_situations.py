@@ -82,6 +82,7 @@ def test_a_native_abort(tmp_path: Path) -> None:
         assert terminal.ended() == -6
         terminal.until("localspec ended suddenly. All messages are in the history: start it again.")
         terminal.until("x.c:1: GGML_ASSERT(eps >= 0.0f) failed")
+        assert terminal.raw.rfind(b"\x1b[?7h") > terminal.raw.rfind(b"\x1b[?7l")  # lines wrap
         log = tmp_path / "cache" / "chat.log"
         assert f"The log is {log}".replace(" ", "") in "".join(terminal.text.split())
     with opened(home=tmp_path, columns=140) as terminal:

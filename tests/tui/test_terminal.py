@@ -67,7 +67,7 @@ def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) ->
     assert answering.restored
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signals) -> None:
     answering.kill(number)
     assert answering.ended() == 128 + number
