@@ -252,12 +252,17 @@ class _FileDownload:
 
         path = self._folder.parent / ".locks" / self._folder.name / f"{self._file.checksum}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
+        waiting = False
         with ExitStack() as held:
-            try:
-                held.enter_context(locked(path, 1.0))
-            except Timeout:
-                notify(f"{self._file.name} is being downloaded by another process; waiting for it.")
-                held.enter_context(locked(path))
+            while True:
+                try:
+                    held.enter_context(locked(path, 1.0))
+                    break
+                except Timeout:
+                    if not waiting:
+                        notify(f"{self._file.name} is downloaded by another process; waiting.")
+                    waiting = True
+                    self._report(size_and_time(self._partial)[0], "download")
             yield
 
     def _link(self) -> None:

@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
 from tests.hub.conftest import SIZE, Cached, complete_files, entry, partial_files
 from tests.hub.server import Fault, Hub, Repo
-from tests.tui.terminals import Terminal
+from tests.tui.terminals import CTRL_Q, Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
@@ -146,13 +146,28 @@ def test_concurrent_pulls(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatc
         assert sent.wait(60)
         with running("pull", "user/repo", "--json") as second:
             told = ""
-            while "by another process; waiting for it." not in told:
+            while "by another process; waiting." not in told:
                 told = line(second.stderr)
                 assert told
             hub.released.set()  # the first one's connection breaks, and it goes on
             results = [process.communicate()[0] for process in (first, second)]
     assert [json.loads(out)["model"]["downloaded"] for out in results] == [SIZE, 0]
     assert hub.sent == SIZE
+
+
+@pytest.mark.usefixtures("hub_environment", "model")
+def test_a_chat_waits_for_another_download_only_while_it_is_open(hub: Hub, home: Path) -> None:
+    hub.faults = [Fault(cut=200_000, stall=True)]
+    with running("pull", "user/repo"), chat(home=home) as terminal:
+        terminal.until("Write a message")
+        while hub.sent < 200_000:
+            time.sleep(0.01)
+        terminal.type("/model user/repo\r")
+        terminal.until("200.0 kB of 300.0 kB")
+        terminal.type("\x1b")
+        terminal.until("Enter sends")
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
 
 
 @pytest.mark.usefixtures("hub_environment")

@@ -34,9 +34,7 @@ class Room:
         self.pulled: list[str] = []
         self.pulling = Hold()
 
-    def pull(
-        self, reference: str, *, offline: bool | None, progress: Callable[[PullProgress], None]
-    ) -> None:
+    def pull(self, reference: str, progress: Callable[[PullProgress], None], **_: object) -> None:
         for done in (5_000_000, 10_000_000):
             told = PullProgress(f"{reference}.gguf", 1, 1, done, 10_000_000, "download")
             progress(told)

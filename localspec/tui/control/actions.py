@@ -1,6 +1,5 @@
 """Implementation of slash commands, and of keys on a message."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, partialmethod
@@ -20,6 +19,7 @@ from localspec.tui.session import commands
 from localspec.tui.session.background_engine import PairReference
 from localspec.tui.session.chat_session import Continuation
 from localspec.tui.session.commands import MAX_TOKENS, Command
+from localspec.worker_threads import run_in_thread
 
 # Dialogs are imported when they open: earlier, they would delay the first paint.
 if TYPE_CHECKING:
@@ -336,7 +336,8 @@ class Actions:
 
         self._session.require_idle()
         references = [name for name in (pair.model, pair.draft) if name is not None]
-        missing = await asyncio.to_thread(_to_download, references, self._host.engine.offline)
+        find = partial(_to_download, references, self._host.engine.offline)
+        missing = await run_in_thread("find", find)
         if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
             await self._host.open(pair)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -38,6 +37,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import COMMANDS, MAX_TOKENS, SETTINGS, setting
+from localspec.worker_threads import run_in_thread
 
 if TYPE_CHECKING:
     from localspec.hub.download import PullProgress
@@ -207,20 +207,26 @@ class DownloadScreen(Dialog[bool]):
             for reference in self._references:
                 # The user has chosen a model to download, so the network may be used.
                 pull = partial(download.pull, reference, offline=False, progress=self._progress)
-                await asyncio.to_thread(pull)
+                await run_in_thread("download", partial(pull, notify=self._notify))
         except Exception as error:  # an unhandled error would end the app
+            self.query_one(ProgressBar).display = False
             self._about(f"{describe(error)[0]} Esc closes this.")
         else:
             self.dismiss(True)
 
     def _progress(self, progress: PullProgress) -> None:
-        """Show progress. Called in the download thread, which the app would wait for at exit."""
+        """Show progress. Called in the download thread, which ends with the screen."""
         if not self.is_running:
             raise Cancelled("The download was stopped.")
         now = monotonic()
         if now - self._shown >= _EVERY or progress.done == progress.total:
             self._shown = now
             self.app.call_from_thread(self._show, progress)
+
+    def _notify(self, sentence: str) -> None:
+        """Show a choice or a wait. Called in the download thread."""
+        if self.is_running:
+            self.app.call_from_thread(self._about, sentence)
 
     def _show(self, progress: PullProgress) -> None:
         if not self.is_attached:
@@ -234,7 +240,8 @@ class DownloadScreen(Dialog[bool]):
         )
 
     def _about(self, text: str) -> None:
-        self.query_one("#about", Static).update(harmless(text))
+        if self.is_attached:
+            self.query_one("#about", Static).update(harmless(text))
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:

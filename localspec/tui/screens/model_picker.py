@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -22,6 +22,7 @@ from localspec.text import gigabytes, harmless, parameter_count
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.screens.dialogs import Dialog
 from localspec.tui.session.background_engine import PairReference
+from localspec.worker_threads import run_in_thread
 
 if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
@@ -92,8 +93,8 @@ class ModelPicker(Dialog[PairReference | None]):
         from localspec.hub import catalog, local
 
         try:
-            models = await asyncio.to_thread(local.local_models, self._folders)
-            entries = (await asyncio.to_thread(catalog.load)).entries
+            models = await run_in_thread("find", partial(local.local_models, self._folders))
+            entries = (await run_in_thread("catalogue", catalog.load)).entries
         except Exception as error:  # an unhandled error would end the app
             self._set_about(describe(error)[0])
             return
@@ -221,7 +222,7 @@ class ModelPicker(Dialog[PairReference | None]):
 
         if target.path not in self._judged:
             try:
-                self._judged[target.path] = await asyncio.to_thread(judged)
+                self._judged[target.path] = await run_in_thread("judge", judged)
             except Exception as error:  # such as a deleted file
                 self._set_about(describe(error)[0])
         self._offer_drafts(target)
