@@ -68,7 +68,9 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
             return path
     except (OSError, ValueError):  # too long for a file name, or a lone surrogate
         raise _invalid_reference(text) from None
-    if not text.isprintable():
+    text = text.strip()  # as it was copied
+    path = expanded(text)
+    if not text or not text.isprintable():
         raise _invalid_reference(text)
     prefix = _PREFIX.match(text)
     if prefix:
@@ -87,12 +89,12 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
 
 def _parse_url(rest: str, text: str) -> Repository:
     """Parse the part after hf.co/: `user/repo`, with :quant, /file.gguf or /blob/main/file.gguf."""
-    rest = unquote(rest.split("?")[0].split("#")[0]).strip("/")
-    user, *pieces = rest.split("/")
+    rest = rest.split("?")[0].split("#")[0].strip("/")
+    user, *pieces = map(unquote, rest.split("/"))  # a revision's slashes are written as %2F
     if user in ("datasets", "spaces", "kernels", "buckets", "api"):
         raise _invalid_reference(text)
     if len(pieces) < 2:
-        name, colon, which = rest.partition(":")
+        name, colon, which = "/".join((user, *pieces)).partition(":")
         return _parse_repository(name, which if colon else None, text)
     name, inside, revision = f"{user}/{pieces[0]}", pieces[1:], "main"
     if inside[0] in ("blob", "resolve", "raw", "tree") and len(inside) > 1:
@@ -120,7 +122,7 @@ def _parse_endpoint_url(text: str) -> Repository:
 def _parse_repository(name: str, which: str | None, text: str) -> Repository:
     if not is_repository(name):
         raise _invalid_reference(text)
-    if which is None:
+    if which is None or which == "latest":  # as 'ollama list' shows it
         return Repository(name)
     if which.lower().endswith(".gguf"):
         if not stays_inside(which):

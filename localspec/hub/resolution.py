@@ -9,6 +9,7 @@ from localspec.errors import ModelNotFound
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import CatalogName, Repository, parse
+from localspec.paths import expanded
 from localspec.text import listed, printable
 
 
@@ -49,6 +50,8 @@ def find(
 
         if (listed_file := local.find_by_name(str(reference))) is not None:
             return FoundModel(listed_file)
+        if (folder := expanded(str(reference))).is_dir():  # of two names, like a repository
+            _first_part(folder)
         raise
 
 

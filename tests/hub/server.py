@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token and token != TOKEN:
             return self.reply(401, X_Error_Message="Invalid credentials in Authorization header")
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             name, revision, file = found[1], found[2] or "main", None
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, file = found.groups()
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         repo = self.hub.repos.get(name)
         if repo is None or (repo.private and not token):
             return self.reply(401 if not token else 404, X_Error_Code="RepoNotFound")
-        if revision not in ("main", repo.commit):
+        if revision not in ("main", "refs/pr/1", repo.commit):
             return self.reply(404, X_Error_Code="RevisionNotFound")
         if file is None:
             return self.listing(name, repo)

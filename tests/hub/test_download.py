@@ -32,7 +32,7 @@ def test_pulled_model_is_in_the_shared_cache(hub: Hub, model: bytes, cache: Path
     (found,) = scan_cache_dir(cache).repos
     assert (found.repo_id, found.size_on_disk, list(found.refs)) == ("user/repo", SIZE, ["main"])
     assert partial_files(cache) == []
-    assert pull("hf.co/user/repo:q4_k_m").downloaded == 0
+    assert pull("hf.co/user/repo/blob/refs%2Fpr%2F1/m-Q4_K_M.gguf").downloaded == 0
     assert len(hub.downloads()) == 1
 
 

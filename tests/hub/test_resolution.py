@@ -32,10 +32,11 @@ not_found = partial(refusal, resolve, kind=ModelNotFound)
             Repository("user/repo", file="Q4/m x.gguf"),
         ),
         (
-            "https://huggingface.co/user/repo/resolve/v2/m.gguf?download=true",
-            Repository("user/repo", file="m.gguf", revision="v2"),
+            "https://huggingface.co/user/repo/resolve/refs%2Fpr%2F1/m.gguf?download=true",
+            Repository("user/repo", file="m.gguf", revision="refs/pr/1"),
         ),
         ("hf://user/repo", Repository("user/repo")),
+        (" hf.co/user/repo:latest\n", Repository("user/repo")),
     ],
 )
 def test_repositories(text: str, meant: Repository) -> None:
@@ -76,8 +77,7 @@ def test_the_embedded_pair() -> None:
 
 
 def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a model.gguf"
-    file.touch()
+    (file := tmp_path / "a model.gguf").touch()
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve(file) == resolve(str(file)) == resolve("~/a model.gguf") == file
 
@@ -103,6 +103,8 @@ def test_file_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache
     assert resolve("user/repo") == Path("user/repo")
     Path("user/repo").unlink()
     assert resolve("user/repo").name == "m-Q4_K_M.gguf"
+    Path("user/else").mkdir()
+    not_found("user/else", "user/else is a folder")
 
 
 def test_any_part_names_the_model(tmp_path: Path) -> None:
