@@ -46,8 +46,7 @@ GROUPS = {
     },
 }
 """Summaries of the verbs by title."""
-
-VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
+VERBS = {verb: summary for verbs in GROUPS.values() for verb, summary in verbs.items()}
 _FUNCTIONS = {"list": "list_models", "eval": "evaluate"}  # named otherwise than their verbs
 
 
@@ -60,7 +59,7 @@ class Command(TyperCommand):
             name,
             callback=verb,
             params=[o(param_decls=[name, *o.keywords["param_decls"]]) for name, o in options],
-            help=getdoc(verb),
+            help=getdoc(verb) or VERBS.get(name),  # `python -OO` has no docstrings
             epilog=verbatim(examples),
             rich_markup_mode=None,
         )
@@ -184,7 +183,7 @@ class VerbGroup(Group):
         return super().parse_args(ctx, ["chat", *args] if chats else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return VERBS
+        return [*VERBS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return build_command(cmd_name) if cmd_name in VERBS else None
