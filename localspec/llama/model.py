@@ -12,7 +12,7 @@ import llama_cpp
 
 from localspec.errors import ModelInvalid, NativeError
 from localspec.llama import kernels, library
-from localspec.llama.options import Adapter, ModelOptions
+from localspec.llama.options import DEFAULT_CONTEXT, MIN_CONTEXT, Adapter, ModelOptions
 from localspec.llama.vocabulary import Vocabulary, require_open
 from localspec.worker_threads import start_thread
 
@@ -84,7 +84,8 @@ class Model:
         self.recurrent: bool = llama_cpp.llama_model_is_recurrent(
             self.handle
         ) or llama_cpp.llama_model_is_hybrid(self.handle)
-        self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
+        trained = llama_cpp.llama_model_n_ctx_train(self.handle)  # 0 in some files
+        self.trained_context: int = trained if trained >= MIN_CONTEXT else DEFAULT_CONTEXT
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
         # llama.cpp counts the output as one more layer.
         kept = 0 <= options.gpu_layers <= self.layers

@@ -18,7 +18,7 @@ from localspec.typed import convert, convert_fields
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
-MAX_CONTEXT = 1 << 30
+MIN_CONTEXT, MAX_CONTEXT = 8, 1 << 30
 """llama.cpp counts in 32 bits."""
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS."""
@@ -175,7 +175,7 @@ class ModelOptions:
                 "them, or leave out --rpc."
             )
         for name, other, least, most, hint in (
-            ("context", 0, 8, MAX_CONTEXT, ", or 0 for the model's own length"),
+            ("context", 0, MIN_CONTEXT, MAX_CONTEXT, ", or 0 for the model's own length"),
             ("threads", AUTO, 1, MAX_THREADS, f", or {AUTO}"),
             ("draft_threads", None, 1, MAX_THREADS, ""),
             ("gpu_layers", None, -1, math.inf, " (-1: all)"),

@@ -145,6 +145,13 @@ def test_a_short_context_can_be_exact(context: int, home: Path) -> None:
         assert engine.generate("Once", max_tokens=4).text
 
 
+@pytest.mark.parametrize("trained", [0, 1, 1 << 31])
+def test_a_file_without_a_sensible_context_gets_the_default(tmp_path: Path, trained: int) -> None:
+    with localspec.load(tiny_llama(tmp_path / "m.gguf", context=trained)) as engine:
+        assert engine.generate("Once", max_tokens=4).text
+        assert engine.context_length == 8192
+
+
 def test_cache_types_change_only_where_they_round_differently(stock: Engine) -> None:
     quantized = replace(STOCK, kv_type_k="q8_0", kv_type_v="q8_0")
     assert kv_types(quantized, stock.model) == ("q8_0", "q8_0")
