@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
@@ -62,5 +63,9 @@ def embedded(name: str) -> Path:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Expand `~` in a path, unless it names an unknown user."""
-    return Path(os.path.expanduser(path))
+    """Expand `~` in a path, unless it names an unknown user, and a file:// address, as file
+    managers copy it."""
+    name = os.fspath(path)
+    if name.startswith("file://"):
+        name = unquote(urlsplit(name).path)
+    return Path(os.path.expanduser(name))

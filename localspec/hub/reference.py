@@ -26,7 +26,7 @@ from localspec.typed import convert
 DEMO = "demo"
 
 _PREFIX = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://", re.IGNORECASE)
-_PATH_LIKE = re.compile(r"[~/\\.]|[A-Za-z]:[\\/]|.*\\")
+_PATH_LIKE = re.compile(r"[~/\\.]|[A-Za-z]:[\\/]|.*\\|file://")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -75,10 +75,10 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     prefix = _PREFIX.match(text)
     if prefix:
         return _parse_url(text[prefix.end() :], text)
-    if "://" in text:
-        return _parse_endpoint_url(text)
     if _PATH_LIKE.match(text):
         return path
+    if "://" in text:
+        return _parse_endpoint_url(text)
     name, colon, which = text.partition(":")
     if is_repository(name) and not name.lower().endswith(".gguf"):
         return _parse_repository(name, which if colon else None, text)

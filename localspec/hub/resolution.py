@@ -85,12 +85,14 @@ def _first_part(path: Path) -> Path:
         step = "It has no GGUF file: convert the model with llama.cpp's convert_hf_to_gguf.py."
         step = f"Name a file in it: {_shown(first)}." if first else step
         raise ModelNotFound(f"{_shown(path)} is a folder. {step}")
-    parts = [path.with_name(name) for name in parts_of(path.name)]
     if path.exists() and not path.is_file():
         raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
     if path.is_symlink() and not path.exists():
         what = f"{_shown(path)} is a link to {_shown(path.readlink())}"
         raise ModelNotFound(f"{what}, which leads to no file. Download the file again.")
+    if path.is_symlink() and len(parts_of(path.name)) == 1 < len(parts_of(path.resolve().name)):
+        path = path.resolve()  # the other parts lie beside the one that it leads to
+    parts = [path.with_name(name) for name in parts_of(path.name)]
     if not any(part.is_file() for part in parts):
         raise ModelNotFound(
             f"There is no file {_shown(path)}. Check the path, or choose one from 'localspec list'."

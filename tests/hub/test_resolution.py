@@ -80,10 +80,19 @@ def test_path_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (file := tmp_path / "a model.gguf").touch()
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve(file) == resolve(str(file)) == resolve("~/a model.gguf") == file
+    assert resolve(file.as_uri()) == file
 
 
 def test_missing_paths(tmp_path: Path) -> None:
-    for missing in (tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "dir/x.gguf", "C:\\x", "x.gguf"):
+    for missing in (
+        tmp_path / "x.gguf",
+        f"{tmp_path}/x",
+        "./x",
+        "file:///x y",
+        "dir/x.gguf",
+        "C:\\x",
+        "x.gguf",
+    ):
         not_found(missing, r"There is no file .*Check the path")
     not_found(str(tmp_path), r"is a folder\. It has no GGUF file: .* convert_hf")
     (tmp_path / "b.gguf").touch()
@@ -111,7 +120,8 @@ def test_any_part_names_the_model(tmp_path: Path) -> None:
     parts = [tmp_path / f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     for part in parts:
         part.touch()
-    assert [resolve(part) for part in parts] == [parts[0]] * 3
+    (link := tmp_path / "latest.gguf").symlink_to(parts[1])
+    assert [resolve(part) for part in (*parts, link)] == [parts[0]] * 4
     parts[1].unlink()
     assert resolve(str(parts[1])) == parts[0], "also the one that is not there"
 
