@@ -200,7 +200,7 @@ class AsyncStream(Unique, AbstractAsyncContextManager["AsyncStream"]):
         """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""
         try:
             if self._opening is not None and not self._cancelled:
-                self._loop = asyncio.get_running_loop()
+                self._loop = _running_loop()
                 opening, self._opening = self._opening, None
                 try:
                     await opening(self)
@@ -261,7 +261,7 @@ class Loading:
         await self._engine.aclose()
 
     async def _opened(self) -> AsyncEngine:
-        loop, given_up = asyncio.get_running_loop(), threading.Event()
+        loop, given_up = _running_loop(), threading.Event()
 
         def report(fraction: float) -> None:
             if given_up.is_set():
@@ -284,6 +284,16 @@ class Loading:
             raise
         thread.join()
         return engine
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "An AsyncEngine needs an event loop of asyncio. Elsewhere, as in trio, call load() and "
+            "its engine in a thread."
+        ) from None
 
 
 def _awaitable(load: Callable[Params, Engine]) -> Callable[Params, Loading]:

@@ -395,6 +395,11 @@ async def test_errors_of_loading() -> None:
         await load_async(contxt=512)  # type: ignore[call-arg]
 
 
+def test_other_event_loops() -> None:
+    with pytest.raises(UsageError, match="needs an event loop of asyncio"):
+        next(load_async().__await__())
+
+
 @pytest.mark.parametrize("when", [0.0, 0.001, 0.01, 0.03, 0.06])
 async def test_cancelled_loading_frees_everything(when: float) -> None:
     loading = asyncio.ensure_future(load_async(context=256))
