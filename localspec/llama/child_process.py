@@ -1,6 +1,7 @@
 """Run a module in a child process, for work that may crash it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,18 @@ def start(module: str, *arguments: str, keep: Sequence[int] = ()) -> subprocess.
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", _MODULE, module, *arguments]
+    return [_python(), "-c", _MODULE, module, *arguments]
+
+
+def _python() -> str:
+    """The interpreter's own program: in a frozen program, and in one that embeds Python,
+    `sys.executable` may be that program, which would start once more. Raises OSError if there is
+    none."""
+    places = (sys.executable or "", os.path.join(sys.prefix, "bin", "python3"))
+    for path in () if getattr(sys, "frozen", False) else places:
+        if re.search("python|pypy", os.path.basename(path), re.IGNORECASE) and os.path.isfile(path):
+            return path
+    raise OSError("this program, which is frozen or embeds Python, has no Python to start")
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:

@@ -41,6 +41,8 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
             f"{limit:.0f} seconds. The file may be damaged: download it again, or choose another "
             "model."
         ) from None
+    except OSError:  # there is no Python to start
+        return
     if status == 0:
         _survived.store(facts, {})
     elif status == -_KILLED:

@@ -57,6 +57,17 @@ def test_current_folder_is_not_imported(here: Path) -> None:
     assert child_process.run("platform", limit=60.0)[0] == 0
 
 
+@pytest.mark.parametrize("program", [None, "", sys.executable.replace("python", "app")])
+def test_programs_with_python_inside_do_not_start_themselves(
+    monkeypatch: pytest.MonkeyPatch, program: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    assert child_process.run("platform", limit=60.0)[0] == 0
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(OSError, match="is frozen"):
+        child_process.run("platform", limit=60.0)
+
+
 def test_processes_of_a_child_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     replace_children(monkeypatch, WITH_CHILD)
     place = tmp_path / "pids"
