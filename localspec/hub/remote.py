@@ -252,10 +252,7 @@ def _requested_wait(error: HTTPError) -> float | None:
 
 def _describe(error: HTTPError) -> str:
     status, message = _status(error), printable(str(error)).rstrip(".")
-    asked = host()
-    with suppress(RuntimeError):  # errors before a request have none; others may follow a redirect
-        last = getattr(error, "response", error).request
-        asked = printable(last.url.netloc.decode()) or asked
+    asked = _asked(error)
     if status == 429:
         return f"{asked} accepts no more requests for now (429)"
     if status is not None:
@@ -265,6 +262,14 @@ def _describe(error: HTTPError) -> str:
     if isinstance(error, httpx2.ConnectError):
         return f"{asked} cannot be reached ({message or 'no connection'})"
     return f"The connection to {asked} broke ({message or type(error).__name__})"
+
+
+def _asked(error: HTTPError) -> str:
+    """The host that the failed request went to, maybe by a redirect."""
+    with suppress(RuntimeError):  # errors before a request have none
+        last = getattr(error, "response", error).request
+        return printable(last.url.netloc.decode()) or host()
+    return host()
 
 
 def _explain(error: HTTPError, repository: Repository, again: str) -> LocalspecError:
@@ -286,7 +291,7 @@ def _explain(error: HTTPError, repository: Repository, again: str) -> LocalspecE
         )
     if status == 404:
         return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
-    if status in (401, 403):
+    if status in (401, 403) and _asked(error) == host():  # other hosts know no tokens
         advice, message = _token_advice(), _server_message(error)
         return LocalspecError(
             f"{host()} refuses {name} ({status}{message}). {advice[0].upper()}{advice[1:]}."
