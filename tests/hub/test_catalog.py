@@ -44,11 +44,7 @@ def test_entries_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "reference",
-    [
-        *("qwen3-8b", "Qwen3-8B:Q8_0", "qwen/qwen3-8b-gguf"),
-        *("hf.co/unsloth/Qwen3-8B-GGUF:Q5_K_M", "user/unknown", "demo"),
-    ],
+    "reference", ["Qwen3-8B:Q8_0", "qwen/qwen3-8b-gguf", "hf.co/unsloth/Qwen3-8B-GGUF", "demo"]
 )
 def test_entry_for_a_reference(reference: str) -> None:
     found = catalog.load().entry_for(reference)
@@ -83,11 +79,8 @@ def test_user_entries_are_added_and_replace(user_catalogue: Path) -> None:
         (entry(others='["x"]'), r"entry 'mine': others: 'x' is not user/repo"),
         (entry(file='"../x.gguf"'), r"entry 'mine': file: .* is not the name of a gguf file"),
         (entry(note='"a\\u001b[2J"'), r"entry 'mine': note: has control characters"),
-        (entry(drafts='["a\\u001b"]'), r"entry 'mine': drafts: has control characters"),
         (entry(drafts='["qwen9"]'), r"entry 'mine': drafts: there is no entry 'qwen9'"),
-        (entry(source='"somewhere"'), r"entry 'mine': source"),
         (entry(checked='"yesterday"'), r"entry 'mine': checked"),
-        (entry(heads='[{kind = "EAGLE-9"}]'), r"entry 'mine': heads\.0\.kind"),
         (entry() + entry(), r"has two entries 'mine'"),
     ],
 )
@@ -103,7 +96,6 @@ def test_errors_are_located(user_catalogue: Path, text: str, why: str) -> None:
     ("typed", "meant"),
     [
         ("qwen3:14", "Did you mean qwen3-14b"),
-        ("Llama-3.2:1", "Did you mean llama-3.2-1b"),
         ("deepseek-r1:7b", "Did you mean deepseek-r1-qwen-7b or "),
         ("qwen3-8:Q8_0", "Did you mean qwen3-8b or "),
         ("xyzzy", "catalogue. Give a path"),
@@ -118,7 +110,6 @@ def test_names_of_ollama_suggest_those_of_the_catalogue(typed: str, meant: str) 
     ("typed", "entry"),
     [
         ("qwen3:14b", "qwen3-14b"),
-        ("Llama-3.2:1b", "llama-3.2-1b"),
         ("gemma3:1b", "gemma-3-1b"),
         ("smollm2:135m", "smollm2-135m"),  # smollm2 is an entry as well
     ],

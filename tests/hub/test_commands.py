@@ -136,38 +136,30 @@ def test_errors_repeat_the_command(cli: Cli, hub: Hub, model: bytes) -> None:
     assert cli("pull", "user/repo", "-d", "user/repo:Q8_0").err.endswith(f"{again}\n")
 
 
-@pytest.mark.usefixtures("hub_environment")
-def test_concurrent_pulls(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("hub_environment", "model")
+def test_concurrent_pulls(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
     hub.faults = [Fault(cut=200_000, stall=True)]
     sent = threading.Event()
     hub.on_sent = lambda count: sent.set() if count >= 200_000 else None
-    with running("pull", "user/repo", "--json") as first:
+    with running("pull", "user/repo", "--json") as first, chat(home=home) as terminal:
         assert sent.wait(60)
         with running("pull", "user/repo", "--json") as second:
             told = ""
             while "by another process; waiting." not in told:
                 told = line(second.stderr)
                 assert told
+            terminal.until("Write a message")
+            terminal.type("/model user/repo\r")
+            terminal.until("200.0 kB of 300.0 kB")  # what the other one has
+            terminal.type("\x1b")
+            terminal.until("Enter sends")
+            terminal.type(CTRL_Q)
+            assert terminal.ended() == 0
             hub.released.set()  # the first one's connection breaks, and it goes on
             results = [process.communicate()[0] for process in (first, second)]
     assert [json.loads(out)["model"]["downloaded"] for out in results] == [SIZE, 0]
     assert hub.sent == SIZE
-
-
-@pytest.mark.usefixtures("hub_environment", "model")
-def test_a_chat_waits_for_another_download_only_while_it_is_open(hub: Hub, home: Path) -> None:
-    hub.faults = [Fault(cut=200_000, stall=True)]
-    with running("pull", "user/repo"), chat(home=home) as terminal:
-        terminal.until("Write a message")
-        while hub.sent < 200_000:
-            time.sleep(0.01)
-        terminal.type("/model user/repo\r")
-        terminal.until("200.0 kB of 300.0 kB")
-        terminal.type("\x1b")
-        terminal.until("Enter sends")
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
 
 
 @pytest.mark.usefixtures("hub_environment")

@@ -27,7 +27,6 @@ def test_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) -> N
 @pytest.mark.parametrize(
     "make",
     [lambda part: part.write_bytes(bytes(SIZE + 1)), lambda part: part.symlink_to(os.devnull)],
-    ids=["too long", "no file"],
 )
 def test_partial_file_that_cannot_be_continued(
     hub: Hub, model: bytes, cache: Path, make: Callable[[Path], object]
@@ -44,7 +43,6 @@ def test_partial_file_that_cannot_be_continued(
         (Fault(cut=0, unframed=True), r"broke \(0 of 300000 bytes came\)"),
         (Fault(cut=9_000, whole=True), "broke"),
     ],
-    ids=["nothing", "anew"],
 )
 def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, why: str) -> None:
     hub.faults = [fault] * 100
@@ -55,7 +53,6 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 @pytest.mark.parametrize(
     "faults",
     [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(cut=9_000), Fault(shift=1)]],
-    ids=["too much", "too much without a length", "another range"],
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import localspec
-from localspec import ModelNotFound, ModelOptions
+from localspec import ModelNotFound
 from localspec.hub import catalog
 from localspec.hub.packages import FILE, MODULE, NAME, QUANT, REPOSITORY
 from localspec.hub.resolution import find
@@ -35,13 +34,6 @@ def test_catalogue_has_the_same_file() -> None:
 def test_installed_package_is_found(installed: Path, typed: str) -> None:
     assert find(typed).path == installed
     assert MODULE not in sys.modules
-
-
-def test_target_and_draft(installed: Path) -> None:
-    options = ModelOptions(context=128, threads=1)
-    with localspec.load("smollm2", draft="smollm2", options=options) as engine:
-        assert engine.model.path == engine.draft_path == installed
-        assert engine.chat([{"role": "user", "content": "Hi"}], max_tokens=4).text
 
 
 def test_user_entry_comes_first(installed: Path, cached: Cached, user_catalogue: Path) -> None:

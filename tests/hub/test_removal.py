@@ -100,7 +100,6 @@ def test_files_of_other_programs_are_refused(tmp_path: Path, place: str) -> None
 def test_invalid_references(cache: Path, cached: Cached) -> None:
     refusal(plan, "demo", "built-in pair is a part of localspec", UsageError)
     refusal(plan, str(paths.embedded(paths.EMBEDDED_TARGET)), "not in a cache", UsageError)
-    refusal(plan, "user/repo", "user/repo is not in", ModelNotFound)
     cached("user/other", "m.gguf")
     refusal(plan, "user/repo", "user/repo is not in", ModelNotFound)
     none = str(cache / "models--user--other/snapshots/x/none.gguf")
