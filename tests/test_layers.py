@@ -137,7 +137,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
     # Prepares answers, as the engine did; vocabularies, marks that are text; tells of full disks.
     "answering": (248, 10),
-    "async_engine": (303, 7),
+    "async_engine": (313, 7),  # other event loops are refused in words
     "bench": (2_043, 85),  # three peers, shapes
     "cgroups": (60, 10),  # threads above a container's limit stop each other
     "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
@@ -162,7 +162,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_622, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
-    "hub": (1_721, 74),  # pipes, empty variables; names of ollama; errors repeat the command
+    "hub": (1_738, 74),  # copied addresses; waits for other downloads can end
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, from engine; names of other tools
@@ -183,11 +183,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
-    "llama": (6_171, 252),
+    "llama": (6_186, 252),  # GBNF by characters; context lengths of 0; frozen programs
     "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory
-    "paths": (66, 12),  # users without a home, also in programs that import localspec
+    "paths": (71, 12),  # file:// addresses
     # What steps cost is told apart from what busy spells do; models left out are measured again,
     # and what was measured on a busy machine is corrected at once.
     "policy": (2_052, 70),
@@ -223,7 +223,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed. The place that is read stays; text is copied as it was
     # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
     # Of long texts the end is drawn. Threads that render share a document.
-    "tui": (4_834, 100),  # keys below dialogs; notices leave the input; typed wide spaces, joiners
+    "tui": (4_844, 100),  # downloads that wait can be left
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_293, 62),  # compares a certificate with what is here
     "worker_threads": (43, 10),
