@@ -18,7 +18,7 @@ from localspec.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
-    from localspec.server.model_hosts import OfferedModel, OpenModel
+    from localspec.server.model_hosts import ModelHost, OpenModel
 
 EXAMPLES = """\
 Examples:
@@ -134,19 +134,19 @@ def serve(console: Console, params: o.Params) -> int:
         console.notice(f"{engine.model.name} is loaded{draft}.")
         console.notices(engine.notices)
 
-    offers = _offered_models(openings, names, tags, console, params["session"])
+    hosts = _hosts(openings, names, tags, console, params["session"])
     crashes.watch()
     try:
         complete = run_server(
             options,
-            offers,
+            hosts,
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
         )
     except KeyboardInterrupt:
         raise Cancelled("Interrupted.") from None
-    if (session := offers[0].session) is not None and session.lost:
+    if (session := hosts[0].session) is not None and session.lost:
         raise SessionError(session.lost)
     if not complete:
         raise Cancelled("Interrupted while answers were written; they were cut off.")
@@ -188,30 +188,30 @@ def _split_by_model(
     return [*found, *[()] * (models - len(found))]
 
 
-def _offered_models(
+def _hosts(
     openings: Sequence[OpeningOptions],
     names: Sequence[tuple[str, ...]],
     tags: Sequence[tuple[str, ...]],
     console: Console,
     session: Path | None,
-) -> list[OfferedModel]:
+) -> list[ModelHost]:
     from localspec.hub import resolution
     from localspec.self_draft.recipe import is_self
-    from localspec.server.model_hosts import OfferedModel, ServedSession
+    from localspec.server.model_hosts import ModelHost, ServedSession
 
-    offers: list[OfferedModel] = []
+    hosts: list[ModelHost] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):
         path = resolution.find(opening.model, offline=opening.offline).path
         if opening.draft not in ("auto", "none") and not is_self(opening.draft):
             resolution.find(opening.draft, offline=opening.offline)
         name = given[0] if given else resolution.name_of(opening.model, path)
-        taken = {alias for other in offers for alias in (other.name, *other.aliases)}
+        taken = {alias for other in hosts for alias in (other.name, *other.aliases)}
         if duplicates := taken & {name, *given}:
             raise UsageError(
                 f"Two models have one name, {duplicates.pop()}. Give each its own --alias."
             )
-        offers.append(
-            OfferedModel(
+        hosts.append(
+            ModelHost(
                 opener=partial(_open_model, opening, console, session is not None),
                 name=name,
                 aliases=given,
@@ -223,7 +223,7 @@ def _offered_models(
                 session=None if session is None else ServedSession(session, console.notice),
             )
         )
-    return offers
+    return hosts
 
 
 def _open_model(

@@ -296,7 +296,7 @@ class Answers:
                     call_soon(self._loop, self._put, answer, chunk)  # after the reports
         finally:
             self._host.activity.end_answer(slot, stream)
-            if session := self._host.offer.session:
+            if session := self._host.session:
                 text = answer.ask.prompt if isinstance(answer.ask.prompt, str) else None
                 session.record_answer(answer.ask.messages or text, stream)
 

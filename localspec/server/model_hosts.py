@@ -31,8 +31,7 @@ class SlotQueue:
     """Runs at most one answer per slot, others wait; used only on the event loop's thread."""
 
     def __init__(self, slots: int, most_waiting: int) -> None:
-        self.slots = slots
-        self._most = most_waiting
+        self.slots, self.most_waiting = slots, most_waiting
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for slot in range(slots):
             self._free.put_nowait(slot)
@@ -49,7 +48,7 @@ class SlotQueue:
     def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
         """Queue each work, to be called with the number of a free slot. Raises ApiError if the
         queue is full."""
-        if len(works) > (room := self._most + self.slots):
+        if len(works) > (room := self.most_waiting + self.slots):
             fit = counted(room, "answer")
             why = f"The queue has room for {fit} (--max-queue). Ask for fewer at a time."
             raise ApiError(400, why)
@@ -121,40 +120,33 @@ OpenModel = Engine | EmbeddingModel
 _Opener = Callable[[Callable[[float], None]], OpenModel]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedModel:
-    """A model that clients may request. `name`: None means the model's own; `aliases`: other names
-    from the user; `reference`: the argument that the user typed, also accepted as a name;
-    `needs`: bytes of memory that it will take, 0 if unknown."""
+@dataclass(kw_only=True, eq=False)
+class ModelHost:
+    """A model that clients may request, and its state. It is loaded in a thread; all else runs on
+    the event loop's. `aliases`: other names from the user; `reference`: the argument that the user
+    typed, also accepted as a name; `needs`: bytes of memory that it will take, 0 if unknown.
+    `progress`: of loading, 0 to 1; None if it is not being loaded, or is loaded; `users`: running
+    requests for it; `used`: monotonic time of the latest one."""
 
     opener: _Opener
-    name: str | None = None
+    name: str
+    path: Path
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     reference: str | None = None
-    path: Path | None = None
     options: ModelOptions = field(default_factory=ModelOptions)
     needs: Callable[[], int] = lambda: 0
     session: ServedSession | None = None
 
-
-class ModelHost:
-    """One model and its state. It is loaded in a thread; all else runs on the event loop's.
-    `progress`: of loading, 0 to 1; None if it is not being loaded, or is loaded; `users`: running
-    requests for it; `used`: monotonic time of the latest one."""
-
-    def __init__(self, offer: OfferedModel, max_queue: int) -> None:
-        self.offer = offer
-        self.name, self.path = offer.name or "", offer.path
+    def __post_init__(self) -> None:
         self.opened: OpenModel | None = None
-        self.queue = SlotQueue(1, max_queue)
+        self.queue = SlotQueue(1, 0)
         self.activity = Activity()
         self.progress: float | None = None
         self.failed = False
         self.loaded_at = 0
         self.users = 0
         self.used = 0.0
-        self._max_queue = max_queue
         self._embedder: Embedder | None = None
         self._making = asyncio.Lock()
         self._closing = False
@@ -192,8 +184,8 @@ class ModelHost:
 
     def has_name(self, name: str) -> bool:
         name = name.removesuffix(":latest")  # ollama's clients may add it
-        file = () if self.path is None or self.offer.aliases else (self.path.stem, self.path.name)
-        return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
+        file = () if self.aliases else (self.path.stem, self.path.name)
+        return name in (self.name, self.reference, *self.aliases, *file)
 
     async def load(self) -> OpenModel:
         """Open the model. Raises LocalspecError if that fails."""
@@ -210,17 +202,17 @@ class ModelHost:
             raise
         finally:
             self.progress = None
-        self.name, self.path = self.name or self.opened.model.name, self.opened.model.path
+        self.path = self.opened.model.path
         self.loaded_at = int(time.time())
         slots = 1 if isinstance(self.opened, EmbeddingModel) else self.opened.parallel
-        self.queue = SlotQueue(slots, self._max_queue)
+        self.queue = SlotQueue(slots, self.queue.most_waiting)
         return self.opened
 
     async def unload(self) -> None:
         opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
-        if self.offer.session is not None and isinstance(opened, Engine):
-            await asyncio.to_thread(self.offer.session.save, opened)
+        if self.session is not None and isinstance(opened, Engine):
+            await asyncio.to_thread(self.session.save, opened)
         for one in (embedder, opened):
             if one is not None:
                 await asyncio.to_thread(one.close)
@@ -232,8 +224,8 @@ class ModelHost:
             return self.opened
         async with self._making:
             if self._embedder is None:
-                options = self.offer.options
-                self._embedder = await asyncio.to_thread(open_embedder, self.require(), options)
+                opening = (open_embedder, self.require(), self.options)
+                self._embedder = await asyncio.to_thread(*opening)
             return self._embedder
 
     async def close(self) -> None:
@@ -248,20 +240,22 @@ class ModelHost:
                 raise Cancelled("Stopped while the model was loading.")
             self.progress = fraction
 
-        opened = self.offer.opener(report)
+        opened = self.opener(report)
         if not isinstance(opened, EmbeddingModel):
             # Before a session fills the caches.
-            measure_baseline(opened, self.offer.options, report)
-            if self.offer.session is not None:
-                self.offer.session.restore(opened)
+            measure_baseline(opened, self.options, report)
+            if self.session is not None:
+                self.session.restore(opened)
         return opened
 
 
 class Models:
     def __init__(
-        self, offers: Sequence[OfferedModel], max_queue: int, loaded: Callable[[OpenModel], None]
+        self, hosts: Sequence[ModelHost], max_queue: int, loaded: Callable[[OpenModel], None]
     ) -> None:
-        self.hosts = [ModelHost(offer, max_queue) for offer in offers]
+        self.hosts = hosts
+        for host in hosts:
+            host.queue.most_waiting = max_queue
         self.hosts[0].progress = 0.0
         self._loaded = loaded
         self._started = False
@@ -341,7 +335,7 @@ class Models:
 
     async def _make_room(self, host: ModelHost) -> None:
         """Unload other models, once no request uses them, until this one fits."""
-        need = await asyncio.to_thread(host.offer.needs)
+        need = await asyncio.to_thread(host.needs)
         while need > available_memory()[0]:
             loaded = [one for one in self.hosts if one.opened is not None]
             if not loaded:

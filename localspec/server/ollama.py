@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
@@ -17,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.errors import LocalspecError
+from localspec.files import size_and_time
 from localspec.gguf.description import is_embedding_model
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
@@ -296,7 +296,6 @@ async def _read(host: ModelHost) -> tuple[dict[str, Any], list[str]]:
     """The metadata of a model's file, None for arrays, as in ollama, and what its templates can do.
     Only texts, or nothing, if the file was moved."""
     path, model = host.path, host.model
-    assert path is not None, "models that are not loaded have files"
 
     def read() -> tuple[dict[str, Any], list[str]]:
         found: Mapping[str, Any] = {} if model is None else model.metadata
@@ -329,11 +328,10 @@ async def version(service: Service) -> Any:
 
 def _describe(host: ModelHost, about: Mapping[str, Any], able: Sequence[str]) -> dict[str, Any]:
     path, engine, opened = host.path, host.engine, host.opened
-    assert path is not None
-    size, modified = _file(path)
+    size, modified = size_and_time(path)  # zeros if it was moved while it is open
     family = about.get("general.architecture", "")
     own = about.get(f"{family}.context_length")  # text if the file was moved
-    length = host.offer.options.context_for(own if isinstance(own, int) else DEFAULT_CONTEXT)
+    length = host.options.context_for(own if isinstance(own, int) else DEFAULT_CONTEXT)
     if opened is not None:
         length = opened.longest if isinstance(opened, EmbeddingModel) else opened.context_length
     named = (n for of, n in FILE_TYPES.items() if str(of) == str(about.get("general.file_type")))
@@ -344,7 +342,7 @@ def _describe(host: ModelHost, about: Mapping[str, Any], able: Sequence[str]) ->
     return {
         "name": host.name,
         "model": host.name,
-        "modified_at": modified,
+        "modified_at": datetime.fromtimestamp(modified / 1e9, timezone.utc).isoformat(),
         "size": size,
         "digest": hashlib.sha256(os.fsencode(f"{path}:{size}")).hexdigest(),
         "details": {
@@ -359,11 +357,3 @@ def _describe(host: ModelHost, about: Mapping[str, Any], able: Sequence[str]) ->
         },
         "capabilities": [*able, *(name for name, offered in more if offered)],
     }
-
-
-def _file(path: Path) -> tuple[int, str]:
-    """Size and time of a file; zeros if it was moved while it is open."""
-    size, modified = 0, 0.0
-    with suppress(OSError):
-        size, modified = (found := path.stat()).st_size, found.st_mtime
-    return size, datetime.fromtimestamp(modified, timezone.utc).isoformat()

@@ -19,7 +19,7 @@ from localspec import SamplingParams
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.app import build
 from localspec.server.failures import logger
-from localspec.server.model_hosts import Models, OfferedModel, OpenModel
+from localspec.server.model_hosts import ModelHost, Models, OpenModel
 from localspec.server.server_options import ServerOptions
 from localspec.server.service import ServerState
 from localspec.signals import END_SIGNALS, HANGUPS, handle_signals
@@ -188,7 +188,7 @@ class _Server(uvicorn.Server):
 
 def serve(
     options: ServerOptions,
-    offers: Sequence[OfferedModel],
+    hosts: Sequence[ModelHost],
     defaults: SamplingParams,
     *,
     listening: Callable[[str], None],
@@ -201,7 +201,7 @@ def serve(
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
     uvicorn_log.setLevel(logging.WARNING)
-    state = ServerState(options, defaults, Models(offers, options.max_queue, ready))
+    state = ServerState(options, defaults, Models(hosts, options.max_queue, ready))
     server = _server(state)
     with listening_sockets(options) as listeners, server.signals:
         server.signals.enter_context(handle_signals(_SIGNALS, server.handle_exit))

@@ -41,8 +41,8 @@ def _describe(host: ModelHost) -> dict[str, Any]:
         "display_name": host.name,
         "lifecycle": "active",
         "created_at": datetime.fromtimestamp(host.loaded_at, timezone.utc).isoformat(),
-        "aliases": list(host.offer.aliases),
-        "tags": list(host.offer.tags),
+        "aliases": list(host.aliases),
+        "tags": list(host.tags),
         "status": {"value": "unloaded" if model is None else "loaded"},
     }
     if model is None:

@@ -180,19 +180,23 @@ def module_server(*arguments: str, key: str | None = None) -> Any:
 PROGRAM = """
 import sys, pathlib, time
 from localspec import SamplingParams, load
-from localspec.server.model_hosts import OfferedModel
+from localspec.server.model_hosts import ModelHost
 from localspec.server.server_options import ServerOptions
 from localspec.server.running import serve
 
-def start(*offers, **options):
-    serve(ServerOptions(port=0, **options), offers, SamplingParams(temperature=0.0),
+def host(opener, path="tale.gguf", **options):
+    path = pathlib.Path(path)
+    return ModelHost(opener=opener, name=path.stem, path=path, **options)
+
+def start(*hosts, **options):
+    serve(ServerOptions(port=0, **options), hosts, SamplingParams(temperature=0.0),
           listening=lambda address: print(address, flush=True), ready=lambda engine: None)
 """
 
 
 @contextmanager
 def serving_program(program: str, *arguments: str, wait: bool = True) -> Iterator[Running]:
-    """Run a Python program that starts a server by `start(*offers, **options)`."""
+    """Run a Python program that starts a server by `start(*hosts, **options)`."""
     with _started(("-c", PROGRAM + program, *arguments), Path(os.devnull), {}, wait=wait) as server:
         yield server
 

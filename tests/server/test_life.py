@@ -86,7 +86,7 @@ def test_listens_on_several_addresses(tmp_path: Path) -> None:
 
 
 def test_too_many_connections_are_refused_with_a_reason() -> None:
-    with serving_program("start(OfferedModel(opener=lambda _: load()), connections=4)") as server:
+    with serving_program("start(host(lambda _: load()), connections=4)") as server:
         taken = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
         reply = server.get("/v1/models")
         for one in taken:
@@ -120,7 +120,7 @@ async def failing(answers, parts=Answers.parts):
         raise MemoryError
 
 Answers.parts = failing
-start(OfferedModel(opener=lambda _: load()))
+start(host(lambda _: load()))
 """
 
 
@@ -142,7 +142,7 @@ def opener(progress):
         progress(0.25)
     return load(progress=progress)
 
-start(OfferedModel(opener=opener))
+start(host(opener))
 """
 
 
@@ -168,7 +168,7 @@ def test_it_reports_progress_while_the_model_is_loading(tmp_path: Path) -> None:
 
 def test_it_stops_while_llama_cpp_is_measured(kernels: None) -> None:
     program = "from localspec.llama import time_ratio as it; it.ROUNDS = it.MIN_ROUNDS = 1 << 60\n"
-    program += "start(OfferedModel(opener=lambda _: load()))"
+    program += "start(host(lambda _: load()))"
     with serving_program(program, wait=False) as server:
         wait_until(lambda: server.get("/health").json["error"]["progress"] == 1.0, "it measures")
         server.process.terminate()
@@ -176,7 +176,7 @@ def test_it_stops_while_llama_cpp_is_measured(kernels: None) -> None:
 
 
 def test_it_stops_without_the_rest_of_a_request() -> None:
-    program = "start(OfferedModel(opener=lambda _: load()), drain=3600.0, body_timeout=3600.0)"
+    program = "start(host(lambda _: load()), drain=3600.0, body_timeout=3600.0)"
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     with (
         serving_program(program) as server,

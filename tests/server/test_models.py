@@ -100,7 +100,7 @@ def offer(name):
         if not path.name.startswith("tale"):
             raise MemoryError
         return load(path, draft=None, context=2048, threads=1, progress=progress)
-    return OfferedModel(opener=opener, name=path.stem, path=path, needs=lambda: 1 << 60)
+    return host(opener, path, needs=lambda: 1 << 60)
 
 start(*map(offer, sys.argv[1:]))
 """

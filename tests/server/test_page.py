@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localspec import Engine
-from localspec.server.model_hosts import ModelHost, OfferedModel
+from localspec.server.model_hosts import ModelHost
 from tests.server.bodies import CHAT, user
 from tests.server.process import Running
 
@@ -94,6 +94,7 @@ def test_small_models_are_compared_with_stock_llama_cpp(
     engine: Engine, before: float | None
 ) -> None:
     engine.profile.stock = before
-    asyncio.run(ModelHost(OfferedModel(opener=lambda _: engine), 1).load())
+    path = engine.model.path
+    asyncio.run(ModelHost(opener=lambda _: engine, name=path.stem, path=path).load())
     assert engine.profile.stock
     assert engine.profile.stock < 6.0

@@ -358,7 +358,7 @@ def test_invalid_http(server: Running, sent: bytes) -> None:
 
 
 IMPATIENT = """
-start(OfferedModel(opener=lambda progress: load(progress=progress)),
+start(host(lambda progress: load(progress=progress)),
       header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
 """
 
