@@ -20,7 +20,6 @@ from localspec.history.schema import (
     UnusableFile,
     check,
     connect,
-    connect_in_memory,
     migrate,
     prepare,
 )
@@ -142,7 +141,7 @@ class HistoryFile:
                 self._last_try = time.monotonic()
             with self._read_lock:
                 if self._memory is None:  # start from the file's content
-                    memory = connect_in_memory()
+                    memory = connect(self.path, "memory", 0.0)
                     with suppress(HistoryError):
                         self._read(lambda statements: statements.connection.backup(memory))
                     migrate(memory)  # the file may be empty, or of an older version

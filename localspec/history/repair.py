@@ -2,14 +2,14 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from localspec.chat.conversation import USER, Conversation, Message
 from localspec.chat.titles import title_from
-from localspec.history.rows import HEADER, MESSAGE, conversation_from, header_row, message_from
+from localspec.history.rows import HEADER, MESSAGE, conversation_from, message_from
 from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
@@ -66,17 +66,16 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
             conversation = row[MESSAGE.index("conversation")]
             if row[0] and isinstance(conversation, str) and conversation:
                 messages.setdefault(conversation, []).append(message_from(row))
-    for id in [*headers, *(id for id in messages if id not in headers)]:
-        found = messages.get(id, ())
-        into.put(conversation_from(headers.get(id) or _synthesize_header(id, found), found), ())
+    for id in {**headers, **messages}:
+        found = messages.get(id, [])
+        if id in headers:
+            into.put(conversation_from(headers[id], found), ())
+        else:
+            text = next((message.content for message in found if message.role == USER), "")
+            created = min(message.created for message in found)
+            by_id = {message.id: message for message in found}
+            into.put(Conversation(id, title_from(text), created=created, messages=by_id), ())
     return sum(map(len, messages.values()))
-
-
-def _synthesize_header(id: str, messages: Sequence[Message]) -> tuple[Any, ...]:
-    """A header for messages without their conversation."""
-    text = next((message.content for message in messages if message.role == USER), "")
-    created = min((message.created for message in messages), default=0.0)
-    return header_row(Conversation(id, title_from(text), created=created))
 
 
 def _rows(

@@ -32,29 +32,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def header_row(conversation: Conversation) -> tuple[Any, ...]:
     """The columns HEADER."""
-    values = {name: _storable_value(getattr(conversation, name)) for name in HEADER}
-    return tuple((values | {"sampling": as_json(conversation.sampling)}).values())
+    return tuple(_stored(getattr(conversation, name)) for name in HEADER)
 
 
 def conversation_from(row: Sequence[Any], messages: Iterable[Message]) -> Conversation:
     """A conversation from the columns HEADER; a damaged file may hold any values."""
-    values = dict(zip(HEADER, row, strict=True))
-    sampling = {
-        str(name): value
-        for name, value in _parse_json(values["sampling"], dict, {}).items()
-        if isinstance(value, int | float)
-    }
-    values["titled_by"] = values["titled_by"] or BY_TEXT
-    by_id = {message.id: message for message in messages}
-    return Conversation(**_clean_fields(Conversation, values), sampling=sampling, messages=by_id)
+    found: Conversation = record_of(Conversation, row, HEADER, messages={m.id: m for m in messages})
+    found.titled_by = found.titled_by or BY_TEXT
+    return found
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     """The columns MESSAGE."""
     files = [[file.name, file.text] for file in message.attachments]
-    values = {name: _storable_value(getattr(message, name, None)) for name in MESSAGE}
+    values = {name: _stored(getattr(message, name, None)) for name in MESSAGE}
     values["conversation"] = conversation
-    values["stats"] = None if message.stats is None else as_json(message.stats)
     values["spans"] = None if message.spans is None else _pack_spans(message.spans)
     values["attachments"] = as_json(files) if files else None
     return tuple(values.values())
@@ -62,23 +54,17 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
 
 def message_from(row: Sequence[Any]) -> Message:
     """A message from the columns MESSAGE; a damaged file may hold any values."""
-    values = dict(zip(MESSAGE, row, strict=True))
-    stats, spans, files = values["stats"], values["spans"], values["attachments"]
-    message = Message(
-        **_clean_fields(Message, values),
-        stats=None if stats is None else _parse_json(stats, dict, None),
-        spans=None if spans is None else _unpack_spans(spans),
-        attachments=[] if files is None else _attachments(files),
-    )
+    message: Message = record_of(Message, row, MESSAGE)
     if message.state not in STATES:
         message.state = INTERRUPTED
     return message
 
 
-def plain_record(kind: type[Any], row: Iterable[Any]) -> Any:
-    """A dataclass of plain fields, from their values in order; a damaged file may hold any."""
-    names = [field.name for field in fields(kind)]
-    return kind(**_clean_fields(kind, dict(zip(names, row, strict=True))))
+def record_of(kind: type[Any], row: Iterable[Any], columns: Sequence[str] = (), **more: Any) -> Any:
+    """A dataclass from columns, by default all its fields; a damaged file may hold any values."""
+    types = {field.name: str(field.type) for field in fields(kind)}
+    values = dict(zip(columns or types, row, strict=True))
+    return kind(**{n: _READERS[types[n]](values[n]) for n in values if n in types}, **more)
 
 
 def _pack_spans(spans: Iterable[tuple[int, str]]) -> str:
@@ -113,7 +99,9 @@ def storable(text: str) -> str:
     return text
 
 
-def _storable_value(value: Any) -> Any:
+def _stored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return as_json(value)
     return storable(value) if isinstance(value, str) else value
 
 
@@ -129,6 +117,11 @@ def _attachments(text: object) -> list[Attachment]:
         for file in _parse_json(text, list, [])
         if isinstance(file, list) and len(file) == 2
     ]
+
+
+def _sampling(text: object) -> dict[str, float | int]:
+    found = _parse_json(text, dict, {}).items()
+    return {name: value for name, value in found if isinstance(value, int | float)}
 
 
 def _parse_json(text: object, kind: type[Any], default: Any) -> Any:
@@ -151,17 +144,15 @@ def _is_time(value: object) -> bool:
 
 
 _YEAR_9999 = 253_370_764_800
-_CLEANERS: Mapping[str, Callable[[Any], Any]] = {
+_READERS: Mapping[str, Callable[[Any], Any]] = {
     "str": lambda value: _text(value) or "",
     "str | None": _text,
     "float": lambda value: float(value) if _is_time(value) else 0.0,
     "int": lambda value: value if isinstance(value, int) else 0,
     "int | None": lambda value: value if isinstance(value, int) else None,
+    "dict[str, float | int]": _sampling,
+    "dict[str, Any] | None": lambda text: _parse_json(text, dict, None),
+    "list[tuple[int, str]] | None": _unpack_spans,
+    "list[Attachment]": _attachments,
 }
 """By the type of a field."""
-
-
-def _clean_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the plain fields of a dataclass."""
-    plain = {field.name: str(field.type) for field in fields(kind) if field.type in _CLEANERS}
-    return {name: _CLEANERS[type](row[name]) for name, type in plain.items() if name in row}

@@ -72,9 +72,9 @@ class _Connection(sqlite3.Connection):
 
 
 def connect(
-    path: Path, mode: Literal["rw", "ro", "immutable"], patience: float
+    path: Path, mode: Literal["rw", "ro", "immutable", "memory"], patience: float
 ) -> sqlite3.Connection:
-    """Open an existing file, without reading it; "immutable" takes no locks."""
+    """Open an existing file, without reading it; "immutable" takes no locks, "memory" no file."""
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
@@ -87,14 +87,6 @@ def connect(
     )
     # Damaged bytes are replaced, so that the rest stays readable.
     connection.text_factory = _decode
-    return connection
-
-
-def connect_in_memory() -> sqlite3.Connection:
-    """Create an empty history in memory."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.text_factory = _decode
-    migrate(connection)
     return connection
 
 

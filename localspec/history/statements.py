@@ -19,7 +19,7 @@ from localspec.history.rows import (
     header_row,
     message_from,
     message_row,
-    plain_record,
+    record_of,
     storable,
 )
 from localspec.history.schema import transaction
@@ -169,7 +169,7 @@ class Statements:
 
     def summaries(self, limit: int, offset: int) -> list[ConversationSummary]:
         rows = self.connection.execute(_SUMMARY, (limit, offset))
-        return [plain_record(ConversationSummary, row) for row in rows]
+        return [record_of(ConversationSummary, row) for row in rows]
 
     def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
         rows = self.connection.execute(
@@ -281,7 +281,7 @@ def _clean_snippet(snippet: str) -> str:
 
 def _hit(row: Sequence[Any]) -> SearchHit:
     *found, snippet, updated = row
-    hit: SearchHit = plain_record(SearchHit, (*found, _clean_snippet(snippet), updated))
+    hit: SearchHit = record_of(SearchHit, (*found, _clean_snippet(snippet), updated))
     return hit
 
 
