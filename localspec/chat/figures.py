@@ -187,21 +187,10 @@ def measure_baseline(
 
 
 class Meter:
-    """Collects the figures of one answer. `stats`: the stream's; `plain_seconds`: see
-    `Engine.plain_seconds`; `context_length`: tokens that the context holds; `baseline`: as of
-    `baseline`."""
+    """Collects the figures of one answer; `stats`: the stream's."""
 
-    def __init__(
-        self,
-        stats: GenerationStats,
-        plain_seconds: Callable[[int], float | None],
-        context_length: int,
-        baseline: float | None = None,
-    ) -> None:
-        self._stats = stats
-        self._plain_cost = plain_seconds
-        self._context_length = context_length
-        self.baseline = baseline
+    def __init__(self, stats: GenerationStats, engine: Engine) -> None:
+        self._stats, self._engine = stats, engine
         self._context_used = 0
         self._plain = 0.0
         self._cost_unknown = False
@@ -225,7 +214,7 @@ class Meter:
             self._reason = why
 
     def figures(self) -> Figures:
-        stats, account = self._stats, self._stats.account
+        stats, account, stock = self._stats, self._stats.account, baseline(self._engine)
         buckets = list(self._buckets)
         recent, seconds = map(sum, zip(*buckets[-1 - RECENT :], strict=True))
         return Figures(
@@ -236,15 +225,15 @@ class Meter:
             speed_now=recent / seconds if seconds else 0.0,
             plain_seconds=None
             if self._cost_unknown or not self._plain
-            else self._plain * (self.baseline or 1.0),
-            beside=UNDRAFTED if self.baseline is None else STOCK,
+            else self._plain * (stock or 1.0),
+            beside=UNDRAFTED if stock is None else STOCK,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
             by_position=tuple(
                 zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
             ),
             speeds=tuple(round(count / took, 2) for count, took in buckets[:-1]),
             context_used=self._context_used or stats.prompt_tokens,
-            context_length=self._context_length,
+            context_length=self._engine.context_length,
             reasons=dict(stats.reasons),
             off=self._reason if self._undrafted >= OFF_AFTER else None,
             may_risk=None if account is None else max(0.0, account.fund),
@@ -257,7 +246,7 @@ class Meter:
             # counts as plain.
             self._plain += step.seconds - step.draft_seconds
             return
-        cost = self._plain_cost(step.context_length)
+        cost = self._engine.plain_seconds(step.context_length)
         if cost is None:
             self._cost_unknown = True
         else:

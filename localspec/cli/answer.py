@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
 from localspec.chat import words
-from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
+from localspec.chat.figures import Figures, Meter, measure_baseline
 from localspec.cli import request as requests
 from localspec.cli.output import Console
 from localspec.cli.request import AnswerRequest, uses_model
@@ -127,7 +127,7 @@ def answer_request(
             console.progress(f"reading the prompt: {done / total:.0%}")
 
         stream = stream_of(request, engine, prompt, reading)
-        meter = Meter(stream.stats, engine.plain_seconds, engine.context_length)
+        meter = Meter(stream.stats, engine)
         thinks = engine.prompts.thinks(prompt, free=request.free)
         console.notices(all_notices(request, engine, stream.stats, notices))
         form.ready(engine, stream.stats, engine.prompts.reader(prompt, thinks=thinks))
@@ -152,10 +152,9 @@ def answer_request(
                 engine.save_session(path, whole)
             except SessionError as error:
                 stream.stats.notices.append(unsaved := str(error))
-        meter.baseline = baseline(engine)
         if measure and stream.finish_reason != "cancelled":
             console.progress("measuring plain llama.cpp, once")
-            meter.baseline = measure_baseline(engine, request.opening.options)
+            measure_baseline(engine, request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         form.finished(completion)
         if unsaved and console.quiet:  # which hides notices, but not losses

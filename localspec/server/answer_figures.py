@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from localspec import Chunk, Engine, GenerationStats, Stream
-from localspec.chat.figures import Meter, baseline
+from localspec.chat.figures import Meter
 from localspec.chat.words import NAMES, line, main_reason, source_name
 from localspec.decoding.logprobs import TokenLogprob
 
@@ -140,9 +140,7 @@ class Speculation:
     def __init__(self, engine: Engine, stream: Stream) -> None:
         self._vocabulary = engine.model.vocabulary
         self._draft = None if engine.draft is None else engine.draft.name
-        self._meter = Meter(
-            stream.stats, engine.plain_seconds, engine.context_length, baseline(engine)
-        )
+        self._meter = Meter(stream.stats, engine)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._due = time.monotonic()
 

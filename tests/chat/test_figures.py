@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,9 +34,15 @@ def drafted(tokens: Sequence[int], accepted: int, *, by: str = "ngram") -> Step:
     return step_of(plan, tree, path=range(accepted), tests=tests, seconds=(0.2, 0.15, 0.03))
 
 
+def engine_of(cost: float | None) -> Mock:
+    """An engine with this time of a plain pass, and no measured stock llama.cpp."""
+    known = {"profile.stock": None, "plain_seconds.return_value": cost}
+    return Mock(context_length=512, **known)
+
+
 def figures_of(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:
     stats = GenerationStats(prompt_tokens=10, cached_tokens=4)
-    meter = Meter(stats, lambda _: cost, 512)
+    meter = Meter(stats, engine_of(cost))
     for step in steps:
         stats.add(step)
         meter.add(step)
@@ -60,7 +67,7 @@ def test_speed_up_is_plain_cost_divided_by_time() -> None:
 
 def test_loss_limit_of_the_pair() -> None:
     stats = GenerationStats()
-    meter = Meter(stats, lambda _: 0.1, 512)
+    meter = Meter(stats, engine_of(0.1))
     assert meter.figures().may_risk is None
     stats.account = AccountStatement(saved=0.2, fund=0.35, pair_saved=12.3)
     assert meter.figures().may_risk == 0.35

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.figures import Figures, Meter, Provenance, baseline, fit_spans
+from localspec.chat.figures import Figures, Meter, Provenance, fit_spans
 
 if TYPE_CHECKING:
     from localspec import Chunk, Engine, Stream
@@ -47,8 +47,7 @@ class Answer:
         self.prompt = stream.prompt
         self.model = engine.model.name
         self.draft = None if engine.draft is None else engine.draft.name
-        cost, length = engine.plain_seconds, engine.context_length
-        self.meter = Meter(stream.stats, cost, length, baseline(engine))
+        self.meter = Meter(stream.stats, engine)
         self.provenance = Provenance(engine.token_bytes, begins)
 
     def put(self, chunk: Chunk) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from localspec import ModelOptions, paths
 from localspec.chat.conversation import REPEATS
-from localspec.chat.figures import measure_baseline
+from localspec.chat.figures import baseline, measure_baseline
 from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
@@ -332,15 +332,14 @@ class BackgroundEngine:
         answer.finish_reason = REPEATS if repeats else stream.finish_reason
 
     @_in_thread
-    def compare(self, answer: Answer) -> bool:
+    def compare(self) -> bool:
         """Measure stock llama.cpp if it is due (once, some seconds). The result is whether the
-        answer's baseline has changed."""
+        baseline has changed."""
         # Measuring would empty the caches, which a session saves.
         if self._engine is None or self.opened is None or self._session is not None:
             return False
-        before, options = answer.meter.baseline, self._options_for(self.opened.pair)[0]
-        answer.meter.baseline = measure_baseline(self._engine, options)
-        return answer.meter.baseline != before
+        before, options = baseline(self._engine), self._options_for(self.opened.pair)[0]
+        return measure_baseline(self._engine, options) != before
 
     @_in_thread
     def learn(self, conversation: str, texts: Sequence[str]) -> None:

@@ -352,7 +352,7 @@ class ChatSession:
         conversation, keeping = answer.conversation, []
         self._comparing = message.state == COMPLETE
         with suppress(LocalspecError):  # an internal error, which is logged
-            if self._comparing and await self.engine.compare(answer):
+            if self._comparing and await self.engine.compare():
                 message.stats = answer.meter.figures().as_dict()
                 self.store.put(conversation, message)
                 self.view.message_changed(message)
