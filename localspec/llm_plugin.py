@@ -5,6 +5,7 @@ import atexit
 import json
 import logging
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import llm
@@ -17,7 +18,6 @@ from localspec.prompting.reasoning import as_text
 logger = logging.getLogger("localspec.llm")
 
 PREFIX = "localspec/"
-_open: dict[tuple[str, str], localspec.Engine] = {}
 
 
 @llm.hookimpl
@@ -80,12 +80,11 @@ class LlmModel(llm.Model):
         )
 
 
+@cache
 def _engine(reference: str, draft: str) -> localspec.Engine:
-    found = _open.get((reference, draft))
-    if found is None:
-        found = _open[reference, draft] = localspec.load(reference, draft=draft)
-        atexit.register(found.close)
-    return found
+    engine = localspec.load(reference, draft=draft)
+    atexit.register(engine.close)
+    return engine
 
 
 def _messages(prompt: Any) -> list[dict[str, str]]:
