@@ -16,13 +16,7 @@ from localspec.decoding.session import ContextShift
 from localspec.keywords import AnswerKeywords
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import CallBegins, Piece, Text, Thought
-from localspec.server.answer_figures import (
-    Speculation,
-    chat_logprobs,
-    text_of_tokens,
-    timings,
-    usage,
-)
+from localspec.server.answer_figures import Speculation, chat_logprobs, text_of_tokens, timings
 from localspec.server.answers import Answer, AnswerPart, Answers, Call, StreamRequest
 from localspec.server.chat_prompt import Chat, request_of
 from localspec.server.failures import ApiError
@@ -275,9 +269,20 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": choices, **figures}
 
     def _usage(self) -> dict[str, Any]:
-        prompts = self.answers[:: self._n]
-        answers = [answer for answer in self.answers if not answer.ask.silent]
-        return usage(*([answer.stream.stats for answer in some] for some in (prompts, answers)))
+        prompts = [answer.stream.stats for answer in self.answers[:: self._n]]
+        answers = [answer.stream.stats for answer in self.answers if not answer.ask.silent]
+        prompt = sum(stats.prompt_tokens for stats in prompts)
+        generated = sum(stats.generated_tokens for stats in answers)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": generated,
+            "total_tokens": prompt + generated,
+            "prompt_tokens_details": {"cached_tokens": sum(one.cached_tokens for one in prompts)},
+            "completion_tokens_details": {  # drafts count as predictions
+                "accepted_prediction_tokens": sum(stats.accepted for stats in answers),
+                "rejected_prediction_tokens": sum(s.tested - s.accepted for s in answers),
+            },
+        }
 
 
 class ChatReply(OpenaiReply):

@@ -198,7 +198,7 @@ class ResponseReply(NamedEvents):
         super().__init__(answers, streamed=wanted.stream)
         self._numbers = itertools.count()
         self._done: list[dict[str, Any]] = []
-        self._item: dict[str, Any] | None = None
+        self._item: dict[str, Any] = {}  # the open one
         self._logprobs: list[dict[str, Any]] = []  # of text that is not sent yet
         self._said = ""  # of a call so far
         self._namespaces = {tool.name: space for space, tool in wanted.functions()}
@@ -237,10 +237,9 @@ class ResponseReply(NamedEvents):
             kind = "tool_search_call"
         if isinstance(piece, Text | Thought):
             kind = "message" if isinstance(piece, Text) else "reasoning"
-        if self._item is None or kind != self._item["type"] or isinstance(piece, CallBegins):
+        if kind != self._item.get("type") or isinstance(piece, CallBegins):
             yield from self._close()
             yield from self._open(kind)
-        assert self._item is not None
         if isinstance(piece, CallArguments):
             _, said, event = _CALLS[kind]
             self._said += piece.text
@@ -297,7 +296,7 @@ class ResponseReply(NamedEvents):
 
     def _close(self, status: str = "completed") -> Iterable[Event]:
         item = self._item
-        if item is None:
+        if not item:
             return
         if item["type"] in _CALLS:
             _, said, event = _CALLS[item["type"]]
@@ -319,10 +318,9 @@ class ResponseReply(NamedEvents):
         item["status"] = status
         yield self._event("response.output_item.done", output_index=len(self._done), item=item)
         self._done.append(item)
-        self._item = None
+        self._item = {}
 
     def _item_event(self, kind: str, **members: Any) -> Event:
-        assert self._item is not None
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **members)
 
     def _part_event(self, kind: str, **members: Any) -> Event:
