@@ -1,21 +1,29 @@
-"""Figures, log-probabilities and drafters of an answer, in the formats of OpenAI and llama.cpp."""
+"""Figures, log-probabilities and drafters of an answer, in the formats of OpenAI and llama.cpp; and
+the counters of all answers."""
 
 import codecs
 import math
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from localspec import Chunk, Engine, GenerationStats, Stream
 from localspec.chat.figures import Meter
 from localspec.chat.words import NAMES, line, main_reason, source_name
+from localspec.decoding.interfaces import Step
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.decoding.stats import DrafterStats, add_counts
 
 _LEAST = -9999.0
 _INTERVAL = 0.1
 _SAME = (
     *("tokens", "passes", "speed_up", "times_plain", "beside", "prompt_tokens", "cached_tokens"),
     *("context_used", "context_length", "lossless", "seed", "notices"),
+)
+_SUMMED = (
+    *("prompt_tokens", "cached_tokens", "prompt_seconds", "generated_tokens", "decode_seconds"),
+    *("target_passes", "drafted", "tested", "accepted"),
 )
 
 
@@ -37,22 +45,6 @@ def timings(stats: GenerationStats) -> dict[str, Any]:
     if stats.drafted:
         found |= {"draft_n": stats.drafted, "draft_n_accepted": stats.accepted}
     return found
-
-
-def usage(prompts: Sequence[GenerationStats], answers: Sequence[GenerationStats]) -> dict[str, Any]:
-    """OpenAI's `usage`; `prompts` has one answer to each prompt. Drafts count as predictions."""
-    prompt = sum(stats.prompt_tokens for stats in prompts)
-    generated = sum(stats.generated_tokens for stats in answers)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": generated,
-        "total_tokens": prompt + generated,
-        "prompt_tokens_details": {"cached_tokens": sum(one.cached_tokens for one in prompts)},
-        "completion_tokens_details": {
-            "accepted_prediction_tokens": sum(stats.accepted for stats in answers),
-            "rejected_prediction_tokens": sum(s.tested - s.accepted for s in answers),
-        },
-    }
 
 
 def chat_logprobs(
@@ -181,3 +173,58 @@ class Speculation:
 
 def _label(source: str) -> str:
     return source_name(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source
+
+
+@dataclass(slots=True)
+class ServedTotals(GenerationStats):
+    """Sums over all finished answers; of running ones as well, `steps`, `later_tokens` and
+    `later_seconds` (without those of prompts), `drafts` (passes that verified a draft), and
+    `rounds` (passes if all running answers had shared each one)."""
+
+    answers: dict[str, int] = field(default_factory=dict)
+    longest: int = 0
+    drafts: int = 0
+    steps: int = 0
+    rounds: float = 0.0
+    later_tokens: int = 0
+    later_seconds: float = 0.0
+
+    @property
+    def read_tokens(self) -> int:
+        """Prompt tokens that were not cached."""
+        return self.prompt_tokens - self.cached_tokens
+
+    def add_answer(self, stats: GenerationStats, finish: str) -> None:
+        self.answers[finish] = self.answers.get(finish, 0) + 1
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(stats, name))
+        self.longest = max(self.longest, stats.prompt_tokens + stats.generated_tokens)
+        for name, counts in stats.by_drafter.items():
+            self.by_drafter.setdefault(name, DrafterStats()).add(counts)
+        add_counts(self.accepted_per_position, stats.accepted_per_position)
+
+
+class Activity:
+    """The answers of one model: `totals` of finished ones, `slots` with running ones. Used only on
+    the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.totals = ServedTotals()
+        self.slots: dict[int, tuple[int, Stream]] = {}  # number of the answer, stream
+        self._count = 0
+
+    def begin_answer(self, slot: int, stream: Stream) -> None:
+        self._count += 1
+        self.slots[slot] = self._count, stream
+
+    def add_step(self, step: Step) -> None:
+        self.totals.steps += 1
+        self.totals.rounds += 1 / max(1, len(self.slots))
+        self.totals.drafts += bool(step.drafted)
+        if not step.reads_prompt:
+            self.totals.later_tokens += len(step.tokens)
+            self.totals.later_seconds += step.seconds
+
+    def end_answer(self, slot: int, stream: Stream) -> None:
+        self.totals.add_answer(stream.stats, stream.finish_reason or "error")
+        del self.slots[slot]

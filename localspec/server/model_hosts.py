@@ -18,8 +18,7 @@ from localspec.errors import Cancelled, SessionError
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
-from localspec.server.activity import Activity
-from localspec.server.answer_figures import text_of_tokens
+from localspec.server.answer_figures import Activity, text_of_tokens
 from localspec.server.failures import ApiError, logger
 from localspec.text import counted, printable
 from localspec.worker_threads import run_in_thread
