@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.message import Message
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
@@ -69,19 +68,20 @@ class Running:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
-        sent = {"Content-Type": "application/json"}
-        if self.key is not None:
-            sent["Authorization"] = f"Bearer {self.key}"
-        request = urllib.request.Request(
-            self.address + path, data, {**sent, **(headers or {})}, method=method
+        sent = {"Content-Type": "application/json", **self.authorization, **(headers or {})}
+        reply = httpx2.request(
+            method,
+            self.address + path,
+            content=data,
+            headers={name: text.encode("latin-1") for name, text in sent.items()},
+            timeout=PATIENCE,
+            trust_env=False,
         )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=PATIENCE) as answer:
-                return Reply(answer.status, _lower(answer.headers), answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return Reply(error.code, _lower(error.headers), error.read())
+        return Reply(reply.status_code, reply.headers, reply.content)
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
 
     def post(self, path: str, body: Any, **more: Any) -> Reply:
         return self.request("POST", path, body, **more)
@@ -114,16 +114,10 @@ class Running:
 
     def states(self, count: int) -> list[Any]:
         """The first `count` states of the page's event stream."""
-        headers = {"Authorization": f"Bearer {self.key}"}
-        request = urllib.request.Request(f"{self.address}/events", headers=headers)
-        found: list[Any] = []
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            while len(found) < count:
-                line = answer.readline()
-                assert line, "the states end"
-                if line.startswith(b"data: "):
-                    found.append(json.loads(line[6:]))
-        return found
+        url, headers = f"{self.address}/events", self.authorization
+        with httpx2.stream("GET", url, headers=headers, timeout=PATIENCE) as answer:
+            lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+            return [json.loads(line[6:]) for line in islice(lines, count)]
 
     @property
     def idle(self) -> bool:
@@ -226,7 +220,3 @@ def _started(
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-def _lower(headers: Message[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

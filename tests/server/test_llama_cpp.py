@@ -381,7 +381,7 @@ def test_input_tokens_endpoints(server: Running) -> None:
 
 
 def test_timings_per_token(server: Running) -> None:
-    body = {"messages": [SAID], "max_tokens": 6, "stream": True}
+    body = {"messages": [SAID], "max_tokens": 6, "stream": True, "unknown": {"a": [1]}}
     body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
     first, *later = server.post(CHAT, body).events
     assert "timings" not in first

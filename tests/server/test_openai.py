@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from localspec import Engine
-from tests.server.bodies import ASK, CHAT, CITY, function, user
+from tests.server.bodies import ASK, CITY, function, user
 from tests.server.process import Running
 from tests.support.asking import GREEDY
 
@@ -35,14 +35,6 @@ def chat(client: openai.OpenAI, **more: Any) -> Any:
 
 def text_of(client: openai.OpenAI, **more: Any) -> str:
     return str(chat(client, **more).choices[0].message.content)
-
-
-def test_models(client: openai.OpenAI) -> None:
-    (model,) = client.models.list().data
-    assert model.id == "tale-13m-q8_0"
-    assert client.models.retrieve(model.id).id == model.id
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("gpt-9")
 
 
 def test_answer_matches_the_engine(client: openai.OpenAI, engine: Engine) -> None:
@@ -199,11 +191,6 @@ def test_an_echo_has_the_prompts_log_probabilities(server: Running, engine: Engi
     first = server.post("/v1/completions", ask | {"stream": True}).events[0]["choices"][0]
     assert first["text"] == text
     assert first["logprobs"] == {name: one[:-1] for name, one in told.items()}
-
-
-def test_unknown_fields_are_ignored(server: Running) -> None:
-    body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
-    assert server.post(CHAT, body).status == 200
 
 
 TOOL: Any = {"type": "function", "name": "weather", "parameters": CITY}

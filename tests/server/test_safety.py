@@ -63,7 +63,7 @@ def test_empty_lines_before_a_request(server: Running) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["", "Bearer ", "Bearer wrong", "Bearer sk-of-the-test", "Basic sk-of-the-tests",
+    ["", "Bearer", "Bearer wrong", "Bearer sk-of-the-test", "Basic sk-of-the-tests",
      "sk-of-the-tests", "Bearer \u00fcber", None],
 )  # fmt: skip
 @pytest.mark.parametrize("path", [CHAT, "/metrics", "/slots", "/no-such-path"])
