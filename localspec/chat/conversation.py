@@ -129,18 +129,13 @@ class Conversation:
     def siblings(self, id: str) -> list[Message]:
         return self.children(self.messages[id].parent)
 
-    def latest_leaf(self, id: str) -> str:
-        """The newest leaf below a message, or the message itself."""
-        latest, below = id, {id}
-        for message in self.messages.values():
-            if message.parent in below:
-                latest = message.id
-                below.add(latest)
-        return latest
-
     def select(self, id: str) -> None:
         """Show the branch through a message, down to its newest leaf."""
-        self.tip = self.latest_leaf(id)
+        self.tip, below = id, {id}
+        for message in self.messages.values():
+            if message.parent in below:
+                self.tip = message.id
+                below.add(message.id)
 
     def add(
         self,

@@ -1,6 +1,5 @@
 """Export of conversations to Markdown and JSON files."""
 
-import errno
 import json
 import os
 import time
@@ -17,6 +16,7 @@ from localspec.chat.conversation import Conversation, Message, fenced
 from localspec.chat.figures import Figures
 from localspec.chat.titles import one_line, slug
 from localspec.errors import LocalspecError, UsageError
+from localspec.files import explaining
 from localspec.history.rows import storable
 from localspec.prompting.reasoning import split_thoughts
 from localspec.text import finite
@@ -78,11 +78,11 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
         if os.path.exists(where) and not os.path.isfile(where):
             raise UsageError(f"{where} is a pipe or a device. Name a file.")
         form = form or ("json" if where.suffix.lower() == ".json" else "md")
-    data = FORMATS[form](conversation).encode()
+    if not os.path.isdir(where.parent):
+        raise LocalspecError(f"There is no folder {where.parent}. Create it, or name another one.")
     try:
-        return _write_new(where, data)
-    except OSError as error:
-        raise LocalspecError(_write_error(where, error)) from None
+        with explaining(where, "Name another file."):
+            return _write_new(where, FORMATS[form](conversation).encode())
     except ValueError:  # the name contains NUL
         raise UsageError(f"{where} is not a valid file name. Choose another one.") from None
 
@@ -102,12 +102,6 @@ def _write_new(where: Path, data: bytes) -> Path:
         target.unlink(missing_ok=True)
         raise
     return target
-
-
-def _write_error(where: Path, error: OSError) -> str:
-    if error.errno == errno.ENOENT:
-        return f"There is no folder {where.parent}. Create it, or name another one."
-    return f"{where} cannot be written: {error.strerror or error}. Name another file."
 
 
 def _subtitle(conversation: Conversation) -> str:

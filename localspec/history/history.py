@@ -17,9 +17,6 @@ from localspec.history.statements import (
     Statements,
     expression,
 )
-from localspec.history.trouble import Trouble
-
-__all__ = ["ConversationSummary", "History", "SearchHit", "Trouble"]
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+
+import psutil
 
 from localspec.chat.conversation import BY_TEXT, INTERRUPTED, STREAMING, Conversation, Message
 from localspec.history.rows import (
@@ -287,12 +288,10 @@ def _hit(row: Sequence[Any]) -> SearchHit:
 
 def this_process() -> str:
     """This process's PID and start time."""
-    return _identify(os.getpid())
+    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
 
 
 def is_alive(writer: str | None) -> bool:
-    import psutil
-
     if writer == this_process():
         return True
     try:
@@ -306,10 +305,3 @@ def is_alive(writer: str | None) -> bool:
         return True
     except (psutil.Error, ValueError, OverflowError):
         return False
-
-
-@lru_cache(maxsize=1)  # a forked child has another PID
-def _identify(number: int) -> str:
-    import psutil
-
-    return f"{number}@{psutil.Process(number).create_time():.2f}"

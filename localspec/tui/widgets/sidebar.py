@@ -22,7 +22,7 @@ from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 
 if TYPE_CHECKING:
-    from localspec.history.history import ConversationSummary, SearchHit
+    from localspec.history.statements import ConversationSummary, SearchHit
 
 
 PAGE = 100
