@@ -194,6 +194,15 @@ class ServedTotals(GenerationStats):
         """Prompt tokens that were not cached."""
         return self.prompt_tokens - self.cached_tokens
 
+    def add_step(self, step: Step, running: int) -> None:
+        """Count a step; `running`: answers at that time."""
+        self.steps += 1
+        self.rounds += 1 / max(1, running)
+        self.drafts += bool(step.drafted)
+        if not step.reads_prompt:
+            self.later_tokens += len(step.tokens)
+            self.later_seconds += step.seconds
+
     def add_answer(self, stats: GenerationStats, finish: str) -> None:
         self.answers[finish] = self.answers.get(finish, 0) + 1
         for name in _SUMMED:
@@ -202,29 +211,3 @@ class ServedTotals(GenerationStats):
         for name, counts in stats.by_drafter.items():
             self.by_drafter.setdefault(name, DrafterStats()).add(counts)
         add_counts(self.accepted_per_position, stats.accepted_per_position)
-
-
-class Activity:
-    """The answers of one model: `totals` of finished ones, `slots` with running ones. Used only on
-    the event loop's thread."""
-
-    def __init__(self) -> None:
-        self.totals = ServedTotals()
-        self.slots: dict[int, tuple[int, Stream]] = {}  # number of the answer, stream
-        self._count = 0
-
-    def begin_answer(self, slot: int, stream: Stream) -> None:
-        self._count += 1
-        self.slots[slot] = self._count, stream
-
-    def add_step(self, step: Step) -> None:
-        self.totals.steps += 1
-        self.totals.rounds += 1 / max(1, len(self.slots))
-        self.totals.drafts += bool(step.drafted)
-        if not step.reads_prompt:
-            self.totals.later_tokens += len(step.tokens)
-            self.totals.later_seconds += step.seconds
-
-    def end_answer(self, slot: int, stream: Stream) -> None:
-        self.totals.add_answer(stream.stats, stream.finish_reason or "error")
-        del self.slots[slot]

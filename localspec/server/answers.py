@@ -269,7 +269,7 @@ class Answers:
                 yield AnswerPart(answer, progress=item)
                 continue
             if item is not None and item.step is not None:
-                self._host.activity.add_step(item.step)
+                self._host.totals.add_step(item.step, len(self._host.slots))
             if item is None or not answer.ask.silent:
                 for part in answer.parts(item):
                     yield part
@@ -282,12 +282,12 @@ class Answers:
             task.cancel()
 
     async def _run(self, answer: Answer, slot: int) -> None:
-        stream, reports, answer.slot = answer.stream, answer.ask.reports, slot
+        host, stream, reports = self._host, answer.stream, answer.ask.reports
+        answer.slot, host.slots[slot] = slot, (next(host.numbers), stream)
 
         async def begin(begun: AsyncStream) -> None:
             begun.begun(stream)
 
-        self._host.activity.begin_answer(slot, stream)
         try:
             async with AsyncStream(begin) as chunks:
                 async for chunk in chunks:
@@ -295,8 +295,9 @@ class Answers:
                         self._report_progress(answer, 0, 0)
                     call_soon(self._loop, self._put, answer, chunk)  # after the reports
         finally:
-            self._host.activity.end_answer(slot, stream)
-            if session := self._host.session:
+            host.totals.add_answer(stream.stats, stream.finish_reason or "error")
+            del host.slots[slot]
+            if session := host.session:
                 text = answer.ask.prompt if isinstance(answer.ask.prompt, str) else None
                 session.record_answer(answer.ask.messages or text, stream)
 

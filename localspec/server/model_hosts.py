@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from localspec.errors import Cancelled, SessionError
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.second_engine import open_embedder
-from localspec.server.answer_figures import Activity, text_of_tokens
+from localspec.server.answer_figures import ServedTotals, text_of_tokens
 from localspec.server.failures import ApiError, logger
 from localspec.text import counted, printable
 from localspec.worker_threads import run_in_thread
@@ -125,7 +126,8 @@ class ModelHost:
     the event loop's. `aliases`: other names from the user; `reference`: the argument that the user
     typed, also accepted as a name; `needs`: bytes of memory that it will take, 0 if unknown.
     `progress`: of loading, 0 to 1; None if it is not being loaded, or is loaded; `users`: running
-    requests for it; `used`: monotonic time of the latest one."""
+    requests for it; `used`: monotonic time of the latest one; `slots`: the number, of `numbers`,
+    and the stream of each running answer."""
 
     opener: _Opener
     name: str
@@ -140,7 +142,8 @@ class ModelHost:
     def __post_init__(self) -> None:
         self.opened: OpenModel | None = None
         self.queue = SlotQueue(1, 0)
-        self.activity = Activity()
+        self.totals, self.numbers = ServedTotals(), count(1)
+        self.slots: dict[int, tuple[int, Stream]] = {}
         self.progress: float | None = None
         self.failed = False
         self.loaded_at = 0

@@ -260,7 +260,7 @@ async def _serve(state: ServerState, server: _Server, listeners: list[socket.soc
         for connection in list(server.server_state.connections):
             connection.transport.abort()
         for host in state.models.hosts:
-            for _, stream in list(host.activity.slots.values()):
+            for _, stream in list(host.slots.values()):
                 stream.cancel()
         await state.models.close()
         failure = await starting

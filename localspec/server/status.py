@@ -79,7 +79,7 @@ async def slots(service: Service) -> Any:
         raise ApiError(503, "No slot is free.")
     found = []
     for number in range(queue.slots):
-        working = service.host.activity.slots.get(number)
+        working = service.host.slots.get(number)
         slot: dict[str, Any] = {
             "id": number,
             "n_ctx": engine.context_length,
@@ -118,7 +118,7 @@ _Values = Sequence[tuple[Mapping[str, object], float]]
 
 def _metrics(service: Service, host: ModelHost) -> dict[str, tuple[str, float | _Values]]:
     """Description and value of each metric, or values by labels."""
-    totals, queue, state = host.activity.totals, host.queue, service.state
+    totals, queue, state = host.totals, host.queue, service.state
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     prompt_speed = _ratio(totals.read_tokens, totals.prompt_seconds)
     speed, busy = _ratio(later, totals.decode_seconds), _ratio(totals.steps, totals.rounds)
@@ -207,14 +207,14 @@ def _require_ui(service: Service) -> None:
 def figures(service: Service) -> dict[str, Any]:
     """The figures of the page. Between two models no engine is loaded."""
     host, state = service.host, service.state
-    engine, queue, activity = host.engine, host.queue, host.activity
+    engine, queue = host.engine, host.queue
     return {
         "model": host.name,
         "demo": host.path == paths.embedded(paths.EMBEDDED_TARGET),
         "draft": None if engine is None or engine.draft is None else engine.draft.name,
         "context": 0 if engine is None else engine.context_length,
         "threads": "" if engine is None else engine.threads,
-        "totals": dataclasses.asdict(activity.totals),
+        "totals": dataclasses.asdict(host.totals),
         "running": queue.running,
         "waiting": queue.waiting,
         "slots_total": queue.slots,
