@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -145,29 +144,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 """Validate a stored value, by the field's type; raise if it has another type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over the answers of a conversation: decoding time, baseline time, and tokens."""
-
-    seconds: float = 0.0
-    plain_seconds: float = 0.0
-    tokens: int = 0
-
-    def plus(self, figures: Figures) -> Totals:
-        """Add an answer; without a baseline it counts as equally fast."""
-        plain = figures.plain_seconds
-        return Totals(
-            self.seconds + figures.decode_seconds,
-            self.plain_seconds + (figures.decode_seconds if plain is None else plain),
-            self.tokens + figures.tokens,
-        )
-
-    @classmethod
-    def of(cls, stored: Iterable[Mapping[str, Any] | None]) -> Totals:
-        """The sum over stored figures."""
-        return reduce(cls.plus, map(Figures.from_dict, stored), cls())
-
-
 def baseline(engine: Engine) -> float | None:
     """The time of stock llama.cpp ÷ that of plain decoding; None if it was not measured. Without
     kernels both are equally fast."""
@@ -191,6 +167,7 @@ class Meter:
 
     def __init__(self, stats: GenerationStats, engine: Engine) -> None:
         self._stats, self._engine = stats, engine
+        self._context_length = engine.context_length
         self._context_used = 0
         self._plain = 0.0
         self._cost_unknown = False
@@ -233,7 +210,7 @@ class Meter:
             ),
             speeds=tuple(round(count / took, 2) for count, took in buckets[:-1]),
             context_used=self._context_used or stats.prompt_tokens,
-            context_length=self._engine.context_length,
+            context_length=self._context_length,
             reasons=dict(stats.reasons),
             off=self._reason if self._undrafted >= OFF_AFTER else None,
             may_risk=None if account is None else max(0.0, account.fund),
@@ -257,15 +234,8 @@ class Meter:
 
 Span = tuple[int, str]
 """Characters, and their source: a drafter's name, or "target"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A rejected proposal, after `at` characters of the answer."""
-
-    at: int
-    text: str
-    source: str
+Rejected = tuple[int, str]
+"""The characters of the answer before a rejected proposal, and its text."""
 
 
 class Provenance:
@@ -309,7 +279,7 @@ class Provenance:
             nodes.append(node)
         if nodes:
             text = b"".join(self._bytes(tree.tokens[n]) for n in nodes).decode("utf-8", "replace")
-            self.rejected.append(Rejected(self._length, text, tree.sources[nodes[0]]))
+            self.rejected.append((self._length, text))
 
 
 def fit_spans(spans: Sequence[Span], length: int) -> list[Span]:

@@ -1,8 +1,8 @@
 """Figures in words: the line below an answer, and an explanation of its speed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from localspec.chat.figures import STOCK, Figures, Totals
+from localspec.chat.figures import STOCK, Figures
 from localspec.drafters.options import TURNED_OFF
 from localspec.policy.reasons import RESTING
 from localspec.text import counted, rate, times
@@ -108,17 +108,18 @@ def main_reason(reasons: Mapping[str, int]) -> str:
     return max(causes or reasons, key=reasons.__getitem__)
 
 
-def balance(figures: Figures, totals: Totals) -> str:
-    """Sentences with the time saved in a conversation, and the loss limit."""
-    if not totals.tokens:
+def balance(figures: Figures, answers: Sequence[Figures]) -> str:
+    """Sentences with the time saved by all answers of a conversation, and the loss limit. An answer
+    without a baseline counts as equally fast."""
+    if not any(answer.tokens for answer in answers):
         return "No answers yet."
     # Compared with stock llama.cpp, the kernels save time as well.
     who, beside, more = "Drafting", "", f" 'localspec doctor' compares it with {STOCK}."
     if figures.beside == STOCK:
         who, beside, more = "localspec", f", compared with {STOCK}", ""
-    saved = totals.plain_seconds - totals.seconds
+    saved = sum(answer.saved_seconds or 0.0 for answer in answers)
     done = f"{'saved' if saved >= 0 else 'lost'} {seconds(abs(saved))}"
-    if abs(saved) < 0.02 * totals.seconds:
+    if abs(saved) < 0.02 * sum(answer.decode_seconds for answer in answers):
         done = "made no difference"
     return f"{who} {done} in this conversation{beside}{_limit(figures)}.{more}"
 

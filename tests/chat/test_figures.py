@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from localspec.chat import words
-from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
+from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter
 from localspec.decoding.interfaces import PROMPT, Plan, Step
 from localspec.decoding.stats import AccountStatement, GenerationStats
 from localspec.decoding.tree import TokenTree
@@ -123,15 +123,5 @@ def test_odd_values_are_put_into_words(name: str, odd: object) -> None:
     base = {"tokens": 9, "passes": 5, "decode_seconds": 1.0, "tested": 3, "reasons": {"why": 2}}
     figures = Figures.from_dict(base | {name: odd})
     assert words.explain(figures)
-    assert Totals.of([figures.as_dict()]) == Totals().plus(figures)
+    assert words.balance(figures, [figures])
     assert words.line(figures, in_full=True) or not figures.tokens
-
-
-def test_totals_of_a_conversation() -> None:
-    fast = figures_of([first(), drafted([1, 2, 3], 2)])
-    unmeasured = figures_of([first(), plain()], cost=None)
-    by_hand = Totals().plus(fast).plus(unmeasured)
-    assert by_hand.tokens == fast.tokens + unmeasured.tokens
-    assert by_hand.plain_seconds - by_hand.seconds == pytest.approx(0.1)
-    stored = [fast.as_dict(), None, unmeasured.as_dict(), {"error": "none"}]
-    assert Totals.of(stored) == by_hand

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.chat.figures import Provenance, Rejected, Span, fit_spans
+from localspec.chat.figures import Provenance, Span, fit_spans
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -45,7 +45,7 @@ def test_character_belongs_to_its_last_token() -> None:
 def test_rejected_text_keeps_its_position() -> None:
     chain = TokenTree.chain([1, 2, 3], "model")
     provenance = provenance_of(*plain(1), step([1, 3], ["model", TARGET], chain, [0]))
-    assert provenance.rejected == [Rejected(6, " two three", "model")]
+    assert provenance.rejected == [(6, " two three")]
 
 
 def test_first_branch_of_a_tree_counts_as_rejected() -> None:
@@ -54,7 +54,7 @@ def test_first_branch_of_a_tree_counts_as_rejected() -> None:
     tree.add(2, root, "cascade")
     tree.add(3, root, "model")
     provenance = provenance_of(step([1, 1], ["model", TARGET], tree, [0]))
-    assert provenance.rejected == [Rejected(3, " two", "cascade")]
+    assert provenance.rejected == [(3, " two")]
 
 
 @given(

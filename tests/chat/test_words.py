@@ -3,7 +3,7 @@
 import pytest
 
 from localspec.chat import words
-from localspec.chat.figures import STOCK, Figures, Totals
+from localspec.chat.figures import STOCK, Figures
 
 
 def figures(**changed: object) -> Figures:
@@ -122,9 +122,9 @@ def test_explanation_without_a_gain(plain_seconds: float | None, said: str) -> N
     ],
 )
 def test_balance(plain_seconds: float, said: str) -> None:
-    totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
+    answers = [Figures(), figures(plain_seconds=None), figures(plain_seconds=plain_seconds)]
     beside_stock = figures(may_risk=0.4, beside="plain llama.cpp")
-    assert f"{said} 'localspec doctor' compares it" in words.balance(figures(may_risk=0.4), totals)
+    assert f"{said} 'localspec doctor' compares it" in words.balance(figures(may_risk=0.4), answers)
     said = said.replace("Drafting", "localspec").replace(";", ", compared with plain llama.cpp;")
-    assert words.balance(beside_stock, totals) == said, "the kernels save time as well"
-    assert words.balance(Figures(), Totals()) == "No answers yet."
+    assert words.balance(beside_stock, answers) == said, "the kernels save time as well"
+    assert words.balance(Figures(), [Figures()]) == "No answers yet."

@@ -14,7 +14,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.chat.figures import Figures, Rejected
+from localspec.chat.figures import Figures
 from localspec.text import harmless
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_lines import (
@@ -156,8 +156,7 @@ def test_code_blocks() -> None:
 
 
 def test_rejected_tokens_are_shown_in_place() -> None:
-    told = ((0, "No ", "model"), (3, " end\n", "ngram"), (7, "\x9b1m", ""))
-    fallen = [Rejected(*each) for each in told]
+    fallen = ((0, "No "), (3, " end\n"), (7, "\x9b1m"))
     (line,) = token_lines("one **two**\x1b[31m", [(3, "ngram")], fallen, 40, PALETTE)
     assert line.text[INDENT:].rstrip() == "No one end↵ **t\ufffd1mwo**\ufffd[31m"
     struck = "".join(s.text for s in line if s.style is not None and s.style.strike)

@@ -1,7 +1,7 @@
 """Display of the conversation and its figures: the `View` of `ChatSession`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, thread_time
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.timer import Timer
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.figures import Figures, Totals
+from localspec.chat.figures import Figures
 from localspec.chat.titles import one_line
 from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import gigabytes, harmless
@@ -48,7 +48,7 @@ class ConversationDisplay:
         self._host = host
         self._cost, self._worked = 0.0, 0.0  # processor time of a redraw, and until the last one
         self._timer: Timer | None = None
-        self._totals = Totals()
+        self._figures: Sequence[Figures] = ()  # of all finished answers
         self._figured = 0.0
         process = psutil.Process()
         self.resident: Callable[[], int] = lambda: process.memory_info().rss
@@ -141,9 +141,9 @@ class ConversationDisplay:
         self._status(shown, live=live is not None)
         panel = self._host.figures_panel
         if panel.display:
-            totals = self._totals if live is None else self._totals.plus(live)
+            answers = self._figures if live is None else [*self._figures, live]
             memory = gigabytes(self.resident())
-            panel.show(shown, totals, self._host.chat_session.opened, memory=memory)
+            panel.show(shown, answers, self._host.chat_session.opened, memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
         palette, chat_session = Palette.of(self._host), self._host.chat_session
@@ -223,4 +223,4 @@ class ConversationDisplay:
 
     def _add_up(self) -> None:
         messages = self._host.chat_session.conversation.messages.values()
-        self._totals = Totals.of(message.stats for message in messages)
+        self._figures = [Figures.from_dict(message.stats) for message in messages]

@@ -46,11 +46,11 @@ def token_lines(
     for count, source in (*spans, (len(text), "target")):
         until = min(at + count, len(text))
         style = palette.mark(source).style
-        while proposals and proposals[0].at <= until:
-            proposal = proposals.popleft()
-            marked.append(harmless(text[at : proposal.at]), style)
-            at = max(at, proposal.at)
-            marked.append(harmless(proposal.text).replace("\n", "↵"), palette.rejected)
+        while proposals and proposals[0][0] <= until:
+            place, proposal = proposals.popleft()
+            marked.append(harmless(text[at:place]), style)
+            at = max(at, place)
+            marked.append(harmless(proposal).replace("\n", "↵"), palette.rejected)
         marked.append(harmless(text[at:until]), style)
         at = max(at, until)
     return wrap_text(marked, width, palette)

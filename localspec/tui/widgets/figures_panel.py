@@ -1,5 +1,7 @@
 """The panel of figures beside the conversation."""
 
+from collections.abc import Sequence
+
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
@@ -7,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Sparkline, Static
 
 from localspec.chat import words
-from localspec.chat.figures import Figures, Totals
+from localspec.chat.figures import Figures
 from localspec.text import harmless, rate, times
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.background_engine import OpenPair
@@ -27,10 +29,10 @@ class FiguresPanel(VerticalScroll):
         yield Static(id="rest")
 
     def show(
-        self, figures: Figures, totals: Totals, opened: OpenPair | None, *, memory: str
+        self, figures: Figures, answers: Sequence[Figures], opened: OpenPair | None, memory: str
     ) -> None:
         palette = Palette.of(self.app)
-        self._set_text("#speed", speed_text(figures, totals, palette))
+        self._set_text("#speed", speed_text(figures, answers, palette))
         self._set_text("#rest", rest_text(figures, opened, memory, palette))
         self.query_one(Sparkline).data = list(figures.speeds)
 
@@ -41,7 +43,7 @@ class FiguresPanel(VerticalScroll):
         static.update(text, layout=len(wrapped) != static.content_size.height)
 
 
-def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
+def speed_text(figures: Figures, answers: Sequence[Figures], palette: Palette) -> Text:
     text = Text()
     _title(text, "Speed", palette)
     known = bool(figures.decode_seconds)
@@ -54,7 +56,7 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     else:
         colour = "success" if gain >= 1.02 else "warning" if gain < 0.97 else "foreground"
         _row(text, "speed-up", times(gain), palette.style(colour, bold=True))
-    text.append(f"{words.balance(figures, totals)}\n", palette.faint)
+    text.append(f"{words.balance(figures, answers)}\n", palette.faint)
     text.rstrip()
     return text
 
