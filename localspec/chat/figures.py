@@ -180,7 +180,16 @@ class Meter:
         self._context_used = step.context_length + tokens
         if step.reads_prompt:
             return
-        self._add_plain_cost(step, tokens)
+        if not step.drafted:
+            # A plain step's own time, without a draft that was not used. Planning (some 60 µs)
+            # counts as plain.
+            self._plain += step.seconds - step.draft_seconds
+        elif (cost := self._engine.plain_seconds(step.context_length)) is None:
+            self._cost_unknown = True
+        else:
+            # A pass over several tokens is never cheaper than one over a single token: a plain
+            # cost above this pass's time was measured while the machine was busier.
+            self._plain += min(cost, step.target_seconds) * tokens
         count, seconds = self._buckets.pop()
         self._buckets.append((count + tokens, seconds + step.seconds))
         if seconds + step.seconds >= BUCKET:
@@ -216,20 +225,6 @@ class Meter:
             may_risk=None if account is None else max(0.0, account.fund),
             notices=tuple(stats.notices),
         )
-
-    def _add_plain_cost(self, step: Step, tokens: int) -> None:
-        if not step.drafted:
-            # A plain step's own time, without a draft that was not used. Planning (some 60 µs)
-            # counts as plain.
-            self._plain += step.seconds - step.draft_seconds
-            return
-        cost = self._engine.plain_seconds(step.context_length)
-        if cost is None:
-            self._cost_unknown = True
-        else:
-            # A pass over several tokens is never cheaper than one over a single token: a plain
-            # cost above this pass's time was measured while the machine was busier.
-            self._plain += min(cost, step.target_seconds) * tokens
 
 
 Span = tuple[int, str]

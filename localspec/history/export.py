@@ -35,11 +35,8 @@ def to_markdown(conversation: Conversation) -> str:
     for message in conversation.path():
         parts.append(f"## {_speaker(message)}")
         for attachment in message.attachments:
-            if attachment.image is not None:
-                parts.append(f"Attached: **{one_line(attachment.name)}**, an image")
-                continue
-            name = one_line(attachment.name)
-            parts.append(f"Attached: **{name}**\n\n{fenced(attachment.text)}")
+            shown = f"\n\n{fenced(attachment.text)}" if attachment.image is None else ", an image"
+            parts.append(f"Attached: **{one_line(attachment.name)}**{shown}")
         reasoning, text = "", message.content
         if message.role == chat.ASSISTANT:
             reasoning, text = split_thoughts(text)
@@ -47,8 +44,7 @@ def to_markdown(conversation: Conversation) -> str:
             parts.append("\n".join(f"> {line}".rstrip() for line in reasoning.strip().split("\n")))
         if text.strip():
             parts.append(_closed(text.strip("\n")))
-        line = _figures(message)
-        if line:
+        if line := _figures(message):
             parts.append(f"*{line}*")
     return "\n\n".join(storable(part) for part in parts) + "\n"
 

@@ -118,9 +118,7 @@ class HistoryFile:
         for folder in (self.path.parent, None):
             with suppress(LocalspecError, OSError):
                 where = Path(tempfile.mkdtemp(prefix="localspec-", dir=folder))  # private
-                return [
-                    write_export(chat, where, form="md") for chat in waiting if chat is not None
-                ]
+                return [write_export(chat, where) for chat in waiting if chat is not None]
         return []
 
     def read(self, question: Callable[[Statements], T]) -> T:
