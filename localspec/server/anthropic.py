@@ -223,9 +223,7 @@ def _text(blocks: Sequence[Block]) -> str:
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
-    answers = await begin(service, ChatRequest.of(wanted, **wanted.fields()))
-    omits = (wanted.thinking or {}).get("display") == "omitted"
-    return MessageReply(answers, streamed=wanted.stream, omits=omits)
+    return MessageReply(await begin(service, ChatRequest.of(wanted, **wanted.fields())), wanted)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
@@ -236,9 +234,9 @@ async def count_tokens(service: Service, wanted: Conversation) -> Any:
 class MessageReply(NamedEvents):
     ping: ClassVar[bytes] = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, answers: Answers, *, streamed: bool | None, omits: bool) -> None:
-        super().__init__(answers, streamed=streamed)
-        self._omits = omits
+    def __init__(self, answers: Answers, wanted: MessagesRequest) -> None:
+        super().__init__(answers, streamed=wanted.stream)
+        self._omits = (wanted.thinking or {}).get("display") == "omitted"
         self._blocks: list[dict[str, Any]] = []
         self._head: Event = {
             "id": f"msg_{secrets.token_hex(12)}",
