@@ -5,13 +5,17 @@ later. `History.take_notices` reports it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError, describe
 from localspec.history.history_file import HistoryFile
-from localspec.history.rows import storable
+from localspec.history.rows import record_of, storable
 from localspec.history.statements import (
+    COUNT,
+    IDS,
+    PROMPTS,
+    SUMMARIES,
     ConversationSummary,
     SearchHit,
     Statements,
@@ -33,11 +37,12 @@ class History(HistoryFile):
     # Reading
 
     def count(self) -> int:
-        return self._read_or_none(Statements.count) or 0
+        ((count,),) = self._rows(COUNT) or [(0,)]
+        return int(count)
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Sequence[ConversationSummary]:
         """Conversations, newest first."""
-        return self._read_or_none(lambda statements: statements.summaries(limit, offset)) or []
+        return [record_of(ConversationSummary, row) for row in self._rows(SUMMARIES, limit, offset)]
 
     def search(self, query: str, *, limit: int = 50) -> Sequence[SearchHit]:
         """Find messages with all words and "phrases" of a query, whose last word may be incomplete.
@@ -45,7 +50,7 @@ class History(HistoryFile):
         wanted = expression(query)
         if wanted is None or limit < 1:
             return []
-        return self._read_or_none(lambda statements: statements.search(wanted, limit)) or []
+        return self._found(lambda statements: statements.search(wanted, limit))
 
     def load(self, id: str) -> Conversation:
         """Load a whole conversation; unfinished answers of dead processes become INTERRUPTED.
@@ -62,7 +67,7 @@ class History(HistoryFile):
 
     def recent_prompts(self, *, limit: int = 100) -> Sequence[str]:
         """The user's latest messages, oldest first."""
-        return self._read_or_none(lambda statements: statements.recent_prompts(limit)) or []
+        return [text for (text,) in self._rows(PROMPTS, limit)][::-1]
 
     def find(self, prefix: str) -> str:
         """The id of a conversation, from its prefix or its number: 1 is the newest. Raises
@@ -71,7 +76,9 @@ class History(HistoryFile):
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
-        ids = self.read(lambda file: file.ids_with_prefix(prefix, 3)) if prefix else []
+        last = f"{prefix}\U0010ffff"
+        rows = self.read(lambda file: file.rows(IDS, prefix, last)) if prefix else []
+        ids: list[str] = [id for (id,) in rows]
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. 'localspec history list' shows all."
@@ -115,9 +122,12 @@ class History(HistoryFile):
                 + " ".join(problems)
             )
 
-    def _read_or_none(self, question: Callable[[Statements], T]) -> T | None:
-        """Run a query; None if the file cannot be read."""
+    def _rows(self, query: str, *values: object) -> Sequence[Any]:
+        return self._found(lambda statements: statements.rows(query, *values))
+
+    def _found(self, question: Callable[[Statements], Sequence[T]]) -> Sequence[T]:
+        """What a query finds; nothing if the file cannot be read."""
         try:
             return self.read(question)
         except HistoryError:
-            return None
+            return []

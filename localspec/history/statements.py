@@ -64,11 +64,14 @@ _PUT_MESSAGE = (
     f"INSERT INTO messages ({_MESSAGE}, writer) VALUES ({', '.join('?' * len(_WRITTEN))}) "
     f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in _WRITTEN)}"
 )
-_SUMMARY = (
+COUNT = "SELECT count(*) FROM conversations"
+SUMMARIES = (
     "SELECT id, title, updated, "
     "(SELECT count(*) FROM messages AS m WHERE m.conversation = c.id), model "
     "FROM conversations AS c ORDER BY updated DESC, seq DESC LIMIT ? OFFSET ?"
 )
+IDS = "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT 3"
+PROMPTS = "SELECT CAST(content AS TEXT) FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +167,8 @@ class Statements:
             return None
         return conversation_from(header, [m for _, m in self._messages("conversation = ?", id)])
 
-    def count(self) -> int:
-        (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
-        return int(count)
-
-    def summaries(self, limit: int, offset: int) -> list[ConversationSummary]:
-        rows = self.connection.execute(_SUMMARY, (limit, offset))
-        return [record_of(ConversationSummary, row) for row in rows]
-
-    def ids_with_prefix(self, prefix: str, limit: int) -> list[str]:
-        rows = self.connection.execute(
-            "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
-            (prefix, prefix + "\U0010ffff", limit),
-        )
-        return [id for (id,) in rows]
-
-    def recent_prompts(self, limit: int) -> list[str]:
-        rows = self.connection.execute(
-            "SELECT CAST(content AS TEXT) FROM messages WHERE role = 'user' "
-            "ORDER BY seq DESC LIMIT ?",
-            (limit,),
-        )
-        return [text for (text,) in rows][::-1]
+    def rows(self, query: str, *values: object) -> list[Any]:
+        return self.connection.execute(query, values).fetchall()
 
     def search(self, expression: str, limit: int) -> list[SearchHit]:
         """Matching titles, then messages, newest first; see `expression`."""

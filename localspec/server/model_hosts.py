@@ -226,8 +226,8 @@ class ModelHost:
             return self.opened
         async with self._making:
             if self._embedder is None:
-                opening = (open_embedder, self.require(), self.options)
-                self._embedder = await asyncio.to_thread(*opening)
+                engine = self.require()
+                self._embedder = await asyncio.to_thread(open_embedder, engine, self.options)
             return self._embedder
 
     async def close(self) -> None:

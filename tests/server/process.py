@@ -73,7 +73,7 @@ class Running:
             method,
             self.address + path,
             content=data,
-            headers={name: text.encode("latin-1") for name, text in sent.items()},
+            headers=[(name.encode(), text.encode("latin-1")) for name, text in sent.items()],
             timeout=PATIENCE,
             trust_env=False,
         )
