@@ -74,7 +74,7 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
         if os.path.exists(where) and not os.path.isfile(where):
             raise UsageError(f"{where} is a pipe or a device. Name a file.")
         form = form or ("json" if where.suffix.lower() == ".json" else "md")
-    if not os.path.isdir(where.parent):
+    if not os.path.exists(where.parent):
         raise LocalspecError(f"There is no folder {where.parent}. Create it, or name another one.")
     try:
         with explaining(where, "Name another file."):
