@@ -196,12 +196,9 @@ class Conversation:
         return upwards[::-1]
 
 
-Content = str | list[dict[str, Any]]
-"""A text, or images and texts as for `localspec.llama.pictures.mark_images`."""
-
-
-def _content_with_attachments(message: Message) -> Content:
-    """The content for the model: images, files under their names, then the text."""
+def _content_with_attachments(message: Message) -> str | list[dict[str, Any]]:
+    """The content for the model: images, files under their names, then the text; with images as for
+    `localspec.llama.pictures.mark_images`."""
     if not message.attachments:
         return message.content
     images = [attachment.image for attachment in message.attachments]

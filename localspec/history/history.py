@@ -101,15 +101,11 @@ class History(HistoryFile):
     def delete(self, ids: Iterable[str]) -> int:
         """Remove conversations, and the data learned and recorded from them; returns their count.
         Raises HistoryError if not all of it could be removed."""
-        ids = tuple(ids)
-        removed = self.remove(ids)
-        self._forget(ids)
-        return removed
-
-    def _forget(self, ids: Sequence[str]) -> None:
         from localspec.distill import chats
         from localspec.retrieval.learner import forget_conversations
 
+        ids = tuple(ids)
+        removed = self.remove(ids)
         problems = []
         for forget in (chats.forget, forget_conversations):
             try:
@@ -121,6 +117,7 @@ class History(HistoryFile):
                 "The conversations are removed, but not all data learned from them. "
                 + " ".join(problems)
             )
+        return removed
 
     def _rows(self, query: str, *values: object) -> Sequence[Any]:
         return self._found(lambda statements: statements.rows(query, *values))

@@ -53,9 +53,6 @@ MIGRATIONS = (
 """In order; new ones are appended, none is ever changed."""
 
 
-_decode = partial(str, encoding="utf-8", errors="replace")
-
-
 class UnusableFile(Exception):
     """The file is another program's database, or from a later version of localspec: its argument
     is the kind, FOREIGN or NEWER."""
@@ -86,7 +83,7 @@ def connect(
         check_same_thread=False,
     )
     # Damaged bytes are replaced, so that the rest stays readable.
-    connection.text_factory = _decode
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
