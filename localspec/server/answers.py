@@ -112,6 +112,7 @@ class Answer:
 
     number: int
     ask: StreamRequest
+    reader: Reader
     offsets: TextOffsets
     slot: int = 0
     stream: Stream = field(init=False)
@@ -120,15 +121,11 @@ class Answer:
     calls: list[Call] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    _reader: Reader = field(init=False)
     _unsent: list[tuple[int, TokenLogprob]] = field(default_factory=list)
     _length: int = 0  # of the text, thoughts and calls included
     _calling: bool = False
     _processed: int = -1
     _reading_since: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._reader = self.ask.reader()
 
     @property
     def called(self) -> bool:
@@ -156,7 +153,7 @@ class Answer:
             found = () if chunk.step is None else chunk.step.logprobs
             starts = self.offsets.of(one.token for one in found)
             self._unsent += zip(starts, found, strict=True)
-            pieces = self._reader.push(chunk.text) or (None,)
+            pieces = self.reader.push(chunk.text) or (None,)
         logprobs = self._take_logprobs(ended=chunk is None)
         for piece in pieces:
             if piece is not None:
@@ -175,7 +172,7 @@ class Answer:
 
     def _last_pieces(self) -> Iterator[Piece]:
         """The remaining pieces, and the missing end of a call in which the answer ended."""
-        yield from self._reader.finish()
+        yield from self.reader.finish()
         if not self._calling:
             return
         last = self.calls[-1]
@@ -232,7 +229,8 @@ class Answers:
 
     def __init__(self, host: ModelHost, engine: Engine, requests: Sequence[StreamRequest]) -> None:
         self.engine, self.model = engine, host.name
-        self.all = [Answer(n, ask, TextOffsets(engine)) for n, ask in enumerate(requests)]
+        asked = enumerate(requests)
+        self.all = [Answer(n, ask, ask.reader(), TextOffsets(engine)) for n, ask in asked]
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.get_running_loop()

@@ -117,8 +117,6 @@ def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> An
 
 OpenModel = Engine | EmbeddingModel
 
-_Opener = Callable[[Callable[[float], None]], OpenModel]
-
 
 @dataclass(kw_only=True, eq=False)
 class ModelHost:
@@ -129,7 +127,7 @@ class ModelHost:
     requests for it; `used`: monotonic time of the latest one; `slots`: the number, of `numbers`,
     and the stream of each running answer."""
 
-    opener: _Opener
+    opener: Callable[[Callable[[float], None]], OpenModel]
     name: str
     path: Path
     aliases: tuple[str, ...] = ()
