@@ -12,10 +12,6 @@ from localspec.errors import HistoryError, LocalspecError, UsageError, describe
 from localspec.history.history_file import HistoryFile
 from localspec.history.rows import record_of, storable
 from localspec.history.statements import (
-    COUNT,
-    IDS,
-    PROMPTS,
-    SUMMARIES,
     ConversationSummary,
     SearchHit,
     Statements,
@@ -23,6 +19,16 @@ from localspec.history.statements import (
 )
 
 T = TypeVar("T")
+
+_SUMMARIES = (
+    "SELECT id, title, updated, "
+    "(SELECT count(*) FROM messages AS m WHERE m.conversation = c.id), model "
+    "FROM conversations AS c ORDER BY updated DESC, seq DESC LIMIT ? OFFSET ?"
+)
+_IDS = "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT 3"
+_PROMPTS = (
+    "SELECT CAST(content AS TEXT) FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?"
+)
 
 
 class History(HistoryFile):
@@ -37,12 +43,14 @@ class History(HistoryFile):
     # Reading
 
     def count(self) -> int:
-        ((count,),) = self._rows(COUNT) or [(0,)]
+        ((count,),) = self._rows("SELECT count(*) FROM conversations") or [(0,)]
         return int(count)
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Sequence[ConversationSummary]:
         """Conversations, newest first."""
-        return [record_of(ConversationSummary, row) for row in self._rows(SUMMARIES, limit, offset)]
+        return [
+            record_of(ConversationSummary, row) for row in self._rows(_SUMMARIES, limit, offset)
+        ]
 
     def search(self, query: str, *, limit: int = 50) -> Sequence[SearchHit]:
         """Find messages with all words and "phrases" of a query, whose last word may be incomplete.
@@ -67,7 +75,7 @@ class History(HistoryFile):
 
     def recent_prompts(self, *, limit: int = 100) -> Sequence[str]:
         """The user's latest messages, oldest first."""
-        return [text for (text,) in self._rows(PROMPTS, limit)][::-1]
+        return [text for (text,) in self._rows(_PROMPTS, limit)][::-1]
 
     def find(self, prefix: str) -> str:
         """The id of a conversation, from its prefix or its number: 1 is the newest. Raises
@@ -77,7 +85,7 @@ class History(HistoryFile):
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
         last = f"{prefix}\U0010ffff"
-        rows = self.read(lambda file: file.rows(IDS, prefix, last)) if prefix else []
+        rows = self.read(lambda file: file.rows(_IDS, prefix, last)) if prefix else []
         ids: list[str] = [id for (id,) in rows]
         if not ids:
             raise UsageError(

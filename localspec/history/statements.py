@@ -1,4 +1,4 @@
-"""The history's SQL statements, its full-text index, and the processes that write answers."""
+"""The history's SQL, its full-text index, and the processes that write answers."""
 
 from __future__ import annotations
 
@@ -64,14 +64,6 @@ _PUT_MESSAGE = (
     f"INSERT INTO messages ({_MESSAGE}, writer) VALUES ({', '.join('?' * len(_WRITTEN))}) "
     f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in _WRITTEN)}"
 )
-COUNT = "SELECT count(*) FROM conversations"
-SUMMARIES = (
-    "SELECT id, title, updated, "
-    "(SELECT count(*) FROM messages AS m WHERE m.conversation = c.id), model "
-    "FROM conversations AS c ORDER BY updated DESC, seq DESC LIMIT ? OFFSET ?"
-)
-IDS = "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT 3"
-PROMPTS = "SELECT CAST(content AS TEXT) FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)

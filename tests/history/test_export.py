@@ -26,7 +26,8 @@ def example_conversation() -> Conversation:
     answer = conversation.add(ASSISTANT, "<think>Hm.</think>An example.", **said)
     # As the chat keeps it.
     stats = GenerationStats(generated_tokens=139, decode_seconds=0.17)
-    answer.stats = Meter(stats, Mock(context_length=9, **{"profile.stock": None})).figures().as_dict()
+    engine = Mock(context_length=9, **{"profile.stock": None})
+    answer.stats = Meter(stats, engine).figures().as_dict()
     question = conversation.add(USER, "Go on.")
     conversation.add(ASSISTANT, "Not shown.")
     conversation.add(ASSISTANT, "```py\nprint(", parent=question.id, state=STOPPED, **said)
