@@ -140,13 +140,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_engine": (313, 7),  # other event loops are refused in words
     "bench": (2_043, 85),  # three peers, shapes
     "cgroups": (60, 10),  # threads above a container's limit stop each other
-    "chat": (904, 58),  # names that terminals quote; the line of figures, from answer_line
+    "chat": (851, 58),  # names that terminals quote; the line of figures, from answer_line
     # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
     # models and drafts are found before the server listens. Names of other programs;
     # files that change while they are open.
     # Heads in doctor and show; answers without tokens in bench.
     # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_062, 156),  # logs tell of waits for standard input; streams left without blocking
+    "cli": (5_061, 156),  # logs tell of waits for standard input; streams left without blocking
     # Protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),
     # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
@@ -159,7 +159,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
     "gguf": (1_745, 81),  # pieces of a cut file are to be joined; the latest files are read once
     # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
-    "history": (1_622, 56),
+    "history": (1_567, 56),
     # Damaged files of the cache are named, with the commands that get them again.
     # Names are compared without what ollama spells otherwise.
     "hub": (1_738, 74),  # copied addresses; waits for other downloads can end
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
     "llama": (6_186, 252),  # GBNF by characters; context lengths of 0; frozen programs
-    "llm_plugin": (101, 10),  # tells reasoning from answers, and the system prompt of earlier turns
+    "llm_plugin": (100, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
@@ -213,7 +213,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (6_081, 205),  # calls that a limit cuts off are told; all arguments become JSON
+    "server": (6_018, 205),  # calls that a limit cuts off are told; all arguments become JSON
     "sessions": (663, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals in imports that lose them; the shell that is told of a kill
@@ -227,7 +227,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
     "verify": (1_293, 62),  # compares a certificate with what is here
     "worker_threads": (43, 10),
-    "tests": (39_736, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_717, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_377, None),  # larger models on paper, an agent's session, masks of schemas
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
