@@ -183,7 +183,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
-    "llama": (6_186, 252),  # GBNF by characters; context lengths of 0; frozen programs
+    "llama": (6_190, 252),  # GBNF by characters; context lengths of 0; frozen programs
     "llm_plugin": (100, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory

@@ -241,8 +241,12 @@ class SharedContext(NativeContext):
         super().__init__(model, options, rows=self.rows, sequences=ids, flag=flag, n_ctx=tokens)
         # llama.cpp may round the number of cells up.
         self.capacity = min(self.cells // caches, options.context or self.cells // caches)
-        self.filled = Batch(self.batch, self.leaves)
-        self.hidden = HiddenStates(model, self.handle)
+        try:
+            self.filled = Batch(self.batch, self.leaves)
+            self.hidden = HiddenStates(model, self.handle)
+        except BaseException:
+            self.close()
+            raise
 
     def share(self, source: int, destination: int, length: int) -> None:
         """Make a sequence start with another's first tokens, without copying."""
