@@ -41,7 +41,7 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
             waits = self.cycle is None or self.cycle.response_complete
             self._limit("head", options.header_timeout if waits else None)
 
-        def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio declares it
+        def eof_received(self) -> Any:  # asyncio's is true if the connection stays open
             """A client that has sent all it will send may still wait for its answer."""
             cycle = self.cycle
             if cycle is None or cycle.more_body or cycle.response_started:
