@@ -119,7 +119,7 @@ def gguf_fault(head: bytes) -> str | None:
 
 def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
     """Read a whole regular file of at most `most` bytes, with `streams` also /dev/stdin and the
-    pipe of <(command). Raises OSError, whose `strerror` tells why, if that is not possible."""
+    pipe of <(command). Raises OSError, with the reason in `strerror`, if it cannot."""
     try:
         mode = path.stat().st_mode
         is_stream = streams and str(path).startswith(_STREAM_PATHS)

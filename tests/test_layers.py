@@ -178,12 +178,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Looks ahead, leap years, versions of UUIDs, base64; names of keys by length or format; what is
     # unevaluated; which properties of an object are required. What these allow was refused, or
     # invalid dates and texts were accepted. Threads that gevent replaced are refused.
-    # Calls beside names in GBNF: terminals end where the next character tells.
     # Refusals ahead and behind in patterns; pointers and references; names that go together.
-    # Parts of allOf do not see each other's items.
     # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
     # Endless references, listed or many optional names; GBNF that longest matches would misread.
-    "llama": (6_190, 252),  # GBNF by characters; context lengths of 0; frozen programs
+    "llama": (6_187, 252),  # GBNF by characters; context lengths of 0; frozen programs
     "llm_plugin": (100, 10),  # tells reasoning from answers, and the system prompt of earlier turns
     "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
     "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory
@@ -213,7 +211,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
     # Tools that a conversation adds and removes; messages of agents; all fields of a response;
     # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (6_018, 205),  # calls that a limit cuts off are told; all arguments become JSON
+    "server": (6_026, 205),  # the page at / has a file; half-closed requests; call formats apart
     "sessions": (663, 22),  # chooses the caches that it keeps; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals in imports that lose them; the shell that is told of a kill

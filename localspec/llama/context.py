@@ -40,6 +40,9 @@ class Context(NativeCache):
     """
 
     _native: SharedContext
+    _passes: Passes | None = None
+    chunk: Callable[[], int] | None = None
+    _make_room: Callable[[], bool] | None = None
 
     def __init__(
         self,
@@ -64,23 +67,16 @@ class Context(NativeCache):
         its passes. The only hidden states provided are layer inputs. `make_room`: see
         `set_state`."""
         made = cls.__new__(cls)
-        made._set_up(shared, sequences, passes, chunk, make_room)
+        made._set_up(shared, sequences)
+        made._passes, made.chunk, made._make_room = passes, chunk, make_room
         return made
 
-    def _set_up(
-        self,
-        shared: SharedContext,
-        sequences: Sequences,
-        passes: Passes | None = None,
-        chunk: Callable[[], int] | None = None,
-        make_room: Callable[[], bool] | None = None,
-    ) -> None:
+    def _set_up(self, shared: SharedContext, sequences: Sequences) -> None:
         super().__init__(shared.model)
         self.capacity, model = shared.capacity, shared.model
         self._native = self.shared = shared
         self.sequences = sequences
         self.common = 0
-        self._passes, self.chunk, self._make_room = passes, chunk, make_room
         self._snapshots = shared.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots

@@ -190,7 +190,8 @@ class NativeContext:
         else:
             status = compute_thread.call(self._pass, batch)
         if status == 0:
-            return _logits_address(self.handle)  # type: ignore[no-any-return]
+            address: int = _logits_address(self.handle)
+            return address
         if status == _FULL:
             raise CacheFull(
                 f"The KV cache of {self.cells} tokens is full. Ask for a longer context "

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import anthropic, embeddings, llama_cpp, ollama, status
+from localspec.server import anthropic, embeddings, llama_cpp, ollama, page, status
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
 from localspec.server.openai import chat, completions, responses
@@ -24,8 +24,8 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/", status.page),
-    ("GET", "/events", status.events),
+    ("GET", "/", page.page),
+    ("GET", "/events", page.events),
     ("GET", "/health", status.health),
     ("GET", "/v1/health", status.health),
     ("GET", "/v1/models", status.models),

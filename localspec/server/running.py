@@ -43,17 +43,16 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
 
         def eof_received(self) -> Any:  # asyncio's is true if the connection stays open
             """A client that has sent all it will send may still wait for its answer."""
-            cycle = self.cycle
-            if cycle is None or cycle.more_body or cycle.response_started:
+            cycle, version = self.cycle, self.conn.their_http_version
+            # Clients of older versions do not know what `_probe` writes.
+            if cycle is None or cycle.more_body or cycle.response_started or version != b"1.1":
                 return False
-            if self.conn.their_http_version != b"1.1":
-                return False  # such clients do not know what `_probe` writes
             cycle.keep_alive = False
             self._probe(0.05)
             return True
 
         def _probe(self, seconds: float) -> None:
-            """Write until the response begins, as only that tells whether the client is gone."""
+            """Write until the response begins: only a failed write shows that the client left."""
             if not (self.cycle.response_started or self.transport.is_closing()):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 self.loop.call_later(seconds, self._probe, min(2 * seconds, 1.0))

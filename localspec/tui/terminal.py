@@ -21,7 +21,7 @@ from localspec import paths
 from localspec.signals import Watchdog
 
 _RESTORE = (
-    "\\033[<u"  # the keyboard protocol, which each screen has of its own
+    "\\033[<u"  # the keyboard protocol of the alternate screen
     "\\033[?1049l\\033[?7h"  # back from the alternate screen, and lines wrap
     "\\033[?25h"  # the cursor
     "\\033[?1000l\\033[?1002l\\033[?1003l\\033[?1006l\\033[?1015l\\033[?1016l"  # the mouse

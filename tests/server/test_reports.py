@@ -749,6 +749,8 @@ def test_echo_without_new_tokens(families: Running, model: str) -> None:
     streamed = families.post("/v1/completions", {**body, "stream": True}).events
     assert "".join(one["choices"][0]["text"] for one in streamed) == "Once upon"
     assert families.post("/v1/completions", {**body, "echo": False}).status == 400
+    empty = families.post("/v1/completions", {**body, "prompt": ""}).json["choices"][0]
+    assert (empty["text"], empty["logprobs"]["text_offset"]) == ("", [])
 
 
 def test_thinking_block_ends_with_a_signature(families: Running) -> None:

@@ -189,9 +189,9 @@ async def _echo(
         found["tokens"].insert(0, text_of_tokens(first, engine, special=False))
         found["token_logprobs"].insert(0, None)
         found["top_logprobs"].insert(0, None)
-    told = [*first, *(one.token for one in logprobs)]
-    spaced = vocabulary.adds_space and vocabulary.piece(told[0]).startswith(b" ")
-    found["text_offset"] = TextOffsets(engine, -spaced).of(told)
+    echoed = [*first, *(one.token for one in logprobs)]
+    spaced = vocabulary.adds_space and b"".join(map(vocabulary.piece, echoed[:1]))[:1] == b" "
+    found["text_offset"] = TextOffsets(engine, -spaced).of(echoed)
     return _Echo(text, found)
 
 
