@@ -1,7 +1,7 @@
-"""Who may rest on whom, how large each room may be, and which tests run when.
+"""The layers of imports, the size limit of each room, and which tests are nightly.
 
-No circle of imports, and none from a lower layer to a higher one; those inside functions and those
-for types alone count.
+There are no import cycles, and no room imports from its own layer or a higher one. Imports inside
+functions and imports for types only count as well.
 """
 
 import ast
@@ -42,7 +42,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-"""From the bottom up; rooms that stand side by side do not rest on one another."""
+"""From the bottom up. Rooms of the same layer do not import from each other."""
 INSIDE_TUI = (
     ("rendering", "session"),
     ("widgets",),
@@ -77,7 +77,7 @@ def imports(path: Path, known: Mapping[str, object]) -> Iterator[str]:
 def graph() -> dict[str, set[str]]:
     known = modules()
     assert len(known) > 150
-    # What re-exports the public API stands above everything, and is asked for names of it only.
+    # `localspec/__init__.py` re-exports the public API, so it is above all layers.
     return {
         name: {other for other in imports(path, known) if other not in (name, "localspec")}
         for name, path in known.items()
@@ -97,7 +97,7 @@ def test_every_room_has_a_layer(graph: Mapping[str, set[str]]) -> None:
 def upwards(
     graph: Mapping[str, set[str]], layers: tuple[tuple[str, ...], ...], part: int
 ) -> list[str]:
-    """Imports between rooms that do not go down."""
+    """Imports from another room that is not in a lower layer."""
     height = {room: number for number, layer in enumerate(layers) for room in layer}
     found = []
     for name, others in sorted(graph.items()):
@@ -135,102 +135,96 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (14, 0),
-    # Prepares answers, as the engine did; vocabularies, marks that are text; tells of full disks.
+    # The preparation of answers, once in engine; names other vocabularies; reports full disks.
     "answering": (248, 10),
-    "async_engine": (313, 7),  # other event loops are refused in words
-    "bench": (2_043, 85),  # three peers, shapes
-    "cgroups": (60, 10),  # threads above a container's limit stop each other
-    "chat": (851, 58),  # names that terminals quote; the line of figures, from answer_line
-    # Three peers; signals; Textual's variables; models typed as prompts; misuse names its verb;
-    # models and drafts are found before the server listens. Names of other programs;
-    # files that change while they are open.
-    # Heads in doctor and show; answers without tokens in bench.
-    # Options of other verbs are named with their verb; a race that is stopped; what auto takes.
-    "cli": (5_061, 156),  # logs tell of waits for standard input; streams left without blocking
-    # Protocol of caches; values and biases of any type; drafters call their sources.
+    "async_engine": (313, 7),  # refuses other event loops, with advice
+    "bench": (2_043, 85),  # compares three other programs; scales models
+    "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
+    "chat": (851, 58),  # file names as terminals quote them; the line under an answer
+    # Signals; Textual's variables; models typed as prompts; options of another command; the names
+    # that other programs give to commands. serve resolves models and drafts before it listens.
+    # Files that change while they are open; trained heads in doctor and show; answers without
+    # tokens in bench; interrupted races; the choice of -d auto.
+    "cli": (5_061, 156),  # logs that it waits for standard input; makes streams blocking again
+    # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),
-    # Drafts and heads of the frequent tokens; what --output must not replace; one shape; failures.
+    # Drafts and heads with fewer tokens; files that --output must not replace; failures.
     "distill": (2_516, 143),
-    "doctor": (248, 12),  # answers on a busy machine are found
-    "drafters": (2_309, 65),  # the same; plans that options force; windows of small caches
-    "engine": (397, 10),  # what nobody holds is freed; vocabularies are told before an answer
-    "errors": (143, 20),  # lacking folders, threads, libraries, /proc; the log; extras
-    "files": (165, 12),  # locks where there are none; what is in place of a GGUF, or unreadable
-    # Missing parts, from hub; value types, and room for models, from bench; holes of downloads.
-    "gguf": (1_745, 81),  # pieces of a cut file are to be joined; the latest files are read once
-    # Damage to schema and index, and a lack of locks, are found; what it cannot take gets a file.
+    "doctor": (248, 12),  # recognizes measurements on a busy machine
+    "drafters": (2_309, 65),  # plans that options fix; windows of small caches
+    "engine": (397, 10),  # frees unreferenced engines; names other vocabularies before an answer
+    "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
+    "files": (165, 12),  # file systems without locks; files that are not GGUF, or unreadable
+    # Missing parts, once in hub; value types and disk space, once in bench; incomplete downloads.
+    "gguf": (1_745, 81),  # advice for the pieces of a split file; a cache of recently read files
+    # Recognizes a damaged schema or index, and missing locks; saves to another file if it must.
     "history": (1_567, 56),
-    # Damaged files of the cache are named, with the commands that get them again.
-    # Names are compared without what ollama spells otherwise.
-    "hub": (1_738, 74),  # copied addresses; waits for other downloads can end
+    # Names damaged files in the cache, with the commands that download them again.
+    # Compares names without regard to ollama's spelling.
+    "hub": (1_738, 74),  # pasted addresses; waiting for another download can be interrupted
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
-    "keywords": (231, 11),  # the options of answers, from engine; names of other tools
-    # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    # Patterns are ECMA's; the tables of types, which the kernels share, come from gguf.
-    # Hyphens beside classes, tokens of grammars and bounds close to 0 are read or refused in words.
-    # Escapes of ECMA and Python in patterns; forced text of grammars of tokens; graphs are kept;
-    # grammars of custom tools are checked without a model; interrupts while a model is read, or a
-    # context is made; the load of other programs may be unknown.
-    # OpenAPI's nulls, zod's nothing and addresses, keys of dictionaries, pydantic's decimals and
-    # closed parts of a whole are enforced. Alternatives of oneOf are told apart as written.
-    # Sets that exclude quotes, within JSON; dialects of schemas.
-    # Looks ahead, leap years, versions of UUIDs, base64; names of keys by length or format; what is
-    # unevaluated; which properties of an object are required. What these allow was refused, or
-    # invalid dates and texts were accepted. Threads that gevent replaced are refused.
-    # Refusals ahead and behind in patterns; pointers and references; names that go together.
-    # Constants that crash llguidance; aborts without memory; cores of hybrids and containers.
-    # Endless references, listed or many optional names; GBNF that longest matches would misread.
+    "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
+    # Models: drafts compute only some logits; errors after closing; huge pages; kept graphs; types
+    # shared with the kernels; interrupts while a model or a context is opened; unknown system load;
+    # aborts when memory runs out; hybrid processors and containers; threads replaced by gevent.
+    # Patterns: the syntax and escapes of ECMA and Python; hyphens next to classes; lookahead and
+    # lookbehind; sets that exclude quotes, in JSON strings.
+    # Schemas: OpenAPI's nulls, zod's never and URLs, pydantic's decimals; names of keys by pattern,
+    # length or format; closed parts of allOf; alternatives of oneOf as written; dialects;
+    # unevaluated, required and dependent properties; bounds close to 0; dates in leap years;
+    # versions of UUIDs; base64; pointers and references, also endless ones; many optional names;
+    # constants that crash llguidance.
+    # Grammars: tokens and forced text; custom tools, checked without a model; GBNF in which the
+    # longest match would be wrong.
     "llama": (6_187, 252),  # GBNF by characters; context lengths of 0; frozen programs
-    "llm_plugin": (100, 10),  # tells reasoning from answers, and the system prompt of earlier turns
-    "loading": (905, 25),  # Medusa heads are read here; figures of busy machines are not kept
-    "pairing": (895, 56),  # forecasts know experts and instruction sets; containers' memory
+    "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
+    "loading": (905, 25),  # reads Medusa heads; discards measurements on a busy machine
+    "pairing": (895, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
-    # What steps cost is told apart from what busy spells do; models left out are measured again,
-    # and what was measured on a busy machine is corrected at once.
+    # Separates the cost of steps from busy periods; measures again what it left out, and corrects
+    # measurements on a busy machine at once.
     "policy": (2_052, 70),
-    # Ids, queues and channels of families' calls; marks and tags around thoughts, not quoted ones;
-    # results in the order of calls; roles that a template drops; generators are measured.
-    "prompting": (1_975, 67),  # texts beside thoughts and calls; Muse's channels; Hy4
-    "quality": (386, 15),  # suites are named before files are sought; fields of questions
+    # Calls by model family: ids, several in a row, channels; reasoning marks, unless quoted;
+    # results in the order of calls; roles that a template ignores; limits on generators.
+    "prompting": (1_975, 67),  # text next to reasoning and calls; Muse's channels; Hy4
+    "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (633, 20),
-    "retrieval": (656, 37),  # says where else learned texts may be
-    "scheduling": (1_364, 22),  # three rooms' slots; ends, forks, lost signals, loops that wait
-    "self_draft": (424, 14),  # the texts of trials came from pairing
-    # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
-    # images that tools give, calls in the formats of twelve further families, wishes to think.
-    # Calls that are left open, or named with their numbers; custom tools, whose input is text by a
-    # grammar; calls that end within a value; prose that begins with a call in Python.
-    # Infill and near-JSON have files; log-probabilities end with texts; reads n_indent; Step3.
-    # Calls of Kimi K3; models that are unloaded after an answer; requests do not wait for each
-    # other's models, and are told which are unloaded. Contents as lists of texts, results of any
-    # JSON, and thoughts that are kept, as further servers take them.
-    # Half a request does not keep a server from ending. Broken calls are read alike wherever pieces
-    # end; thoughts between calls; probabilities of end tokens; base64 as mail and URLs have it.
-    # Failed results; usage in every event; empty lines after bodies; ends of loading; few files.
-    # Tools that a conversation adds and removes; messages of agents; all fields of a response;
-    # models of ollama that are not loaded, or only embed; searches for tools.
-    "server": (6_026, 205),  # the page at / has a file; half-closed requests; call formats apart
-    "sessions": (663, 22),  # chooses the caches that it keeps; files that cannot be mapped
+    "retrieval": (656, 37),  # reports where else learned texts may be
+    "scheduling": (1_364, 22),  # slots, once in three rooms; exit, forks, lost signals, event loops
+    "self_draft": (424, 14),  # texts of trials, once in pairing
+    # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
+    # numbered calls; calls that end within a value, or at any place of a chunk; prose that begins
+    # like a call in Python; reasoning between calls; custom tools with a grammar; results that are
+    # images, JSON or failures; tools that a conversation adds and removes; searches for tools.
+    # Requests: fields of coding agents; content as lists of texts; whether to reason, and reasoning
+    # to keep; base64 of mail and URLs; n_indent; empty lines after a body. An incomplete request
+    # does not delay the exit. Infill and near-JSON have separate files.
+    # Responses: all fields; usage in every event; log-probabilities, also of end tokens.
+    # Models: unloading after an answer; no waiting for requests to other models; ollama's models
+    # that are not loaded, or only embed. Stops while a model loads; few file descriptors.
+    "server": (6_026, 205),  # page.html; half-closed connections; a file for call formats
+    "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
-    "signals": (88, 10),  # signals in imports that lose them; the shell that is told of a kill
+    "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
     "stream": (233, 10),  # no generator, which would keep a stream alive; refuses copies
-    "text": (136, 13),  # counts, rates, finite JSON, paths of files; joiners in names
-    # Takes the size of the terminal; says from the start that the model is being opened; pastes,
-    # signals, and terminals that are closed. The place that is read stays; text is copied as it was
-    # written, to the desktop as well; keys of other chats. Bytes that are no text; the first keys.
-    # Of long texts the end is drawn. Threads that render share a document.
-    "tui": (4_844, 100),  # downloads that wait can be left
-    "typed": (93, 10),  # functions name themselves; numbers that no float holds; scalars
-    "verify": (1_293, 62),  # compares a certificate with what is here
+    "text": (136, 13),  # counts, rates, finite JSON, file paths; joiners in names
+    # Adapts to the terminal's size; shows at once that the model is loading; pastes; signals;
+    # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
+    # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
+    # long texts. Rendering threads share a document.
+    "tui": (4_844, 100),  # waiting downloads can be cancelled
+    "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
+    "verify": (1_293, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
     "tests": (39_717, None),  # systems with limits and slow cores; conversations in memory
-    "tools": (3_377, None),  # larger models on paper, an agent's session, masks of schemas
+    "tools": (3_377, None),  # estimates for larger models, an agent's session, schema masks
 }
-"""Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
+"""For each room, the most lines of Python and the most public names; None: names are not limited.
 
-Lower a number as its room shrinks. Raise it only with the reason beside it.
+A comment names what the lines are for. Lower a number as its room shrinks; raise it only with a
+reason beside it.
 """
 
 
@@ -266,7 +260,7 @@ def test_rooms_keep_to_their_budgets(room: str) -> None:
         assert sum(len(public_names(path)) for path in files) <= most_names
 
 
-# The page on the architecture names files and layers that there are.
+# docs/architecture.md names only existing files, and shows the layers as they are.
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -287,7 +281,7 @@ def test_page_shows_the_layers() -> None:
     assert shown == [set(layer) for layer in reversed(LAYERS)]
 
 
-# `make check` starts no process and no terminal: files that do are marked for `make nightly`.
+# `make check` starts no processes and no terminals: tests that do are marked as nightly.
 
 
 TESTS = Path(__file__).parent
