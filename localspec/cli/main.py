@@ -24,8 +24,8 @@ Exit codes:
   1    failed while running
   2    invalid option, grammar, schema or prompt
   3    model not found
-  4    not a model that generates text
-  5    the draft model does not fit the model
+  4    the model cannot generate text
+  5    the draft model does not fit
   6    the prompt does not fit the context
   130  interrupted
   141  broken pipe"""
