@@ -124,7 +124,7 @@ class LlamaFile:
         width, heads = self.number("embedding_length"), self.number("attention.head_count")
         head_width = self.number("attention.key_length", width // heads)
         if self.number("attention.value_length", head_width) != head_width:
-            raise ModelInvalid(f"{self.path} has keys and values of two widths. {self._cannot}")
+            raise ModelInvalid(f"{self.path} has keys and values of unequal width. {self._cannot}")
         return Shape(
             len(self.file.array("tokenizer.ggml.tokens") or ()),
             width,

@@ -45,7 +45,7 @@ What to measure:
         Use only this suite. Repeatable.
     --prompts SET|FILE
         Use these prompts: stories (the default), questions (13 kinds from Spec-Bench),
-        questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and
+        questions-tuning (more of these), public (six each of HumanEval, GSM8K, MMLU and
         TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id.
         Repeatable.
     --per-suite N≥1

@@ -12,8 +12,8 @@ from types import FrameType
 
 from localspec.signals import Watchdog
 
-_AGAIN = "The file of the model may be damaged: download it again, or choose another model."
-_CHANGED = "The file of the model may have changed while it was open: start localspec again."
+_AGAIN = "The model file may be damaged: download it again, or choose another model."
+_CHANGED = "The model file may have changed while it was open: start localspec again."
 _REBUILD = (
     "llama-cpp-python was built for another processor: reinstall it with "
     "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python."

@@ -32,7 +32,7 @@ Calibration:
 """)
 
 
-# It checks this machine, so no RPC servers, and model files, which adapters do not change.
+# Without RPC servers, as it measures this machine, and without adapters, which change no checks.
 @o.takes(
     o.without(MODEL, "rpc", "lora"),
     o.without(DRAFT_MODEL, "lora_draft"),
@@ -42,9 +42,9 @@ Calibration:
 def doctor(console: Console, params: o.Params) -> int:
     """Check this machine and your models, and measure the gain.
 
-    Checks whether the two models fit, and measures for up to a minute how
-    much drafting gains. '-d auto' uses the result from then on. The exit code
-    is not 0 if the pair cannot be used.
+    Checks whether model and draft model fit, and measures for up to a minute
+    how much drafting gains. '-d auto' uses the result from then on. The exit
+    code is not 0 if the pair cannot be used.
     """
     if params["paths"]:
         return _print_paths(console)

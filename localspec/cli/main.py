@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         os.fsencode("".join(arguments))  # other programs may pass arguments that a shell could not
     except UnicodeEncodeError:
-        return console.error(UsageError("An argument has half a surrogate pair in it."))
+        return console.error(UsageError("An argument contains a lone surrogate."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
     with handle_signals((signal.SIGINT, *END_SIGNALS), signal.default_int_handler):

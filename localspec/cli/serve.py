@@ -38,8 +38,8 @@ Server:
     --port N
         Listen on this port; 0 picks a free one. {o.default(ServerOptions, "port")}
     --api-key KEY
-        Require this key from clients. Other users of this machine can see it here, but not in the
-        variable. ({KEY_VARIABLE})
+        Require this key from clients. Prefer the variable: other users of this machine can see the
+        command line. ({KEY_VARIABLE})
     --insecure
         Allow other addresses without a key.
     --cors ORIGIN
@@ -61,9 +61,9 @@ Server:
     --ui/--no-ui
         Serve the page at /. Default --ui.
     --api-prefix PREFIX
-        Also answer below this path, for a proxy that passes it on, such as /llm.
+        Also answer below this path, such as /llm, for a proxy that passes it on.
     thinking: --think/--no-think
-        Let reasoning models think, unless a request decides. Default --think.
+        Let reasoning models think; a request can override this. Default --think.
     --log-prompts
         With -v, log prompts too.
     --parallel N
@@ -78,8 +78,8 @@ Model:
         Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first
         loads at once, others on demand. (LOCALSPEC_MODEL)
     aliases: --alias NAMES
-        Serve the model under these names, separated by commas. Answers carry the first in
-        alphabetical order. Default: the file's name. Repeatable, in the order of --model.
+        Serve the model under these names, separated by commas. Answers show the alphabetically
+        first. Default: the file's name. Repeatable, in the order of --model.
     --tags TAGS
         Label the model with these words in /v1/models, separated by commas. Repeatable, in the
         order of --model.

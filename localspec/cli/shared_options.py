@@ -62,8 +62,8 @@ Draft model:
     --lora-draft FILE[:SCALE] *
         Apply a LoRA adapter to the draft model of -d. Repeatable.
     --cross-vocabulary WAY *
-        Use a draft model with another vocabulary through text (text), on shared tokens (shared), in
-        the better of the two (auto), or not at all (off).
+        Choose how a draft model with another vocabulary drafts: through text (text), on shared
+        tokens (shared), in the better of these ways (auto), or not at all (off).
         {default(ModelOptions, "cross_vocabulary")}
 """)
 
@@ -71,7 +71,7 @@ Draft model:
 DRAFTING = parameters(f"""
 Drafting:
     --drafter NAME
-        Choose who proposes tokens: auto (by speed), none (plain decoding), ngram (repeated text),
+        Choose what proposes tokens: auto (by speed), none (plain decoding), ngram (repeated text),
         model (the draft model). {default(Drafting, "drafter")} (LOCALSPEC_DRAFTER)
     --depth N *
         Draft N tokens per pass. Default: by speed.
@@ -110,7 +110,7 @@ Prompt and answer:
     --regex REGEX *
         Make the answer match a regular expression.
     --raw
-        Continue the prompt as it is, without a chat template. Special tokens in it count.
+        Continue the prompt as it is, without a chat template, and read special tokens in it.
 """)
 
 _greedy = parameters("""
@@ -159,5 +159,5 @@ Sessions:
         is created if it does not exist.
     --prompt-cache SIZE *
         Cache conversations on disk, up to this size (2GB); the least recently used are dropped.
-        Default 0: off. serve caches them in memory; 0 turns that off. (LOCALSPEC_PROMPT_CACHE)
+        0 turns caching off. Default: 0; for serve, in memory. (LOCALSPEC_PROMPT_CACHE)
 """)

@@ -45,8 +45,8 @@ def verify(console: Console, params: o.Params) -> int:
 
     Compares greedy answers of every drafter with plain decoding, sampled
     tokens with the exact distribution, and the KV cache after rejections and
-    cancelled answers with a fresh one; checks grammars. The exit code is 0 if
-    all checks pass, else 1. Ctrl+C keeps the results so far.
+    cancelled answers with a fresh one. Also checks grammars. The exit code is
+    0 if all checks pass, else 1. Ctrl+C keeps the results so far.
     """
     if params["quick"] and params["thorough"]:
         raise UsageError("--quick excludes --thorough. Leave out one of them.")

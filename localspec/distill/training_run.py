@@ -171,5 +171,5 @@ def saving(folder: Path) -> Iterator[None]:
         why = getattr(error, "strerror", None) or error
         raise TraceError(
             f"The training cannot be saved in {folder}: {why}. The last checkpoint "
-            " is kept. Make room, and run the same command again to continue."
+            "is kept. Make room, and run the same command again to continue."
         ) from None

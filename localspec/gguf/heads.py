@@ -73,8 +73,8 @@ def target_layers(file: GGUFFile, target: Model) -> tuple[int, ...]:
     if reads != target.width or max(layers) >= target.layers or not (own or width == target.width):
         raise foreign_head(
             path,
-            f"it reads {reads} numbers of layers up to {max(layers)}, and {target.path.name} has "
-            f"{target.width} in layers 0 to {target.layers - 1}",
+            f"it reads states of {reads} numbers from layers up to {max(layers)}, and "
+            f"{target.path.name} has {target.width} in layers 0 to {target.layers - 1}",
         )
     return tuple(layers)
 

@@ -39,10 +39,10 @@ def require_mtp(file: GGUFFile, target: GGUFFile) -> None:
     own, theirs = _trunk(file), _trunk(target)
     if own != theirs:
         raise DraftMismatch(
-            f"{file.path.name} has the MTP layer of another model: that is of architecture "
-            f"{own[0]}, with {own[1]} layers and states of {own[2]} numbers, and "
-            f"{target.path.name} is of {theirs[0]}, with {theirs[1]} and {theirs[2]}. Give the "
-            "one that was trained with this model, or leave it out with --draft none."
+            f"{file.path.name} has the MTP layer of another model: {own[0]} with {own[1]} layers "
+            f"and states of {own[2]} numbers. {target.path.name} is {theirs[0]} with {theirs[1]} "
+            f"layers and states of {theirs[2]}. Give the MTP layer that was trained with this "
+            "model, or leave it out with --draft none."
         )
 
 
@@ -76,9 +76,9 @@ def _fault(file: GGUFFile) -> str | None:
     if architecture not in NEXTN_GRAPHS:
         return f"llama.cpp does not support those of architecture {architecture}"
     if count > 1 and architecture in ONE_NEXTN:
-        return f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
+        return f"it has {count}, but llama.cpp computes only one for architecture {architecture}"
     if before < 1 or width < 1:
-        return f"it names {count} of {before + count} layers, and a width of {width}"
+        return f"its metadata gives {count} of {before + count} layers, and a width of {width}"
     if lacking:
         return f"the tensor {prefix}{lacking[0]} is missing, or of another shape"
     return None

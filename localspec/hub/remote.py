@@ -139,7 +139,7 @@ def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]
                 done += len(chunk)
                 yield len(chunk), done
     if done < file.size:
-        raise httpx2.RemoteProtocolError(f"{done} of {file.size} bytes came")
+        raise httpx2.RemoteProtocolError(f"{done} of {file.size} bytes arrived")
 
 
 def _start_offset(response: httpx2.Response, file: RemoteFile, have: int) -> int:
@@ -157,7 +157,7 @@ def _start_offset(response: httpx2.Response, file: RemoteFile, have: int) -> int
 
 def _wrong_size(file: RemoteFile) -> LocalspecError:
     return LocalspecError(
-        f"The server sent {file.name} with another size than it announced. Pull it again later. If "
+        f"The server sent {file.name} in a different size than announced. Pull it again later. If "
         "that does not help, check the proxy."
     )
 

@@ -234,7 +234,7 @@ def _require_length(text: str, what: str, most: int) -> None:
     if len(text) > most:
         raise UsageError(f"The {what} is longer than {most:,} characters. Shorten it.")
     if re.search("[\ud800-\udfff]", text):
-        raise UsageError(f"The {what} has half a surrogate pair in it. Give whole characters.")
+        raise UsageError(f"The {what} contains a lone surrogate. Give whole characters.")
 
 
 class _TokenTable:

@@ -355,12 +355,12 @@ _EXPLANATIONS = {
     "middle, which cannot be enforced. Write it without, and without slashes around it.",
     "Word[A-Za-z]* in regex ([^\\n]*)": "The JSON schema has the 'pattern' {} with word boundaries "
     "(\\b), which cannot be enforced. Write the characters allowed there instead.",
-    "hex escape": "The JSON schema has half a surrogate pair in it. Give whole characters.",
+    "hex escape": "The JSON schema contains a lone surrogate. Give whole characters.",
     r"Unimplemented keys: \[(.*?)\]": "The JSON schema uses {}, which cannot be enforced while an "
     "answer is written. Leave it out, and check the answer for it.",
     r"Unknown format: ([^\n]*)": "The JSON schema uses 'format' \"{}\", which cannot be enforced "
     "while an answer is written. Leave it out, and check the answer for it.",
-    "oneOf constraints": "The JSON schema uses 'oneOf' with alternatives that may hold at once, "
+    "oneOf constraints": "The JSON schema uses 'oneOf' with alternatives that may both match, "
     "which cannot be enforced during the answer. Use 'anyOf', or distinguish them by a 'const'.",
     "min/maxProperties": "The JSON schema uses 'minProperties' or 'maxProperties' with optional "
     "properties, which cannot be enforced. Leave it out, and check the answer for it.",

@@ -84,7 +84,7 @@ def on_abort(report: Callable[[NativeError], object]) -> None:
         where, _, what = message.decode("utf-8", "replace").strip().partition(": ")
         source = f" ({PurePath(where).name})" if what else ""
         text = (
-            f"llama.cpp aborted: {what or where}{source}. The file of the model may be damaged: "
+            f"llama.cpp aborted: {what or where}{source}. The model file may be damaged: "
             "download it again, or choose another model."
         )
         if any("alloc" in line for line in _errors):

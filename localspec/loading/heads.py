@@ -158,8 +158,8 @@ def _read_medusa(file: GGUFFile, target: Model, options: ModelOptions) -> Medusa
         raise foreign_head(path, why)
     if options.parallel > 1:
         raise DraftMismatch(
-            f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
-            "answers share, llama.cpp gives no last hidden states. Leave out --parallel "
+            f"{path.name} has Medusa heads, which draft for one answer at a time: llama.cpp "
+            "provides no final hidden states of shared passes. Leave out --parallel "
             "(parallel=1), or choose another drafter."
         )
 

@@ -129,7 +129,7 @@ def load(
         alone = _why_one_at_a_time(target_model, options, largest)
         if alone is not None:
             options = replace(options, parallel=1)
-            notices.append(f"{path.name} answers one at a time{alone}.")
+            notices.append(f"{path.name} generates one answer at a time{alone}.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
         projector = None
         if options.mmproj is not None:
@@ -207,7 +207,7 @@ def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None)
     if options.rpc:
         return ": its layers are on RPC servers"
     if options.mmproj is not None:
-        return ", as it sees images"
+        return ", as it reads images"
     if largest is not None:
         return ", as exact answers require, since shared passes round differently"
     return None

@@ -105,7 +105,7 @@ def _ids(mine: VocabularyFacts, other: VocabularyFacts, translate: bool) -> Chec
         if mine.size != other.size:
             both = f"the target has {mine.size}, the draft {other.size}"
             count = f"the first {min(mine.size, other.size)} tokens ({both})"
-        return Check(rule, OK, f"Both give the same ids to {count}")
+        return Check(rule, OK, f"Both have the same ids for {count}")
     where = f"token {first.token} is {first.target} in the target and {first.draft} in the draft"
     if not translate:
         return Check(rule, FAIL, f"The vocabularies differ: {where}", _ANOTHER)
@@ -141,7 +141,7 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
     wanted = min(context, mine) if context else mine
     trained = f"The target was trained on {mine} tokens, the draft on {other}"
     if other >= wanted:
-        return Check(rule, OK, trained + (f"; {wanted} are wanted" if context else ""))
+        return Check(rule, OK, trained + (f"; {wanted} are requested" if context else ""))
     step = f"Stay below with --ctx {other}, or choose a draft with a longer context."
     return Check(rule, WARN, f"{trained}: beyond that, its drafts get worse", step)
 

@@ -177,7 +177,7 @@ def outcome_text(suite: str, found: dict[str, Any]) -> str:
             f"Left out, because the context is too short: {found['left_out']}. Raise --ctx."
         )
     if found["noise"]:
-        lines.append(f"Rounding moves logits by {found['noise']:.4f} at most here.")
+        lines.append(f"Rounding changes logits by at most {found['noise']:.4f} here.")
     lines += found["faults"]
     return "\n".join(lines) + "\n"
 

@@ -78,7 +78,7 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
         )
     if not words:
         return ServerUnreachable(
-            "The process that ran the target ended without a word. Memory may be short here: use "
+            "The process that ran the target ended unexpectedly. Memory may be short here: use "
             "a shorter context with --ctx, or ask again."
         )
     if any(cause in words for cause in _OF_THE_CONNECTION):

@@ -197,8 +197,8 @@ class RemoteContext(Context):
             if lost is not None:
                 self._notices.append(
                     "The connection to an RPC server was lost for "
-                    f"{monotonic() - lost_at:.0f} s; the text was read again, and the answer went "
-                    "on."
+                    f"{monotonic() - lost_at:.0f} s; the text was prefilled again, and the answer "
+                    "continued."
                 )
             return self.model.shared.rows[:count]
 

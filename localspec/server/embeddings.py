@@ -108,7 +108,7 @@ async def _vectors(
                 400,
                 # It begins with llama.cpp's wording, which clients match.
                 f"The request of {len(text)} tokens exceeds the available context size "
-                f"({embedder.longest} tokens) of a text that is embedded. Send it in parts.",
+                f"({embedder.longest} tokens) for embeddings. Send it in parts.",
                 code="context_length_exceeded",
                 param="input",
             )

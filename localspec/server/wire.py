@@ -262,7 +262,7 @@ def parse_body(body: bytes, record: type[Wire]) -> Wire:
     except ValueError as error:
         why = f"is not JSON: {error}."
         if "surrogate" in why or "hex escape" in why:
-            why = "has half a surrogate pair, such as \\ud800, alone. Send whole characters."
+            why = "contains a lone surrogate, such as \\ud800. Send whole characters."
         raise ApiError(400, f"The body {why}") from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body is not a JSON object. Wrap it in { }.")

@@ -83,14 +83,14 @@ def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> O
         limit = subject.limit(limits[what])
         if any(not distance <= limit for distance in distances if distance):
             faults.append(
-                f"After {what} the cache does not match the committed text: its logits are "
+                f"After {what} the cache does not match the committed text: its logits differ by "
                 f"{max(distances):.4f} from those of a fresh prompt: {excess(limit)}."
             )
     rows, most = sum(map(len, found.values())), max(map(max, found.values()), default=0.0)
     if not (rows or faults):
         faults.append("There was no text to compare, so nothing was verified.")
     same = "equal to those of a fresh prompt, bit for bit."
-    near = f"at most {most:.4f} logits from those of a fresh prompt."
+    near = f"within {most:.4f} of those of a fresh prompt."
     return Outcome(
         check="KV cache",
         faults=tuple(faults),

@@ -204,7 +204,7 @@ def verdict(found: dict[str, Any]) -> str:
     if names:
         return f"localspec changes the output of this model ({', '.join(names)})."
     if found["missing"]:
-        return f"nothing is wrong so far; not done: {', '.join(found['missing'])}."
+        return f"no fault was found so far; not done: {', '.join(found['missing'])}."
     return f"no fault was found in {found['seconds']:.0f} s ({found['effort']})."
 
 

@@ -103,7 +103,7 @@ def _outcome(
     moved = sum(distance > 0.0 for distance in subject.distances)
     if subject.same_bits and moved:
         faults.append(
-            f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
+            f"{moved} of {rows} rows differ in passes of other shapes, by at most {noise:.4f}: "
             f"{excess(limit)}."
         )
     if not any(way.tested for way in compared.values()):
@@ -115,7 +115,7 @@ def _outcome(
             f"and with prompts read in chunks of {_CHUNK}."
         )
     else:
-        summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."
+        summary += f"Passes of other shapes change logits by at most {noise:.4f} ({rows} rows)."
     idle = [name for name, way in compared.items() if way.answers and not way.tested]
     return Outcome(
         check="greedy",

@@ -32,7 +32,7 @@ Stream.__next__ = lambda stream, real=Stream.__next__: dies(real)(stream)
 """
 """localspec whose third piece of an answer ends the process in the thread that computes, once
 another thread has printed what was said."""
-DAMAGED = "The file of the model may be damaged: download it again, or choose another model."
+DAMAGED = "The model file may be damaged: download it again, or choose another model."
 HOWS = {
     "ctypes.string_at(0)": (signal.SIGSEGV, f"llama.cpp crashed (Segmentation fault). {DAMAGED}"),
     "os.abort()": (signal.SIGABRT, f"llama.cpp crashed (Aborted). {DAMAGED}"),

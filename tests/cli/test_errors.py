@@ -39,7 +39,7 @@ def test_a_file_that_is_no_gguf(cli: Cli, tmp_path: Path, content: bytes, cause:
 GAVE_UP = re.compile(
     r"localspec: llama\.cpp aborted: binary_op: unsupported types: dst: f32, src0: f32, src1: f16 "
     r"\(binary-ops\.cpp:\d+\)\. "
-    r"The file of the model may be damaged: download it again, or choose another model\.\n"
+    r"The model file may be damaged: download it again, or choose another model\.\n"
 )
 
 

@@ -40,7 +40,7 @@ def test_partial_file_that_cannot_be_continued(
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (Fault(cut=0, unframed=True), r"broke \(0 of 300000 bytes came\)"),
+        (Fault(cut=0, unframed=True), r"broke \(0 of 300000 bytes arrived\)"),
         (Fault(cut=9_000, whole=True), "broke"),
     ],
 )
@@ -56,7 +56,7 @@ def test_stalled_downloads_are_given_up(hub: Hub, model: bytes, fault: Fault, wh
 )
 def test_wrong_sizes_and_ranges(hub: Hub, model: bytes, cache: Path, faults: list[Fault]) -> None:
     hub.faults = faults
-    refusal(pull, "user/repo", "with another size")
+    refusal(pull, "user/repo", "in a different size")
     assert complete_files(cache) == []
     assert pull("user/repo").path.read_bytes() == model
 

@@ -260,7 +260,7 @@ def test_accepted_and_rejected_answers(
         (text_of(r"\bfox\b"), r"word boundaries (\b)"),
         (text_of("/^fox$/"), "without slashes around it"),
         (text_of("^a$", minLength=2), "exclude each other"),
-        ({"const": "\ud83d"}, "half a surrogate pair"),
+        ({"const": "\ud83d"}, "lone surrogate"),
         ({"type": []}, "is empty"),
         ({"propertyNames": {"pattern": "^a", "maxLength": 2}}, "'propertyNames'"),
         ({"allOf": [FLAGS, {"unevaluatedProperties": False}]}, "'unevaluatedProperties'"),

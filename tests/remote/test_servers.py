@@ -86,7 +86,7 @@ def test_lost_server_is_named() -> None:
     assert "connection refused" in str(gone)
     assert f"The connection to the RPC servers {address} was lost, but they answer" in str(back)
     assert "another version" in str(other)
-    assert "without a word" in str(killed)
+    assert "ended unexpectedly" in str(killed)
     for error in (gone, back, other, killed):
         assert isinstance(error, ServerUnreachable)
         assert "damaged" not in str(error), "it was not the file"

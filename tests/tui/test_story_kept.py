@@ -119,11 +119,11 @@ async def test_adapters_stay_with_the_pair_they_came_with() -> None:
             await shown.command(line)
             await shown.until(lambda n=number: len(script.loaded) == n, line)  # type: ignore[misc]
             await shown.until(lambda: shown.app.conversation_display.doing is None)
-        notices = [told.text for told in shown.notices if told.text.startswith("Without ")]
+        notices = [told.text for told in shown.notices if told.text.startswith("Left out: ")]
     kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
     assert kept == [(1, 1), (1, 0), (0, 0), (0, 1), (1, 0)]
     lost = ("small-style.gguf", "style.gguf and small-style.gguf", "style.gguf", "small-style.gguf")
-    assert notices == [f"Without {names}, which belongs to the previous model." for names in lost]
+    assert notices == [f"Left out: {names}, for the previous model only." for names in lost]
 
 
 async def test_leave_and_come_back(tmp_path: Path) -> None:

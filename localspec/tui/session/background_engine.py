@@ -250,7 +250,7 @@ class BackgroundEngine:
             names.append(Path(options.mmproj).name)
         if not names:
             return kept, []
-        return kept, [f"Without {listed(names)}, which belongs to the previous model."]
+        return kept, [f"Left out: {listed(names)}, for the previous model only."]
 
     def _crash_test_new(self, pair: PairReference, report: Progress) -> None:
         """Open files that were not opened before in a child process first, which may crash."""
