@@ -138,8 +138,8 @@ def _rewrite(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_listed(part: dict[str, Any]) -> dict[str, Any]:
-    """Write `patternProperties` that list their names as properties: llguidance would begin a
-    further one behind them, and be stuck."""
+    """Write `patternProperties` that list their names as properties: after them, llguidance would
+    begin another one, and be stuck."""
     patterns, properties = part.get("patternProperties"), part.get("properties", {})
     if not (isinstance(patterns, dict) and isinstance(properties, dict)):
         return part

@@ -40,5 +40,5 @@ def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
             # Of its first line: what is below may be code, which is shown without its marks.
             beginning = " ".join(answer.content.strip().split("\n")[0].split()[:12])
             terminal.until(lambda: beginning in terminal.flow(*MIDDLE))  # noqa: B023
-            terminal.until("localspec ended before this answer did")
+            terminal.until("localspec ended during this answer")
             terminal.type("\x06\x15")  # Ctrl+U

@@ -168,13 +168,13 @@ async def test_regenerate_makes_a_branch_and_the_one_shown_is_shown_next_time() 
         assert "Two." not in shown.text
         shown.app.prompt.focus()
         await shown.command("/branch previous")
-        assert shown.errors() == ["This is the first of the branches."]
+        assert shown.errors() == ["This is the first branch."]
         await at_conversation(shown)
         await shown.press("right")
         await shown.until(lambda: shown.has("Two."))
         shown.app.prompt.focus()
         await shown.command("/branch next", "/branch 5")
-        assert shown.errors()[1:] == ["This is the last of the branches."] * 2
+        assert shown.errors()[1:] == ["This is the last branch."] * 2
         await shown.command("/branch 1")
         await shown.until(lambda: shown.has("One."))
     async with chat(size=(140, 40)) as shown:

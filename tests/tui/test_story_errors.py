@@ -54,8 +54,8 @@ async def test_whatever_is_raised_the_chat_goes_on(error: BaseException) -> None
 
 async def test_notices_never_cover_the_input() -> None:
     async with chat(size=(80, 24), toasts=True) as shown:
-        await shown.command("/record on", says="Answers are recorded", error=False)
-        await shown.command("/learn on", says="Conversations are learned", error=False)
+        await shown.command("/record on", says="From now on, answers", error=False)
+        await shown.command("/learn on", says="From now on, each", error=False)
         await shown.command("/set temperature hot", says="temperature is 'hot'")
         await shown.settle()
         toasts = list(shown.app.screen.query("Toast"))

@@ -82,8 +82,8 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("name", "yes", "no"),
     [
-        ("learn", "Conversations are learned from", "Conversations are not learned."),
-        ("record", "Answers are recorded from now on", "Answers are not recorded."),
+        ("learn", "From now on, each", "Conversations are not learned."),
+        ("record", "From now on, answers are recorded", "Answers are not recorded."),
     ],
 )
 async def test_one_switch_has_conversations_kept(name: str, yes: str, no: str) -> None:

@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 SWITCHES = {
     "learn": (
-        "Conversations are learned from now on, each after its next answer. A second copy is kept "
-        "as tokens in localspec's data folder, and drafts are looked up there. The output does not "
-        "change. Deleting a conversation deletes that copy too; /learn off ends it.",
+        "From now on, each conversation is learned after its next answer: localspec keeps a copy "
+        "of its tokens in the data folder, and looks up drafts there. The output does not change. "
+        "Deleting a conversation deletes its copy. /learn off turns learning off.",
         "Conversations are not learned. What was learned from earlier ones is kept until they are "
-        "deleted, or until 'localspec learn --forget history'. /learn on starts it.",
+        "deleted, or until 'localspec learn --forget history'. /learn on turns learning on.",
     ),
     "record": (
-        "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest "
-        "tokens at each position, in localspec's data folder, for 'localspec distill' to train a "
-        "draft with. The output does not change, and nothing leaves the machine. Deleting a "
-        "conversation removes its recordings; 'localspec distill --list' shows how much there is, "
-        "and where; /record off ends it.",
+        "From now on, answers are recorded, so that 'localspec distill' can train a draft on them: "
+        "the data folder keeps the tokens of prompt and answer, with the 32 likeliest "
+        "tokens at each position. The output does not change, and nothing leaves the machine. "
+        "Deleting a conversation deletes its recordings. 'localspec distill --list' lists all. "
+        "/record off turns recording off.",
         "Answers are not recorded. The recordings of earlier ones are kept until their "
         "conversations are deleted, or until 'localspec distill --forget history'. /record on "
-        "begins it.",
+        "turns recording on.",
     ),
 }
 """Preferences for data stored besides the history, off by default: sentences for on and off."""
@@ -230,7 +230,7 @@ class Actions:
         elif message.stats:
             figures = Figures.from_dict(message.stats)
         if figures is None:
-            raise UsageError("Only answers have figures. Choose one of them.")
+            raise UsageError("Only answers have figures. Choose an answer.")
         from textual.widgets import Label, Markdown
 
         from localspec.tui.screens.dialogs import ReadingScreen

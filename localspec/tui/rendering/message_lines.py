@@ -210,7 +210,7 @@ class MessageLines:
         elif message.state == "stopped":
             yield Text("■ stopped", palette.style("warning"))
         elif message.state == "interrupted":
-            yield Text("■ localspec ended before this answer did", palette.style("warning"))
+            yield Text("■ localspec ended during this answer", palette.style("warning"))
         elif message.state == "failed":
             cause = (message.stats or {}).get("error") or "the answer failed"
             yield Text(f"✗ {harmless(str(cause))}", palette.style("error"))

@@ -144,7 +144,7 @@ class ChatSession:
             raise UsageError("There are no branches here. Answer again (r), or edit (e).")
         at = siblings.index(one) + step if number is None else number - 1
         if not 0 <= at < len(siblings):
-            raise UsageError(f"This is the {'first' if at < 0 else 'last'} of the branches.")
+            raise UsageError(f"This is the {'first' if at < 0 else 'last'} branch.")
         conversation.select(siblings[at].id)
         self.store.put(conversation)
         self.view.show_conversation()
