@@ -50,8 +50,7 @@ Result = TypeVar("Result")
 
 
 class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
-    """A loaded pair, from `localspec.load`. Close it, or use it as a context manager. It is also
-    freed once nothing refers to it.
+    """A loaded pair, from `localspec.load`. Close it, use it as a context manager, or drop it.
 
     Any thread may call it. It generates `parallel` answers at once; further ones wait. Its KV
     caches are kept between calls, so a prefix shared with an earlier prompt is not prefilled again.
@@ -59,9 +58,10 @@ class Engine(Unique, AbstractContextManager["Engine"], AnswerGenerator):
     Attributes:
         model: the target.
         prompts: builds prompts from messages.
-        draft, drafts: the draft model or trained head, or None; whether anything drafts.
-        why_no_draft: the reason, if there is none.
-        why_draft: the reason for this one, if chosen by `-d auto`.
+        draft: the draft model or trained head, or None.
+        drafts: whether anything drafts.
+        why_no_draft: the reason, if there is no draft model.
+        why_draft: the reason for the draft model, if `-d auto` chose it.
         notices: sentences for the user about the choice of files.
         slots: caches and sources for each concurrent answer.
     """

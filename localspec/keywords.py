@@ -1,4 +1,4 @@
-"""Options of an answer; and keyword arguments of `load` and `Engine.stream`, for type checkers and
+"""Options of an answer, and keyword arguments of `load` and `Engine.stream`, for type checkers and
 editors. A test compares them with the records of options, which document them."""
 
 from __future__ import annotations

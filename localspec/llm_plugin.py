@@ -88,7 +88,7 @@ def _engine(reference: str, draft: str) -> localspec.Engine:
 
 
 def _messages(prompt: Any) -> list[dict[str, str]]:
-    """The whole conversation, of which llm tells the models in each prompt."""
+    """The whole conversation, which llm passes with each prompt."""
     found = [
         {"role": message.role, "content": "".join(part.text for part in parts)}
         for message in prompt.messages

@@ -80,9 +80,9 @@ class Stream(Unique, AbstractContextManager["Stream"], Iterator[Chunk]):
         stats: GenerationStats,
         when_full: str | None = None,
     ) -> None:
-        """`submit` starts the task, whose items are steps with their texts, with an `owner` and
-        `on_item`; `cancel` ends it. Both belong to its `Scheduler`. `when_full`: the notice for an
-        answer cut off by a full context."""
+        """`submit`, called with `owner` and `on_item`, starts the task, whose items are steps with
+        their texts; `cancel` ends it: both as in `Scheduler`. `when_full`: the notice for an answer
+        cut off by a full context."""
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)

@@ -57,8 +57,8 @@ class Drafting:
         """Raise UsageError for a rule whose text is not plain decoding's with the same seed."""
         if self.rule not in ("auto", "match"):
             raise UsageError(
-                f"exact answers are accepted by rule 'match', not '{self.rule}'. Leave out --rule, "
-                "or exact."
+                f"exact answers need the rule 'match', not '{self.rule}'. Leave out --rule, or "
+                "exact."
             )
 
     def __post_init__(self) -> None:

@@ -121,8 +121,8 @@ def load(
         trained = target_model.trained_context
         if options.context > trained:
             notices.append(
-                f"The context of {options.context:,} tokens is longer than {trained:,}, for which "
-                f"{path.name} was trained. Answers may get worse beyond that."
+                f"The context has {options.context:,} tokens, but {path.name} was trained on "
+                f"{trained:,}. Answers may get worse beyond that."
             )
         identity = cost_identity([target_model], options)
         largest = max_equal_pass(target_model, options, identity) if options.exact else None

@@ -100,7 +100,7 @@ class RoleAdapter:
         return best
 
     def _tells_answer(self, messages: Messages, text: str) -> bool:
-        """Whether a first answer is no question: with tools, Llama's takes the first for one."""
+        """Whether a leading answer is rendered unlike a question; with tools, Llama's is not."""
         first = next((one for one in messages if one["role"] != "system"), {"role": "user"})
         asked = [{**one, "role": "user"} if one is first else one for one in messages]
         return first["role"] != "assistant" or self._render(asked) != text

@@ -118,7 +118,7 @@ class ChatTemplate:
 
     @cached_property
     def _adapters(self) -> tuple[RoleAdapter, RoleAdapter]:
-        """Without tools, and with some: templates put these into the first question."""
+        """Adapters without and with tools, which templates put into the first question."""
         return self._adapter_for(None), self._adapter_for([_TOOL])
 
     def _adapter_for(self, tools: Sequence[Mapping[str, Any]] | None) -> RoleAdapter:

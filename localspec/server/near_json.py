@@ -128,8 +128,8 @@ def parse_partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> 
 
 
 def parse_begun(text: str) -> Any:
-    """Parse a JSON value that may go on. Raises ValueError, also for a missing comma or colon,
-    after which `parse_partial` ignores the rest."""
+    """Parse a JSON value that may be incomplete. Raises ValueError, also for a missing comma or
+    colon, after which `parse_partial` ignores the rest."""
     try:
         return json.loads(text, strict=False)
     except json.JSONDecodeError as error:

@@ -271,7 +271,7 @@ async def ps(service: Service) -> Any:
 
 
 async def show(service: Service, wanted: ShowRequest) -> Any:
-    """Describe a model, which is not loaded for that: clients ask about each."""
+    """Describe a model without loading it: clients ask about every model."""
     service.require_started()
     query = service.request.query_params.get("model")
     host = service.state.models.find(wanted.model or wanted.name or query)

@@ -55,8 +55,8 @@ class ContentPart(Record):
     @model_validator(mode="before")
     @classmethod
     def _as_text(cls, given: Any) -> Any:
-        """Convert to a text: a file in UTF-8, or a message of Codex's agents, which it calls
-        encrypted, although only OpenAI's server does that."""
+        """Convert to a text: a file in UTF-8, or a message between Codex's agents, which is marked
+        as encrypted, although only OpenAI's server encrypts it."""
         if isinstance(given, dict) and given.get("type") == "encrypted_content":
             return {"type": "text", "text": given.get("encrypted_content")}
         if not isinstance(given, dict) or given.get("type") not in ("file", "input_file"):
@@ -132,7 +132,7 @@ class FunctionTool(Record):
     parameters: Object | None = None
     input_schema: Object | None = None  # Anthropic's name for them
     defer_loading: bool | None = None  # Anthropic's: until a result refers to it
-    # In Responses: of a namespace; and who runs a search for tools.
+    # In Responses: the tools of a namespace; who runs a tool search.
     tools: list[FunctionTool] | None = None
     execution: str | None = None
 
