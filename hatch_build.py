@@ -2,8 +2,8 @@
 
     python hatch_build.py       builds it in this checkout as far as it is out of date (`make`)
 
-localspec works without the library, so that a build that fails is a warning, and the package is
-installed without. LOCALSPEC_BUILD_KERNELS=off builds nothing, =require makes a failure fatal.
+localspec works without the library. If the build fails, it prints a warning, and the package is
+installed without it. LOCALSPEC_BUILD_KERNELS=off builds nothing, =require makes a failure fatal.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""A window with two questions that are answered side by side, and that stays alive meanwhile.
+"""A window that answers two questions side by side, and stays responsive meanwhile.
 
     python docs/desktop_tool.py [MODEL] [DRAFT]
 
-Three parts. `Assistant` owns an event loop in a thread of its own, and the engine in it. What comes
-of an answer is put into a queue, as functions to be called. The window calls `Assistant.pump` some
-thirty times a second: only there is anything shown, because a toolkit may be used by its own thread
-alone. Nothing here but `Window` knows of tkinter; another toolkit takes its place.
+`Assistant` runs an engine in an event loop, in a separate thread. That thread puts calls that show
+a piece of an answer into a queue. `Window` calls `Assistant.pump` about thirty times per second,
+which runs these calls: a toolkit may be used only in its own thread. Only `Window` and `TkPane`
+use tkinter, so you can replace it with another toolkit.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import Any, Protocol
 import localspec
 
 EVERY = 33
-"""Milliseconds between two looks at what has come."""
+"""Milliseconds between two calls of `Assistant.pump`."""
 AT_ONCE = 50
-"""Pieces that one look shows at most, so that keys and mouse are never kept waiting."""
+"""Most pieces that one call shows, so that keys and mouse do not have to wait."""
 
 
 class Pane(Protocol):
-    """Where an answer is shown."""
+    """Shows an answer."""
 
     def add(self, text: str) -> None:
-        """Show some more of it."""
+        """Append a piece of the answer."""
         ...
 
     def end(self, remark: str) -> None:
-        """It is complete, was stopped, or failed."""
+        """End the answer, which is complete, was stopped, or failed."""
         ...
 
 
 class Assistant:
-    """Answers questions, each into a pane. Its methods belong to the thread of the window."""
+    """Answers questions, each in a pane. Call its methods in the window's thread."""
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
         self._shown: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -49,7 +49,7 @@ class Assistant:
         self._thread.start()
 
     def ask(self, question: str, pane: Pane) -> Callable[[], object]:
-        """Answer into a pane; what this returns stops it."""
+        """Answer in a pane; returns a function that stops the answer."""
         tasks: list[asyncio.Task[str]] = []
 
         def begin() -> None:
@@ -60,7 +60,7 @@ class Assistant:
         return lambda: self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
 
     def pump(self) -> None:
-        """Show what has come."""
+        """Show the pieces that have arrived."""
         for _ in range(AT_ONCE):
             try:
                 show = self._shown.get_nowait()
@@ -75,19 +75,18 @@ class Assistant:
         self._thread.join()
         self._loop.close()
 
-    # In the event loop
+    # These run in the event loop.
 
     async def _load(self, model: str | None, options: Any) -> localspec.AsyncEngine:
         return await localspec.load_async(model, **options)
 
     async def _answer(self, question: str, pane: Pane) -> str:
-        engine = await asyncio.shield(self._loading)  # stopping one is not stopping that
+        engine = await asyncio.shield(self._loading)  # stopping an answer must not stop loading
         stream = engine.stream([{"role": "user", "content": question}], max_tokens=300)
         async for chunk in stream:
             self._shown.put(partial(pane.add, chunk.text))
-        return (
-            f"{stream.stats.generated_tokens} tokens, {stream.stats.tokens_per_second:.0f} a second"
-        )
+        stats = stream.stats
+        return f"{stats.generated_tokens} tokens, {stats.tokens_per_second:.0f} per second"
 
     def _ended(self, task: asyncio.Task[str], pane: Pane) -> None:
         if task.cancelled():
@@ -107,7 +106,7 @@ class Assistant:
 
 
 class Window:
-    """Two panes side by side, each with a line for its question."""
+    """Two panes side by side, each with a field for its question."""
 
     def __init__(self, assistant: Assistant) -> None:
         import tkinter as tk
@@ -125,7 +124,7 @@ class Window:
         self._root.rowconfigure(0, weight=1)
 
     def run(self) -> None:
-        """Until it is closed."""
+        """Run until the window is closed."""
         self._tick()
         self._root.mainloop()
 

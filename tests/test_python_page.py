@@ -81,7 +81,7 @@ def test_two_answers_do_not_block_the_window(assistant: Any) -> None:
     look_until(assistant, lambda: bool(fox.remark and bear.remark))
     for pane in (fox, bear):
         assert len(pane.text) > 20
-        assert re.fullmatch(r"\d+ tokens, \d+ a second", pane.remark)
+        assert re.fullmatch(r"\d+ tokens, \d+ per second", pane.remark)
         assert pane.pieces > 5, "it came bit by bit"
 
 
