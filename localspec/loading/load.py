@@ -129,7 +129,7 @@ def load(
         alone = _why_one_at_a_time(target_model, options, largest)
         if alone is not None:
             options = replace(options, parallel=1)
-            notices.append(f"{path.name} generates one answer at a time{alone}.")
+            notices.append(f"{path.name} generates answers one at a time{alone}.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
         projector = None
         if options.mmproj is not None:

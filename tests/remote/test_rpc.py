@@ -146,6 +146,6 @@ def test_over_a_separate_link(servers: TwoServers) -> None:
     with DelayedLink(("127.0.0.1", servers.ports[0]), 0.001) as link:
         options = ModelOptions(context=512, rpc=(f"127.0.0.1:{link.port}",), parallel=3)
         with localspec.load(options=options) as engine:
-            assert any("one answer at a time" in notice for notice in engine.notices)
+            assert any("answers one at a time" in notice for notice in engine.notices)
             first, second = (ask(engine, STORY).completion() for _ in range(2))
             assert first.text == second.text
