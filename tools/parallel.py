@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.bench.llama_server import LlamaServer, server_configurations
+from localspec.bench.llama_server import SERVER_CONFIGURATIONS, LlamaServer
 from localspec.bench.samples import BenchPrompt, PeerSetup, Question
 from localspec.bench.scale import scaled_pair
 from localspec.bench.suites import prompt_tokens
@@ -111,10 +111,10 @@ def llama_server(
     args: argparse.Namespace, name: str, engine: Engine, clients: int
 ) -> Iterator[Ask]:
     """Run a llama-server with the same models and a slot for each client."""
-    (configuration,) = server_configurations([SERVER[name]])
     server = LlamaServer(
         args.llama_server,
-        configuration,
+        SERVER[name],
+        SERVER_CONFIGURATIONS[SERVER[name]],
         PeerSetup(
             target=engine.model.path,
             draft=engine.draft_path,

@@ -3,8 +3,7 @@
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,14 @@ from localspec.bench.child import ANSWER_TIMEOUT, HOST, START_TIMEOUT, Child, di
 from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 from localspec.errors import NativeError, UsageError
 
-
-@dataclass(frozen=True, slots=True)
-class ServerConfiguration:
-    """A mode of the server; `flags`: other than those for models, context and threads."""
-
-    name: str
-    flags: tuple[str, ...]
-    needs_draft: bool = False
-
-
-_DEFAULT_DEPTH = 3
+DRAFT, _DEFAULT_DEPTH = "draft-simple", 3
 _NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 
 
-def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> ServerConfiguration:
-    types = "draft-simple" if ngram is None else f"draft-simple,{ngram}"
+def _draft(
+    depth: int, p_min: float | None = None, ngram: str | None = None
+) -> tuple[str, tuple[str, ...]]:
+    types = DRAFT if ngram is None else f"{DRAFT},{ngram}"
     flags = ["--spec-type", types, "--spec-draft-n-max", str(depth)]
     name = f"draft {depth}"
     if p_min is not None:
@@ -40,31 +31,35 @@ def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> 
     if ngram is not None:
         # In either order, the n-gram drafts first, and the model if the n-gram finds nothing.
         name += f" + {ngram}"
-    return ServerConfiguration(name, tuple(flags), needs_draft=True)
+    return name, tuple(flags)
 
 
-SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
-    ServerConfiguration("plain", ("--spec-type", "none")),
-    *(_draft(depth) for depth in (*range(1, 9), 16)),
-    *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
-    # ngram-mod is the mode of --spec-default.
-    *(ServerConfiguration(n, ("--spec-type", n)) for n in _NGRAM),
-    *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
-    _draft(7, 0.4, "ngram-mod"),
+SERVER_CONFIGURATIONS: Mapping[str, tuple[str, ...]] = dict(
+    [
+        ("plain", ("--spec-type", "none")),
+        *(_draft(depth) for depth in (*range(1, 9), 16)),
+        *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
+        # ngram-mod is the mode of --spec-default.
+        *((n, ("--spec-type", n)) for n in _NGRAM),
+        *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
+        _draft(7, 0.4, "ngram-mod"),
+    ]
 )
+"""Flags by name, other than those for models, context and threads."""
 
 
-def server_configurations(names: Sequence[str] | None = None) -> list[ServerConfiguration]:
-    """The named configurations, None for all. Raises UsageError: an unknown name."""
-    known = {configuration.name: configuration for configuration in SERVER_CONFIGURATIONS}
-    if names is None:
-        return list(SERVER_CONFIGURATIONS)
+def require_configurations(names: Sequence[str]) -> None:
+    """Raise UsageError for an unknown name."""
     for name in names:
-        if name not in known:
+        if name not in SERVER_CONFIGURATIONS:
+            known = ", ".join(SERVER_CONFIGURATIONS)
             raise UsageError(
-                f"llama-server has no configuration '{name}' here. Choose from {', '.join(known)}."
+                f"llama-server has no configuration '{name}' here. Choose from {known}."
             )
-    return [known[name] for name in names]
+
+
+def needs_draft(flags: Sequence[str]) -> bool:
+    return any(flag.startswith(DRAFT) for flag in flags)
 
 
 class LlamaServer(Arm):
@@ -74,23 +69,24 @@ class LlamaServer(Arm):
     def __init__(
         self,
         binary: Path,
-        configuration: ServerConfiguration,
+        configuration: str,
+        flags: Sequence[str],
         setup: PeerSetup,
         *,
         slots: int = 1,
         start_timeout: float = START_TIMEOUT,
         answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
-        self.name = f"llama-server {configuration.name}"
-        self.every_turn = configuration.name == "plain"
-        command = ["-m", str(setup.target), *configuration.flags]
-        if configuration.needs_draft:
+        self.name = f"llama-server {configuration}"
+        self.every_turn = configuration == "plain"
+        command = ["-m", str(setup.target), *flags]
+        if needs_draft(flags):
             command += ["--spec-draft-model", str(setup.draft)]
         command += ["-c", str(slots * setup.context), "-t", str(setup.threads), "-np", str(slots)]
         if setup.gpu_layers >= 0:
             layers = str(setup.gpu_layers)
             command += ["-ngl", layers]
-            command += ["--spec-draft-ngl", layers] if configuration.needs_draft else []
+            command += ["--spec-draft-ngl", layers] if needs_draft(flags) else []
         self.command = shlex.join([binary.name, *command])
         # Turn off saved prompts and web pages, which do not change the time of an answer.
         command += ["--cache-ram", "0", "--no-webui"]

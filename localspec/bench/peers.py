@@ -15,7 +15,7 @@ from time import perf_counter
 from localspec import Engine, ModelOptions
 from localspec.bench import ik_child
 from localspec.bench.child import ANSWER_TIMEOUT, START_TIMEOUT, Child
-from localspec.bench.llama_server import LlamaServer, server_configurations
+from localspec.bench.llama_server import SERVER_CONFIGURATIONS, LlamaServer, needs_draft
 from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 from localspec.bench.suites import prompt_tokens
 
@@ -56,11 +56,14 @@ def open_peers(
     if peers.ik_python is not None:
         openings["ik_llama-cpp-python"] = partial(IkLlama, peers.ik_python, setup)
     if peers.llama_server is not None:
-        for configuration in server_configurations(peers.configurations):
+        named = peers.configurations
+        for configuration in SERVER_CONFIGURATIONS if named is None else named:
+            flags = SERVER_CONFIGURATIONS[configuration]
             # Skipped without a draft model, even if it was named.
-            if setup.draft is not None or not configuration.needs_draft:
-                name = f"llama-server {configuration.name}"
-                openings[name] = partial(LlamaServer, peers.llama_server, configuration, setup)
+            if setup.draft is not None or not needs_draft(flags):
+                openings[f"llama-server {configuration}"] = partial(
+                    LlamaServer, peers.llama_server, configuration, flags, setup
+                )
     arms: list[Arm] = []
     refused: dict[str, str] = {}
     for name, opening in openings.items():

@@ -93,7 +93,8 @@ def report_text(report: Report, width: int, *, whole: bool = False) -> str:
         if pair.samples:
             parts.append(f"{pair.name}\n")
             summary = pair.summary
-            shown = [figures(summary, one, whole=whole) for one in summary.temperatures]
+            temperatures = dict.fromkeys(cell.temperature for cell in summary.cells)
+            shown = [figures(summary, one, whole=whole) for one in temperatures]
             parts += [table_text(table, width) for table in shown]
             notes |= dict.fromkeys(note for table in shown for note in table.notes)
             parts += [
@@ -116,12 +117,12 @@ class Table:
 
 def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> Table:
     """Each arm's figures over all suites, then suite by suite: `whole`, or only of `auto`."""
+    several = len({cell.suite for cell in summary.cells}) > 2  # with ALL
     cells = [
         cell
-        for arm in summary.arms
-        for suite in (ALL, *summary.suites)
-        if suite == ALL or (len(summary.suites) > 1 and (whole or arm == AUTO))
-        if (cell := summary.cell(arm, suite, temperature)) is not None
+        for cell in summary.cells
+        if cell.temperature == temperature
+        and (cell.suite == ALL or (several and (whole or cell.arm == AUTO)))
     ]
     notes = ["accepted: of tested draft tokens, * of drafted ones."]
     if any(cell.interval for cell in cells):
@@ -141,7 +142,8 @@ def figures(summary: PairSummary, temperature: float, *, whole: bool = True) -> 
             "before: seconds per answer spent on timing passes. They count as part of the "
             "prompt, not of the speed."
         )
-    notes += [f"{arm}: {KNOWLEDGE[arm]}" for arm in summary.arms if arm in KNOWLEDGE]
+    arms = {cell.arm for cell in cells}
+    notes += [f"{arm}: {known}" for arm, known in KNOWLEDGE.items() if arm in arms]
     return Table(f"Figures, {_sampling(temperature)}", header, rows, notes)
 
 

@@ -69,26 +69,10 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
+    """`cells`: by temperature, then by arm, all suites together first."""
+
     cells: tuple[Cell, ...]
     equality: tuple[Equality, ...]
-
-    @property
-    def arms(self) -> list[str]:
-        """Arms in the order of their first answers."""
-        return distinct(cell.arm for cell in self.cells)
-
-    @property
-    def suites(self) -> list[str]:
-        return distinct(cell.suite for cell in self.cells if cell.suite != ALL)
-
-    @property
-    def temperatures(self) -> list[float]:
-        return distinct(cell.temperature for cell in self.cells)
-
-    def cell(self, arm: str, suite: str, temperature: float) -> Cell | None:
-        wanted = (arm, suite, temperature)
-        found = (c for c in self.cells if (c.arm, c.suite, c.temperature) == wanted)
-        return next(found, None)
 
 
 def summarise(samples: Sequence[Sample]) -> PairSummary:
@@ -100,10 +84,10 @@ def summarise(samples: Sequence[Sample]) -> PairSummary:
         for arm in distinct(s.arm for s in here):
             mine = [s for s in here if s.arm == arm]
             ratios = log_ratios(mine, base)
+            cells.append(_cell(mine, ALL, [*ratios.values()]))
             for suite in distinct(s.suite for s in mine):
                 logs = [ratios[suite]] if suite in ratios else []
                 cells.append(_cell([s for s in mine if s.suite == suite], suite, logs))
-            cells.append(_cell(mine, ALL, [*ratios.values()]))
     return PairSummary(tuple(cells), tuple(equalities(samples)))
 
 

@@ -171,12 +171,11 @@ def _peers(params: o.Params) -> Peers | None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
     if server is None and ik_python is None and not params["peers"]:
         return None
-    from localspec.bench.llama_server import server_configurations
+    from localspec.bench.llama_server import require_configurations
     from localspec.bench.peers import Peers
 
     configurations = _names(params["server_configs"])
-    if configurations is not None:
-        server_configurations(configurations)  # raises for an unknown one
+    require_configurations(configurations or ())
     return Peers(
         llama_server=server,
         configurations=configurations,
@@ -228,10 +227,9 @@ def _verdict(pair: PairResults) -> str:
     from localspec.bench.summary import ALL
 
     gains = []
-    for temperature in pair.summary.temperatures:
-        cell = pair.summary.cell(AUTO, ALL, temperature)
-        if cell is not None and cell.speed_up is not None:
-            how = f"temperature {temperature:g}" if temperature else "greedy"
+    for cell in pair.summary.cells:
+        if (cell.arm, cell.suite) == (AUTO, ALL) and cell.speed_up is not None:
+            how = f"temperature {cell.temperature:g}" if cell.temperature else "greedy"
             gains.append(f"{cell.speed_up:.2f}× plain decoding ({how})")
     if not any(sample.tokens for sample in pair.samples):
         gain = "no speed was measured, as every answer ended at once. Give other --prompts"

@@ -104,9 +104,7 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
         def made(*flags: str, gpu_layers: int = -1, **options: Any) -> llama_server.LlamaServer:
             said = {"tokenize": lambda text: [1, len(text)], "gpu_layers": gpu_layers}
             setup = peer_setup(model, draft=model, **said)
-            needs_draft = "draft-simple" in flags
-            way = llama_server.ServerConfiguration("test", flags, needs_draft=needs_draft)
-            arm = llama_server.LlamaServer(binary, way, setup, **options)
+            arm = llama_server.LlamaServer(binary, "test", flags, setup, **options)
             stack.callback(arm.close)
             return arm
 
@@ -202,12 +200,11 @@ def test_program_that_cannot_run(servers: Servers, binary: Path) -> None:
 
 
 def test_configurations(binary: Path, model: Path) -> None:
-    names = [configuration.name for configuration in llama_server.SERVER_CONFIGURATIONS]
-    assert len(set(names)) == len(names)
-    assert {"plain", "draft 1", "draft 3 (default)", "draft 16", "draft 7 p-min 0.4"} < {*names}
-    assert {"ngram-mod", "ngram-cache", "draft 3 + ngram-mod"} < {*names}
-    chosen = llama_server.server_configurations(["ngram-mod", "draft 7 p-min 0.4"])
+    known = llama_server.SERVER_CONFIGURATIONS
+    assert len(known) == 25
+    assert {"plain", "draft 1", "draft 3 (default)", "draft 16", "ngram-mod"} < known.keys()
+    assert {"ngram-cache", "draft 3 + ngram-mod"} < known.keys()
     flags = "--spec-type draft-simple --spec-draft-n-max 7 --spec-draft-p-min 0.4"
-    assert " ".join(chosen[1].flags) == flags
+    assert " ".join(known["draft 7 p-min 0.4"]) == flags
     with pytest.raises(UsageError, match=r"no configuration 'best' here. Choose from plain, draft"):
-        llama_server.server_configurations(["best"])
+        llama_server.require_configurations(["plain", "best"])
