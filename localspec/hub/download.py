@@ -182,6 +182,7 @@ class _FileDownload:
         self._blob = folder / "blobs" / file.checksum
         self._partial = _partial_path(self._blob)
         self._pointer = folder / "snapshots" / found.commit / file.name
+        self._arrived = self._most = 0  # bytes received, and of the longest partial file
 
     def fetch(self, retries: Retries, notify: Notify) -> int:
         """Download and verify the file; returns the bytes that were transferred."""
@@ -189,44 +190,34 @@ class _FileDownload:
             return 0
         for place in (self._blob, self._pointer):
             place.parent.mkdir(parents=True, exist_ok=True)
-        arrived = 0
         with self._locked(notify):
             if not _is_whole(self._blob, self._file):
-                arrived = self._download(retries)
+                retries.call(lambda: self._download(retries))
                 self._check(self._partial)
                 self._partial.replace(self._blob)
             if not _is_whole(self._pointer, self._file):  # another process may have linked it
                 self._link()
-        return arrived
+        return self._arrived
 
-    def _download(self, retries: Retries) -> int:
-        """Resume until the partial file has its full size; returns the bytes received."""
-        from httpx2 import HTTPError
-
+    def _download(self, retries: Retries) -> None:
+        """Resume the partial file until it has its full size, or an HTTPError."""
         from localspec.hub.remote import stream
 
         part, size = self._partial, self._file.size
-        if part.is_symlink() or (part.exists() and not part.is_file()):
-            part.unlink()  # a pipe, which would wait for a reader
-        arrived = most = 0
-        while True:
-            have = size_and_time(part)[0]
-            most = max(most, have)
-            if have > size:
-                part.unlink()
-                have = 0
-            self._report(have, "download")
-            if have == size and part.exists():
-                return arrived
-            try:
-                for count, done in stream(self._file, part, have):
-                    arrived += count
-                    if done > most:  # a server that always restarts makes no progress
-                        retries.progressed()
-                        most = done
-                    self._report(done, "download")
-            except HTTPError as error:
-                retries.wait(error)
+        have = size_and_time(part)[0]
+        if part.is_symlink() or have > size or (part.exists() and not part.is_file()):
+            part.unlink()  # also a pipe, which would wait for a reader
+            have = 0
+        self._report(have, "download")
+        if have == size and part.exists():
+            return
+        self._most = max(self._most, have)
+        for count, done in stream(self._file, part, have):
+            self._arrived += count
+            if done > self._most:  # a server that always restarts makes no progress
+                retries.progressed()
+                self._most = done
+            self._report(done, "download")
 
     def _check(self, path: Path) -> None:
         file, done = self._file, 0
