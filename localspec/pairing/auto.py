@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.errors import LocalspecError
 from localspec.files import size_and_time
+from localspec.gguf.description import require_usable
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
@@ -23,7 +24,7 @@ from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
-from localspec.pairing.rules import PairVerdict, judge
+from localspec.pairing.rules import PairVerdict, judge_usable
 from localspec.text import printable
 
 choices = Outcomes("auto", 200)
@@ -107,7 +108,7 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge(target, draft, use)
+    verdict = judge_usable(target, draft, use)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
     expected = forecast(target, draft, verdict, use)
@@ -130,6 +131,7 @@ def choose(target: Path, use: PairUse) -> Choice:
         why = printable(str(cached.get("why")), 600)
         return Choice(None if draft is None else Path(draft), why)
     try:
+        require_usable(target)
         file = read_gguf(target)
     except LocalspecError:
         return Choice(None, "the target cannot be read")

@@ -13,8 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field
-from operator import add
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,12 @@ class MemoryNeed:
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:
-        return MemoryNeed(*map(add, astuple(self), astuple(other)))
+        return MemoryNeed(
+            self.weights + other.weights,
+            self.kv + other.kv,
+            self.compute + other.compute,
+            self.reclaimable + other.reclaimable,
+        )
 
 
 @dataclass(frozen=True, slots=True)

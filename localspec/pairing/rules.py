@@ -59,6 +59,11 @@ def judge(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerd
         problem = why_not(file)
         if problem is not None:
             return PairVerdict((_unusable(what, problem),))
+    return judge_usable(target, draft, use)
+
+
+def judge_usable(target: GGUFFile, draft: GGUFFile, use: PairUse) -> PairVerdict:
+    """As `judge`, for files that are known to generate text, which takes most of the time."""
     return PairVerdict(tuple(_checks(target, draft, use)))
 
 
