@@ -13,14 +13,14 @@ from localspec.bench.child import ANSWER_TIMEOUT, HOST, START_TIMEOUT, Child, di
 from localspec.bench.samples import Arm, PeerSetup, Question, Sample
 from localspec.errors import NativeError, UsageError
 
-DRAFT, _DEFAULT_DEPTH = "draft-simple", 3
+_DRAFT, _DEFAULT_DEPTH = "draft-simple", 3
 _NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 
 
 def _draft(
     depth: int, p_min: float | None = None, ngram: str | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    types = DRAFT if ngram is None else f"{DRAFT},{ngram}"
+    types = _DRAFT if ngram is None else f"{_DRAFT},{ngram}"
     flags = ["--spec-type", types, "--spec-draft-n-max", str(depth)]
     name = f"draft {depth}"
     if p_min is not None:
@@ -59,7 +59,7 @@ def require_configurations(names: Sequence[str]) -> None:
 
 
 def needs_draft(flags: Sequence[str]) -> bool:
-    return any(flag.startswith(DRAFT) for flag in flags)
+    return any(flag.startswith(_DRAFT) for flag in flags)
 
 
 class LlamaServer(Arm):

@@ -90,7 +90,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.llama import devices, kernels
     from localspec.loading.draft import ChosenDraft, draft_for
     from localspec.pairing.memory import PairUse
-    from localspec.pairing.rules import judge
+    from localspec.pairing.rules import judge, unusable
 
     console.progress("looking at the files")
     options, none = models.options, models.draft == "none"
@@ -123,7 +123,8 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     if draft is not None and not chosen.own_mtp and head_kind(draft.path) is None:
         device_free = devices.free_memory() if options.gpu_layers < 0 else 0
         use = PairUse(options=options, device_free=device_free)
-        findings.checks += judge(target, draft, use).checks
+        bad = unusable(draft)
+        findings.checks += (bad,) if bad is not None else judge(target, draft, use)
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, options, findings.devices)
     if not findings.failed:

@@ -132,7 +132,7 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
         "path": candidate.model.path,
         "usable": candidate.usable,
         "why_not": candidate.why_not,
-        "warnings": [c.evidence for c in candidate.verdict.warnings] if candidate.verdict else [],
+        "warnings": candidate.warnings,
         "expected_speed_up": None if forecast is None else round(forecast.speed_up, 2),
         "measured": forecast is not None and forecast.measured,
         "expected_cost": None if forecast is None else round(forecast.cost, 4),
@@ -202,10 +202,9 @@ def _drafts(found: list[DraftCandidate]) -> str:
 
 
 def _warnings(candidate: DraftCandidate) -> list[str]:
-    found = [] if candidate.verdict is None else [c.evidence for c in candidate.verdict.warnings]
     if candidate.forecast is None or candidate.forecast.pays:
-        return found
+        return candidate.warnings
     why = "No gain expected; '-d auto' takes it only if 'localspec doctor' measures one"
     if candidate.forecast.measured:
         why = "'localspec doctor' measured no gain, so '-d auto' does not take it"
-    return [why, *found]
+    return [why, *candidate.warnings]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from localspec import paths
 from localspec.distill.trace import Trace, TraceHeader
 from localspec.errors import LocalspecError, TraceError, UsageError
-from localspec.hub.places import drafts_folder
+from localspec.hub.local import drafts_folder
 from localspec.identity import content_identity
 
 if TYPE_CHECKING:

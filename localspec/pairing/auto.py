@@ -16,15 +16,14 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub import catalog
-from localspec.hub.local import LocalModel, local_models
-from localspec.hub.places import EMBEDDED, SELF_MADE
+from localspec.hub.local import EMBEDDED, SELF_MADE, LocalModel, local_models
 from localspec.hub.reference import DEMO
 from localspec.identity import file_identity, machine
 from localspec.llama.options import ModelOptions, identity_with_adapters
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
-from localspec.pairing.rules import PairVerdict, judge_usable
+from localspec.pairing.rules import WARN, Check, failure, judge
 from localspec.text import printable
 
 choices = Outcomes("auto", 200)
@@ -44,13 +43,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class DraftCandidate:
-    """A local model considered as a draft. `verdict`: None if the file was not examined;
-    `forecast`: None if the pair is not usable; `why_not`: a sentence without full stop."""
+    """A local model considered as a draft. `why_not`: a sentence without full stop, if it is not
+    usable; `checks`: empty if the file was not examined; `forecast`: of a usable pair."""
 
     model: LocalModel
-    verdict: PairVerdict | None
-    forecast: Forecast | None
     why_not: str | None
+    checks: tuple[Check, ...] = ()
+    forecast: Forecast | None = None
 
     @property
     def usable(self) -> bool:
@@ -59,6 +58,10 @@ class DraftCandidate:
     @property
     def speed_up(self) -> float:
         return 0.0 if self.forecast is None else self.forecast.speed_up
+
+    @property
+    def warnings(self) -> list[str]:
+        return [check.evidence for check in self.checks if check.verdict == WARN]
 
     @property
     def reference(self) -> str:
@@ -99,22 +102,22 @@ def _candidate(
     target: GGUFFile, parameters: int, model: LocalModel, use: PairUse, measured: float | None
 ) -> DraftCandidate:
     if model.problem is not None:
-        return DraftCandidate(model, None, None, model.problem.rstrip("."))
+        return DraftCandidate(model, model.problem.rstrip("."))
     # Most files are other targets, and can be rejected without reading them. A mixture of experts
     # may be larger but still cheaper, hence the factor.
     if model.parameters is not None and model.parameters > 2 * parameters:
-        return DraftCandidate(model, None, None, "It is larger than the target")
+        return DraftCandidate(model, "It is larger than the target")
     try:
         draft = read_gguf(model.path)
     except LocalspecError as error:
-        return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_usable(target, draft, use)
-    if not verdict.usable:
-        return DraftCandidate(model, verdict, None, verdict.why_not)
-    expected = forecast(target, draft, verdict, use)
+        return DraftCandidate(model, printable(str(error), 400).rstrip("."))
+    checks = judge(target, draft, use)
+    if (why_not := failure(checks)) is not None:
+        return DraftCandidate(model, why_not, checks)
+    expected = forecast(target, draft, checks, use)
     if measured is not None:
         expected = replace(expected, speed_up=measured, measured=True)
-    return DraftCandidate(model, verdict, expected, None)
+    return DraftCandidate(model, None, checks, expected)
 
 
 def choose(target: Path, use: PairUse) -> Choice:
@@ -154,9 +157,7 @@ def decide(
     for candidate in usable:
         if candidate.forecast is None or not candidate.forecast.pays:
             continue
-        if candidate.verdict is not None and any(
-            check.rule == "memory" for check in candidate.verdict.warnings
-        ):
+        if any((check.rule, check.verdict) == ("memory", WARN) for check in candidate.checks):
             short_of_memory = True
             continue
         why = _why(candidate, candidate.forecast)
@@ -184,7 +185,7 @@ def _why_none(
             return f"{n_gram}, as there is not enough memory for {name} as well"
         how = "was measured not to" if forecast is not None and forecast.measured else "would not"
         return f"{n_gram}: of the models here, {name} fits best, and {how} make it faster"
-    rejected = next((c for c in found if c.verdict is not None), None)
+    rejected = next((c for c in found if c.checks), None)
     if rejected is not None:
         why = rejected.why_not or ""
         return f"{n_gram}, as no model here fits; {rejected.model.name}: {why[:1].lower()}{why[1:]}"

@@ -6,7 +6,7 @@ reads; acceptance is estimated from size and family.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,11 @@ from localspec.errors import LocalspecError
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.hub import places
+from localspec.hub.local import distilled_drafts
 from localspec.identity import content_identity
 from localspec.llama import kernels_file
 from localspec.pairing.memory import PairUse
-from localspec.pairing.rules import WARN, PairVerdict, active_share
+from localspec.pairing.rules import WARN, Check, active_share
 from localspec.policy.calibration import calibrate
 from localspec.policy.cost_curve import CostCurve
 
@@ -61,10 +61,10 @@ class Forecast:
         return self.speed_up >= PAYS
 
 
-def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairUse) -> Forecast:
+def forecast(target: GGUFFile, draft: GGUFFile, checks: Iterable[Check], use: PairUse) -> Forecast:
     """Forecast for a usable pair."""
     cost = relative_cost(target, draft, accelerated=use.accelerated)
-    acceptance = trained_acceptance(target, draft) or likely_acceptance(cost, verdict)
+    acceptance = trained_acceptance(target, draft) or likely_acceptance(cost, checks)
     return best(cost, acceptance, with_experts(target, curve(_growth(use))))
 
 
@@ -127,12 +127,12 @@ def active_bytes(file: GGUFFile) -> int:
     return int(sum(tensor.size * share for tensor, share in active_share(file)))
 
 
-def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
+def likely_acceptance(cost: float, checks: Iterable[Check]) -> float:
     """Estimated acceptance: higher for larger drafts, and for drafts of the same family."""
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
     worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
     worse["tokenizer"] = 0.03
-    warned = {check.rule for check in verdict.checks if check.verdict == WARN}
+    warned = {check.rule for check in checks if check.verdict == WARN}
     if {"family", "token ids"} <= warned:
         return UNRELATED_ACCEPTANCE
     return max(0.2, min(0.85, guess - sum(worse.get(rule, 0.0) for rule in warned)))
@@ -153,7 +153,7 @@ def best_trained(target: Path) -> Path | None:
     """The draft trained for a target, here or as part of the embedded pair, with the highest
     acceptance."""
     found: list[tuple[float, Path]] = []
-    here = [place.path for place in places.distilled_drafts()]
+    here = [place.path for place in distilled_drafts()]
     for path in (paths.embedded(paths.EMBEDDED_DRAFT), *here):
         with suppress(LocalspecError):
             rate = trained_acceptance(read_gguf(target), read_gguf(path))

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import add, attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,10 @@ class MemoryNeed:
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:
-        return MemoryNeed(
-            self.weights + other.weights,
-            self.kv + other.kv,
-            self.compute + other.compute,
-            self.reclaimable + other.reclaimable,
-        )
+        return MemoryNeed(*map(add, _PARTS(self), _PARTS(other)))
+
+
+_PARTS = attrgetter("weights", "kv", "compute", "reclaimable")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Check whether two files make a usable pair, from their metadata."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from localspec.cgroups import available_memory
@@ -35,42 +35,23 @@ class Check:
     next_step: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PairVerdict:
-    """Outcomes of all rules; `why_not` is the evidence of the first that failed."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def usable(self) -> bool:
-        return self.why_not is None
-
-    @property
-    def why_not(self) -> str | None:
-        return next((check.evidence for check in self.checks if check.verdict == FAIL), None)
-
-    @property
-    def warnings(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.verdict == WARN)
+def judge(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> tuple[Check, ...]:
+    """The outcomes of all rules for files that can generate text."""
+    return tuple(_checks(target, draft, use))
 
 
-def judge(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerdict:
-    for what, file in (("target", target), ("draft", draft)):
-        problem = why_not(file)
-        if problem is not None:
-            return PairVerdict((_unusable(what, problem),))
-    return judge_usable(target, draft, use)
+def failure(checks: Iterable[Check]) -> str | None:
+    """The evidence of the first rule that failed; None if a pair is usable."""
+    return next((check.evidence for check in checks if check.verdict == FAIL), None)
 
 
-def judge_usable(target: GGUFFile, draft: GGUFFile, use: PairUse) -> PairVerdict:
-    """As `judge`, for files that are known to generate text, which takes most of the time."""
-    return PairVerdict(tuple(_checks(target, draft, use)))
-
-
-def _unusable(what: str, problem: str) -> Check:
+def unusable(draft: GGUFFile) -> Check | None:
+    """The check of a draft that cannot generate text; None if it can."""
+    if (problem := why_not(draft)) is None:
+        return None
     cause, _, step = problem.partition(". ")
-    evidence = f"The {what} cannot be used: {cause[:1].lower()}{cause[1:].rstrip('.')}"
-    return Check(what, FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
+    evidence = f"The draft cannot be used: {cause[:1].lower()}{cause[1:].rstrip('.')}"
+    return Check("draft", FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
 
 
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:

@@ -24,7 +24,7 @@ from localspec.distill.network import Labels, Output, device
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
-from localspec.hub.places import drafts_folder
+from localspec.hub.local import drafts_folder
 from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.head_caches import EagleCache

@@ -16,8 +16,7 @@ from localspec.distill.weights import TrainingFacts
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import difference
-from localspec.hub.local import local_models
-from localspec.hub.places import drafts_folder
+from localspec.hub.local import drafts_folder, local_models
 from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localspec.gguf.architectures import KNOWN
-from localspec.hub import local, places
+from localspec.hub import local
 from localspec.hub.local import LocalModel, local_models
 from localspec.hub.resolution import resolve
 from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
@@ -242,7 +242,7 @@ def test_unreadable_and_circular_paths(tmp_path: Path) -> None:
 def test_huge_folder_is_read_partly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         (tmp_path / "here" / f"{number:02d}.gguf").write_bytes(b"x")
-    monkeypatch.setattr(places, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(local, "MOST_ENTRIES", 20)
     assert len(find_models()) == 20
 
 

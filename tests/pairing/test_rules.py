@@ -17,7 +17,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
 from localspec.pairing.memory import PairUse, memory_of_pair
-from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge
+from localspec.pairing.rules import Check, active_parameters, failure, judge, unusable
 from tests.gguf.raw import keyed, text, write_model
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -28,7 +28,8 @@ RULES = (
 )
 
 
-Pair = Callable[..., PairVerdict]
+Checks = tuple[Check, ...]
+Pair = Callable[..., Checks]
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def pair(tmp_path: Path) -> Pair:
     """Judges a pair that agrees in everything but what is said about the draft; token ids have to
     agree, unless `through_text`."""
 
-    def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairVerdict:
+    def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> Checks:
         mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
         context = draft.pop("judged_with", 0)
         crosses = "auto" if draft.pop("through_text", False) else "off"
@@ -47,12 +48,12 @@ def pair(tmp_path: Path) -> Pair:
     return judged
 
 
-def failed_rules(report: PairVerdict) -> list[str]:
-    return [check.rule for check in report.checks if check.verdict != "ok"]
+def failed_rules(report: Checks) -> list[str]:
+    return [check.rule for check in report if check.verdict != "ok"]
 
 
-def check_of(report: PairVerdict, rule: str) -> Check:
-    (found,) = [check for check in report.checks if check.rule == rule]
+def check_of(report: Checks, rule: str) -> Check:
+    (found,) = [check for check in report if check.rule == rule]
     return found
 
 
@@ -62,10 +63,10 @@ OTHER_TURN = (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])
 
 def test_good_pair_passes_every_rule(pair: Pair) -> None:
     report = pair()
-    assert tuple(check.rule for check in report.checks) == RULES
-    assert {check.verdict for check in report.checks} == {"ok"}
-    assert all(check.next_step is None for check in report.checks)
-    assert (report.usable, report.why_not) == (True, None)
+    assert tuple(check.rule for check in report) == RULES
+    assert {check.verdict for check in report} == {"ok"}
+    assert all(check.next_step is None for check in report)
+    assert failure(report) is None
     assert failed_rules(pair(context=1024, judged_with=1024)) == []
     assert failed_rules(pair(tokens=OTHER_TURN)) == [], "control tokens may have other names"
 
@@ -106,8 +107,7 @@ def test_each_rule_can_fail(
     assert check.verdict == verdict
     assert evidence in check.evidence
     assert (check.next_step is not None) == (verdict != "unknown")
-    assert report.usable == (verdict != "fail")
-    assert report.why_not == (check.evidence if verdict == "fail" else None)
+    assert failure(report) == (check.evidence if verdict == "fail" else None)
 
 
 def test_memory_rule(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_memory_rule(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     set_memory(1 << 20, 1 << 20)
     report = pair()
     assert check_of(report, "memory").verdict == "fail"
-    assert "They do not fit" in (report.why_not or "")
+    assert "They do not fit" in (failure(report) or "")
     set_memory(*(psutil.virtual_memory().total,) * 2)
     report = pair(target={"context": 1 << 30}, judged_with=1 << 30)
     assert check_of(report, "memory").verdict == "fail"
@@ -183,14 +183,12 @@ def test_families_by_name(pair: Pair, name: str, other: str, verdict: str) -> No
     assert check_of(pair(target={"name": name}, name=other), "family").verdict == verdict
 
 
-def test_unusable_file_is_the_only_check(tmp_path: Path, draft_path: Path) -> None:
-    bert, good = read_gguf(tiny_bert(tmp_path / "bert.gguf")), read_gguf(draft_path)
-    for target, draft, rule in ((bert, good, "target"), (good, bert, "draft")):
-        report = judge(target, draft)
-        (check,) = report.checks
-        assert (check.rule, check.verdict, report.usable) == (rule, "fail", False)
-        assert "embedding model" in (report.why_not or "")
-        assert check.next_step
+def test_unusable_draft(tmp_path: Path, draft_path: Path) -> None:
+    check = unusable(read_gguf(tiny_bert(tmp_path / "bert.gguf")))
+    assert check is not None
+    assert (check.rule, check.verdict, bool(check.next_step)) == ("draft", "fail", True)
+    assert "it is an embedding model" in check.evidence
+    assert unusable(read_gguf(draft_path)) is None
 
 
 def test_recurrent_target_warns(tmp_path: Path) -> None:
@@ -208,7 +206,7 @@ def test_hostile_metadata(tmp_path: Path) -> None:
         judge(read_gguf(path), good)
         judge(good, read_gguf(path))
     write_model(tmp_path / "texts.gguf", more=keyed(dict.fromkeys(names[1:], "\x1b[1m")))
-    assert not judge(read_gguf(tmp_path / "texts.gguf"), good).usable
+    assert failure(judge(read_gguf(tmp_path / "texts.gguf"), good))
 
 
 def _is_control(vocabulary: Vocabulary, token: int) -> bool:

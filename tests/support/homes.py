@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.hub import places
+from localspec.hub import local
 
 VARIABLES = (
     *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"),
@@ -22,6 +22,6 @@ def move_to(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setenv("HOME", str(home))
     patch.setenv("USERPROFILE", str(home))
     patch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    patch.setattr(places, "OLLAMA_SERVICES", (tmp_path / "service",))
+    patch.setattr(local, "OLLAMA_SERVICES", (tmp_path / "service",))
     patch.chdir(here)
     return here

@@ -9,7 +9,7 @@ from localspec.hub.catalog import Entry
 from localspec.hub.local import LocalModel
 from localspec.pairing import auto
 from localspec.pairing.auto import DraftCandidate
-from localspec.pairing.rules import Check, PairVerdict
+from localspec.pairing.rules import Check, failure
 from localspec.tui.screens import model_picker
 
 
@@ -56,8 +56,8 @@ def judge_drafts(patch: pytest.MonkeyPatch, judge: Callable[[str], Check]) -> No
     """Have drafts judged by their names, as there are no files."""
 
     def candidates(_target: Path, models: list[LocalModel], _use: object) -> list[DraftCandidate]:
-        verdicts = [(model, PairVerdict((judge(model.name),))) for model in models]
-        found = [DraftCandidate(model, why, None, why.why_not) for model, why in verdicts]
+        checks = [(model, (judge(model.name),)) for model in models]
+        found = [DraftCandidate(model, failure(known), known) for model, known in checks]
         return sorted(found, key=lambda draft: not draft.usable)
 
     patch.setattr(model_picker, "read_gguf", lambda path: path)

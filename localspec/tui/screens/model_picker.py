@@ -180,11 +180,10 @@ class ModelPicker(Dialog[PairReference | None]):
         reference = self._drafts[event.option_index]
         judged = self._judged.get(target.path, [])
         draft = next((each for each in judged if each.reference == reference), None)
-        if draft is None or draft.verdict is None:
+        if draft is None or not draft.checks:
             self._set_about(_describe(target))
             return
-        doubts = "; ".join(check.evidence for check in draft.verdict.warnings)
-        self._set_about(doubts or f"{draft.model.name} fits {target.name}.")
+        self._set_about("; ".join(draft.warnings) or f"{draft.model.name} fits {target.name}.")
 
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
