@@ -152,38 +152,25 @@ def decide(
     # Forecasts for drafts made by `-d self` are too high, so only measured ones count.
     judged = [m for m in models if m.source != SELF_MADE or Path(realpath(m.path)) in known]
     found = candidates(target, judged, use, known)
-    usable = [candidate for candidate in found if candidate.usable]
-    short_of_memory = False
-    for candidate in usable:
-        if candidate.forecast is None or not candidate.forecast.pays:
+    paying = [(one, told) for one in found if (told := one.forecast) is not None and told.pays]
+    for place, (one, told) in enumerate(paying):
+        if any((check.rule, check.verdict) == ("memory", WARN) for check in one.checks):
             continue
-        if any((check.rule, check.verdict) == ("memory", WARN) for check in candidate.checks):
-            short_of_memory = True
-            continue
-        why = _why(candidate, candidate.forecast)
-        return Choice(candidate.model.path, why, temporary=short_of_memory)
-    return Choice(None, _why_none(target, found, usable), temporary=short_of_memory)
+        evidence = f"expected {told.speed_up:.1f}×; run 'localspec doctor' to measure it"
+        if told.measured:
+            evidence = f"'localspec doctor' measured {told.speed_up:.2f}×"
+        why = f"using {one.model.name} as draft model ({evidence})"
+        return Choice(one.model.path, why, temporary=place > 0)
+    return Choice(None, _why_none(target, found), temporary=bool(paying))
 
 
-def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
-    evidence = (
-        f"'localspec doctor' measured {forecast.speed_up:.2f}×"
-        if forecast.measured
-        else f"expected {forecast.speed_up:.1f}×; run 'localspec doctor' to measure it"
-    )
-    return f"using {candidate.model.name} as draft model ({evidence})"
-
-
-def _why_none(
-    target: GGUFFile, found: Sequence[DraftCandidate], usable: Sequence[DraftCandidate]
-) -> str:
+def _why_none(target: GGUFFile, found: Sequence[DraftCandidate]) -> str:
     n_gram = "only the n-gram drafter is used"
-    if usable:
-        best = usable[0]
-        name, forecast = best.model.name, best.forecast
-        if forecast is not None and forecast.pays:
+    if found and (best := found[0].forecast) is not None:
+        name = found[0].model.name
+        if best.pays:
             return f"{n_gram}, as there is not enough memory for {name} as well"
-        how = "was measured not to" if forecast is not None and forecast.measured else "would not"
+        how = "was measured not to" if best.measured else "would not"
         return f"{n_gram}: of the models here, {name} fits best, and {how} make it faster"
     rejected = next((c for c in found if c.checks), None)
     if rejected is not None:
