@@ -18,8 +18,8 @@ from localspec.prompting.template import check_messages
 from localspec.server.answers import StreamRequest
 from localspec.server.call_formats import CONTROL
 from localspec.server.failures import ApiError
+from localspec.server.tool_readers import RESPONSE
 from localspec.server.tools import (
-    RESPONSE,
     ArgumentReader,
     ToolChoice,
     call_format,

@@ -2,11 +2,11 @@
 
 import re
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from localspec.prompting.detokenizer import CLOSES, OPENS, held_back
-from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Thought
+from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Text, Thought
 from localspec.server.call_formats import (
     CALL_MARKS,
     END_MARKS,
@@ -17,7 +17,7 @@ from localspec.server.call_formats import (
     formats,
     read_quoted,
 )
-from localspec.server.near_json import missing_end
+from localspec.server.near_json import missing_end, parse_partial
 
 _BEGINS = re.compile("|".join(map(re.escape, CALL_MARKS)))
 _CODE = re.compile(r"(?m)^[^`\n]*(?:`[^`\n]*`[^`\n]*)*`\Z")  # before a mark that is quoted
@@ -30,23 +30,42 @@ _LINE = re.compile(
     r"|\[?\s*\{?\s*\Z)"
 )
 """A line that begins, or may begin, with an unmarked call."""
+RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
+"""The beginning of an answer that a grammar enforces and is not a call."""
+_RESPONSE = re.compile(rf"""{RESPONSE}((?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*"?)""")
 _UNCLOSED = re.compile(r"(?s)(</arg_key>\s*(?:(?!</arg_value>).)*?)(\n?</?tool_call>)")
+
+
+def mark_of(name: str) -> str:
+    """The text before a custom tool's input that a grammar constrains."""
+    return f"<custom:{name}>\n"
 
 
 class CallReader:
     """Reads text, calls, and thoughts between calls. A call follows a mark, the beginning, or
     another call. The valid JSON of a broken call stays a call and the rest is text, wherever pieces
     end. `only`: a grammar allows only calls, so incomplete ones are dropped. `single`: calls after
-    the first are dropped. `begun`: the mark at the end of the prompt."""
+    the first are dropped. `begun`: the mark at the end of the prompt. `bare`: custom tools whose
+    input, after its mark, may be the whole answer; `responds`: an object may have the answer as its
+    "response", if the template does not support tools."""
 
     def __init__(
-        self, tools: Schemas, *, only: bool = False, single: bool = False, begun: str = ""
+        self,
+        tools: Schemas,
+        *,
+        only: bool = False,
+        single: bool = False,
+        begun: str = "",
+        bare: Iterable[str] = (),
+        responds: bool = False,
     ) -> None:
         self._tools = tools
         self._only, self._single, self._call_count = only, single, 0
         self._formats = formats(tuple(tools))
-        self._held, self._line, self._due = begun, "", 0
-        self._step = self._in_call
+        self._begun, self._bare = begun, {mark_of(name): name for name in bare}
+        self._responds, self._returned = responds, 0  # characters of the response
+        self._held, self._line, self._due = "", "", 0
+        self._step = self._begin
         self._reader: Format | None = None
         self._emitted: list[int] = []  # characters of each call's arguments sent so far
 
@@ -68,6 +87,8 @@ class CallReader:
     def finish(self) -> Sequence[Piece]:
         self._held += CLOSES if self._held.startswith(OPENS) else ""
         found = self._read_pieces()
+        if self._step in (self._begin, self._in_input, self._in_response):
+            return found
         if calling := self._step == self._in_call:
             held = _UNCLOSED.sub(r"\1</arg_value>\2", self._held)
             for end in ends_of(self._reader, held):
@@ -81,6 +102,31 @@ class CallReader:
         no_text = self._only or cut or self._step == self._after_call
         rest, self._held, self._emitted, self._step = self._held, "", [], self._in_call
         return [*found, *Plain().push("" if no_text else rest)]
+
+    def _begin(self) -> tuple[Sequence[Piece], bool]:
+        for mark, name in self._bare.items():
+            if self._held.startswith(mark):
+                self._held, self._step = self._held[len(mark) :], self._in_input
+                return [CallBegins(name, custom=True)], True
+        if any(mark.startswith(self._held) for mark in self._bare):
+            return [], False
+        self._step = self._in_response if self._responds else self._in_call
+        self._held = self._begun + self._held
+        return [], True
+
+    def _in_input(self) -> tuple[Sequence[Piece], bool]:
+        text, self._held = self._held, ""
+        return [CallArguments(text)], False
+
+    def _in_response(self) -> tuple[Sequence[Piece], bool]:
+        found = _RESPONSE.match(self._held)
+        if found is None:
+            begins = '{"response":"'.startswith("".join(self._held.split()))
+            self._step = self._in_response if begins else self._in_call
+            return [], not begins
+        value = str(parse_partial(f'"{found[1]}', "trailing-strings"))
+        new, self._returned = value[self._returned :], len(value)
+        return [Text(new)] if new else [], False
 
     def _in_text(self) -> tuple[Sequence[Piece], bool]:
         held = self._held

@@ -5,7 +5,6 @@ and a grammar lets the model choose between a call and an answer.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,17 +14,14 @@ from localspec.keywords import AnswerKeywords
 from localspec.llama.grammar import check_lark, lark_of_regex
 from localspec.llama.intended_schema import parse_schema
 from localspec.llama.json_schema import grammar_of, make_enforceable
-from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Reader, Text
-from localspec.server.call_formats import FUNCTIONARY, Schemas
+from localspec.prompting.reasoning import CallArguments, CallBegins, Piece, Plain, Reader
+from localspec.server.call_formats import FUNCTIONARY
 from localspec.server.failures import ApiError, logger
 from localspec.server.near_json import OPEN_END, dump, parse_partial, to_json
-from localspec.server.tool_readers import CallReader
+from localspec.server.tool_readers import CallReader, mark_of
 
 _MOST_TOOLS = 1024
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
-"""The beginning of an answer that follows `call_format` and is not a call."""
-_STRING = r"""((?:[^"\\\0-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"?)"""
 _MOST_CALLS = 8
 """Limit of calls in one answer: small models may never stop."""
 
@@ -128,7 +124,7 @@ def call_format(choice: ToolChoice, answer: Mapping[str, Any] | None) -> AnswerK
     if schema is not None and not bare:
         return {"json_schema": schema}
     options = [] if schema is None else [grammar_of(parse_schema(schema)).partition(":")[2]]
-    options += [f"{dump(_mark_of(tool.name))} %lark {{\n{tool.grammar}\n}}" for tool in bare]
+    options += [f"{dump(mark_of(tool.name))} %lark {{\n{tool.grammar}\n}}" for tool in bare]
     return {"json_schema": None, "grammar": f"start: {' | '.join(options)}"}
 
 
@@ -161,11 +157,6 @@ def _call_schema(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[s
     return options[0] if options else None
 
 
-def _mark_of(name: str) -> str:
-    """The text before a custom tool's input that a grammar constrains."""
-    return f"<custom:{name}>\n"
-
-
 def _parameters_of(tool: Tool) -> dict[str, Any]:
     found, left_out = make_enforceable(tool.parameters)
     if left_out:
@@ -187,7 +178,7 @@ def describe_tools(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     if schema is not None:
         answer = f", or with JSON by this schema: {json.dumps(schema)}"
     for tool in choice.tools:
-        call += f", or with {_mark_of(tool.name)}INPUT" if tool.grammar else ""
+        call += f", or with {mark_of(tool.name)}INPUT" if tool.grammar else ""
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
@@ -249,69 +240,18 @@ class ArgumentReader:
         return value if isinstance(value, str) else dump(value) if complete else ""
 
 
-class BareInputReader:
-    """Reads an input that a grammar allows after its mark, up to the end of the answer. Other
-    answers go to `inner`."""
-
-    def __init__(self, inner: Reader, tools: Sequence[Tool]) -> None:
-        self._inner, self._held = inner, ""
-        self._names = {_mark_of(tool.name): tool.name for tool in tools if tool.grammar}
-        self._called: bool | None = None  # unknown at the beginning
-
-    def push(self, text: str) -> Sequence[Piece]:
-        if self._called is None:
-            text = self._held = self._held + text
-            if any(mark.startswith(text) and mark != text for mark in self._names):
-                return []
-            mark = next((mark for mark in self._names if text.startswith(mark)), "")
-            self._called = bool(mark)
-            if mark:
-                called = CallBegins(self._names[mark], custom=True)
-                return [called, *self.push(text[len(mark) :])]
-        if self._called:
-            return [CallArguments(text)] if text else []
-        return self._inner.push(text)
-
-    def finish(self) -> Sequence[Piece]:
-        return self._inner.finish()
-
-
-class CallOrResponse:
-    """Reads an object that is a call, or has the answer as its "response": the format that a
-    grammar enforces if the template does not support tools."""
-
-    def __init__(self, tools: Schemas) -> None:
-        self._calls = CallReader(tools, only=True)
-        self._raw = ""
-        self._returned = 0  # characters of the response
-        self._calling = False
-
-    def push(self, text: str) -> Sequence[Piece]:
-        if self._calling:
-            return self._calls.push(text)
-        self._raw += text
-        found = re.match(RESPONSE + _STRING, self._raw)
-        if found is None:
-            begun = "".join(self._raw.split())
-            self._calling = not '{"response":"'.startswith(begun)
-            return self._calls.push(self._raw) if self._calling else []
-        value = str(parse_partial(f'"{found[1]}', "trailing-strings"))
-        new, self._returned = value[self._returned :], len(value)
-        return [Text(new)] if new else []
-
-    def finish(self) -> Sequence[Piece]:
-        return self._calls.finish()
-
-
 def reader_for(choice: ToolChoice, prompt: str, *, guided: bool, formed: bool) -> Reader:
     """Return the reader for an answer with tools. `guided`: a grammar allows only calls, and
     answers by the client's schema (`formed`) or as a response."""
     begun = FUNCTIONARY if str.endswith(prompt, FUNCTIONARY) else ""
     if not (choice.tools or begun):
         return Plain()
-    schemas = {tool.name: tool.parameters for tool in choice.tools}
     only = guided and not formed
-    inner: Reader = CallReader(schemas, only=only, single=choice.several is False, begun=begun)
-    if only and not choice.must:
-        inner = CallOrResponse(schemas)
-    return BareInputReader(inner, choice.tools) if guided else inner
+    return CallReader(
+        {tool.name: tool.parameters for tool in choice.tools},
+        only=only,
+        single=choice.several is False,
+        begun=begun,
+        bare=[tool.name for tool in choice.tools if guided and tool.grammar],
+        responds=only and not choice.must,
+    )

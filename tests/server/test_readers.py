@@ -29,7 +29,7 @@ from localspec.server.near_json import missing_end
 from localspec.server.openai.chat import ChatReply, ChatRequest
 from localspec.server.openai.messages import Message
 from localspec.server.tool_readers import CallReader
-from localspec.server.tools import ArgumentReader, BareInputReader, CallOrResponse, custom_tool
+from localspec.server.tools import ArgumentReader, custom_tool
 from tests.conftest import DATA
 from tests.support.clock import Clock
 
@@ -66,7 +66,7 @@ def call(name: str, *arguments: str) -> list[Piece]:
 
 
 any_format = partial(CallReader, TOOLS)
-call_or_response = partial(CallOrResponse, TOOLS)
+call_or_response = partial(CallReader, TOOLS, only=True, responds=True)
 LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
 CUSTOM = [custom_tool("f", "", {}), custom_tool("exec", "", LARK)]
 READERS: dict[str, Callable[[], Reader]] = {
@@ -85,7 +85,7 @@ READERS: dict[str, Callable[[], Reader]] = {
     "no calls": partial(ChannelReader, calls=False),
     "called in channels": lambda: ChannelReader(any_format()),
     "custom": lambda: ArgumentReader(ChannelReader(any_format()), CUSTOM),
-    "bare": lambda: ArgumentReader(BareInputReader(call_or_response(), CUSTOM), CUSTOM),
+    "bare": lambda: ArgumentReader(call_or_response(bare=["exec"]), CUSTOM),
 }
 
 
