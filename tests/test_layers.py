@@ -138,14 +138,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # The preparation of answers, once in engine; names other vocabularies; reports full disks.
     "answering": (248, 10),
     "async_engine": (313, 7),  # refuses other event loops, with advice
-    "bench": (2_043, 85),  # compares three other programs; scales models
+    "bench": (2_028, 85),  # compares three other programs; scales models
     "cgroups": (60, 10),  # threads beyond a container's CPU limit stall the others
     "chat": (851, 58),  # file names as terminals quote them; the line under an answer
     # Signals; Textual's variables; models typed as prompts; options of another command; the names
     # that other programs give to commands. serve resolves models and drafts before it listens.
     # Files that change while they are open; trained heads in doctor and show; answers without
     # tokens in bench; interrupted races; the choice of -d auto.
-    "cli": (5_061, 156),  # logs that it waits for standard input; makes streams blocking again
+    "cli": (5_059, 156),  # logs that it waits for standard input; makes streams blocking again
     # The protocol of caches; values and biases of any type; drafters call their sources.
     "decoding": (2_193, 90),
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
@@ -161,7 +161,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "history": (1_567, 56),
     # Names damaged files in the cache, with the commands that download them again.
     # Compares names without regard to ollama's spelling.
-    "hub": (1_738, 74),  # pasted addresses; waiting for another download can be interrupted
+    "hub": (1_719, 74),  # pasted addresses; waiting for another download can be interrupted
     "identity": (62, 10),  # hashes whole files, for bench and hub
     "kernels": (10, 10),
     "keywords": (231, 11),  # the options of answers, once in engine; names from other tools
@@ -180,7 +180,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (6_187, 252),  # GBNF by characters; context lengths of 0; frozen programs
     "llm_plugin": (100, 10),  # separates reasoning from answers; system prompts of earlier turns
     "loading": (905, 25),  # reads Medusa heads; discards measurements on a busy machine
-    "pairing": (895, 56),  # forecasts for experts and instruction sets; containers' memory
+    "pairing": (874, 56),  # forecasts for experts and instruction sets; containers' memory
     "paths": (71, 12),  # file:// addresses
     # Separates the cost of steps from busy periods; measures again what it left out, and corrects
     # measurements on a busy machine at once.
@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Responses: all fields; usage in every event; log-probabilities, also of end tokens.
     # Models: unloading after an answer; no waiting for requests to other models; ollama's models
     # that are not loaded, or only embed. Stops while a model loads; few file descriptors.
-    "server": (6_026, 205),  # page.html; half-closed connections; a file for call formats
+    "server": (6_012, 205),  # page.html; half-closed connections; a file for call formats
     "sessions": (663, 22),  # chooses which caches to keep; files that cannot be mapped
     "settings": (120, 10),
     "signals": (88, 10),  # signals during imports that swallow them; the shell that reports a kill
@@ -214,11 +214,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # closed terminals; keeps the scroll position; copies text as written, also to the desktop;
     # keys from other chats; invalid bytes; keys pressed during start-up. Draws only the end of
     # long texts. Rendering threads share a document.
-    "tui": (4_844, 100),  # waiting downloads can be cancelled
+    "tui": (4_843, 100),  # waiting downloads can be cancelled
     "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
     "verify": (1_293, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_711, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_705, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_377, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.
