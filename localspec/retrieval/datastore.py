@@ -10,44 +10,13 @@ from pathlib import Path
 
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
+from localspec.retrieval.occurrences import LONGEST, Occurrences
 from localspec.retrieval.segment import Segment, encode
 
-LONGEST = 32
-"""Most tokens of a suffix to search for."""
 MAX_EXAMINED = 48
 """Most occurrences to examine, evenly spread over all."""
 
 logger = logging.getLogger("localspec.retrieval")
-
-
-@dataclass(frozen=True)
-class StoredOccurrences:
-    """The `total` occurrences of a suffix of `length` tokens. `places`: segments and positions of
-    the examined ones; `ahead`: number of further tokens that all of these share."""
-
-    length: int
-    total: int
-    places: Sequence[tuple[Segment, int]]
-    ahead: int = 0
-
-    @cached_property
-    def followers(self) -> dict[int, StoredOccurrences]:
-        """Occurrences by the following token, the most frequent first."""
-        groups: dict[bytes, list[tuple[Segment, int]]] = {}
-        ahead = self.ahead + 1
-        for place in self.places:
-            token = place[0].before(place[1], ahead)
-            if token:
-                groups.setdefault(token, []).append(place)
-        share = self.total / len(self.places)
-        length = min(self.length + 1, LONGEST)
-        # The sort is stable, so the order of equals, that of the suffix array, is reproducible.
-        return {
-            int.from_bytes(token, "big"): StoredOccurrences(
-                length, max(1, round(len(group) * share)), group, ahead
-            )
-            for token, group in sorted(groups.items(), key=lambda item: -len(item[1]))
-        }
 
 
 @dataclass(frozen=True)
@@ -60,9 +29,9 @@ class Snapshot:
     def tokens(self) -> int:
         return sum(segment.count for segment in self.segments)
 
-    def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
-        """Yield the occurrences of the longest known suffix of `ending`, which has at least the
-        text's last LONGEST tokens; then of suffixes half as long, and so on, lazily."""
+    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
+        """See `localspec.retrieval.occurrences.KnownTexts`; each suffix is half as long as the one
+        before."""
         if not self.segments or not ending:
             return
         width = self.segments[0].width
@@ -72,25 +41,29 @@ class Snapshot:
         total = 0
         while length:
             containing = [segment for segment, known in found if known >= length]
-            occurrences = _occurrences(containing, wanted[: length * width], length)
+            occurrences = self._occurrences(containing, wanted[: length * width], length)
             if occurrences.total > total:
                 total = occurrences.total
                 yield occurrences
             length //= 2
 
+    def _occurrences(
+        self, segments: Sequence[Segment], beginning: bytes, length: int
+    ) -> Occurrences:
+        intervals = [(segment, *segment.interval(beginning)) for segment in segments]
+        total = sum(high - low for _, low, high in intervals)
+        step = max(1.0, total / MAX_EXAMINED)
+        places: list[tuple[Segment, int]] = []
+        at = 0.0
+        for segment, low, high in intervals:
+            while at < high - low:
+                places.append((segment, segment.position(low + int(at))))
+                at += step
+            at -= high - low
+        return Occurrences(self, length, total, places)
 
-def _occurrences(segments: Sequence[Segment], beginning: bytes, length: int) -> StoredOccurrences:
-    intervals = [(segment, *segment.interval(beginning)) for segment in segments]
-    total = sum(high - low for _, low, high in intervals)
-    step = max(1.0, total / MAX_EXAMINED)
-    places: list[tuple[Segment, int]] = []
-    at = 0.0
-    for segment, low, high in intervals:
-        while at < high - low:
-            places.append((segment, segment.position(low + int(at))))
-            at += step
-        at -= high - low
-    return StoredOccurrences(length, total, places)
+    def following(self, places: Sequence[tuple[Segment, int]], ahead: int) -> list[int]:
+        return [segment.following(position, ahead) for segment, position in places]
 
 
 class Datastore:

@@ -102,14 +102,13 @@ class Segment:
         """Offset in the file of the suffix at an index of the suffix array."""
         return self._base + self._order[place] * self.width
 
-    def before(self, position: int, count: int) -> bytes:
-        """The token `count` tokens before a position, which followed it in the text; empty beyond
-        the text's end."""
-        start = position - count * self.width
+    def following(self, position: int, ahead: int) -> int:
+        """The token that is `ahead` tokens after a suffix in its text; -1 beyond the text's end."""
+        start = position - ahead * self.width
         if start < self._base:
-            return b""
+            return -1
         token = self._bytes[start : start + self.width]
-        return b"" if token == self._end else token
+        return -1 if token == self._end else int.from_bytes(token, "big")
 
     def _shared(self, place: int, ending: bytes) -> int:
         suffix = self._suffix(len(ending))(place)

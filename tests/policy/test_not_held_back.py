@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 
 import numpy as np
 import pytest
@@ -35,11 +36,18 @@ def unlimited() -> Iterator[None]:
 def test_drafts_that_are_right(shape: str, model: bool, greedy: bool) -> None:
     def run() -> tuple[float, int, int]:
         """The speed-up of drafted steps, their number, and the number of other steps."""
-        machine, text = Machine(SHAPES[shape]), Text(lambda at: 99)
-        found = answers(machine, text, lengths=(300, 300), model=model, greedy=greedy)[1]
-        drafted = [bool(step.tree.tokens) for step in found.steps]
-        plain, seconds = np.array(found.plain)[drafted], np.array(found.seconds)[drafted]
-        return float(plain.sum() / seconds.sum()), sum(drafted), drafted.count(False)
+        plain, seconds, drafted = list[float](), list[float](), list[bool]()
+        for seed in range(1, 4):
+            machine, text = Machine(SHAPES[shape]), Text(lambda at: 99)
+            lengths = (300, 300)
+            found = answers(machine, text, lengths=lengths, model=model, greedy=greedy, seed=seed)[
+                1
+            ]
+            steps = [bool(step.tree.tokens) for step in found.steps]
+            plain += compress(found.plain, steps)
+            seconds += compress(found.seconds, steps)
+            drafted += steps
+        return sum(plain) / sum(seconds), sum(drafted), drafted.count(False)
 
     held, drafted, confirming = run()
     with unlimited():
@@ -47,7 +55,7 @@ def test_drafts_that_are_right(shape: str, model: bool, greedy: bool) -> None:
     assert free > 1.15
     assert held >= 0.97 * free
     # Confirming plain passes: some at first, and then one for ten drafts.
-    assert confirming - undrafted <= 4 + drafted / 10
+    assert confirming - undrafted <= 3 * 4 + drafted / 10
 
 
 def partly_right(right: float) -> Text:
