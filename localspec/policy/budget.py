@@ -6,8 +6,8 @@ ALLOWANCE × the plain decoding time of its tokens. A drafted step also adds tha
 its own; a gain becomes available once a plain pass has confirmed the baseline. A new pair starts
 with a full fund.
 
-A step is drafted only if the fund covers its worst case, that nothing is accepted. It stakes half
-of the fund at most. So for any text, drafts and estimates, over any stretch
+A step is drafted only if the fund covers its worst case, that nothing is accepted. So for any text,
+drafts and estimates, over any stretch
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
@@ -33,9 +33,6 @@ class Budget:
     ALLOWANCE = 0.01  # share of plain decoding that may be lost permanently
     SECONDS, PASSES = 0.5, 8
     """Maximum of the fund: seconds, or plain passes if those take longer."""
-    STAKE, SMALL = 0.5, 3.0
-    """Largest share of the fund that a step may risk; up to SMALL plain passes are allowed anyway
-    if the fund covers them."""
     BELIEVED = 0.9  # weight of the pace seen in a drafted step's passes, as costs are estimates
     EXPOSED, CHEAPER = 24.0, 3.0
     """Maximum unconfirmed loss, in plain passes, if these had become CHEAPER times cheaper."""
@@ -59,11 +56,6 @@ class Budget:
         if self.fund is None or self.fund > most:
             self.fund = most
         return self.fund
-
-    def stake(self, plain: float) -> float:
-        """Seconds that a single step may risk now; see `open`."""
-        fund = self.open(plain)
-        return max(min(fund, self.SMALL * plain), self.STAKE * fund)
 
     def cancel_debt(self) -> None:
         if self.fund is not None:

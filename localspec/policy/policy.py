@@ -116,7 +116,7 @@ class Policy(Drafter):
         pace = max(target.pace, plain / target.seconds(1, held))
         fund = profile.budget.open(plain)
         opening = (self.OPENING + self.SHARE * self._answer_tokens + self._ahead) * plain
-        spare = min(profile.budget.stake(plain), opening) / pace
+        spare = min(fund, opening) / pace
         self._worth = Worth(seconds, rate, spare)
         self._look_up(session, room, self._worth)
         if self._model_states is None:
@@ -131,7 +131,7 @@ class Policy(Drafter):
             due = state.burst or self._steps >= state.next_trial
             if advantage <= gain and not (due and best is None):
                 continue
-            # The cost of catching up is known in advance, and can exceed the stake of one step.
+            # The cost of catching up is known in advance, and limited by the fund alone.
             needed = state.token_seconds + seconds[2] - seconds[1]
             if needed > spare or (needed + state.catch_up_seconds) * pace > fund:
                 covered = covered and advantage <= 0.0  # a postponed trial loses nothing

@@ -127,7 +127,6 @@ def test_no_draft_risks_more_than_the_fund_has(
     session = session_of(list(range(10)), size=WORDS, params=GREEDY if greedy else AS_IS, count=200)
     policy.begin(session.context)
     fund = profile.budget.open(UNIT)
-    stake = min(profile.budget.stake(UNIT), Policy.OPENING * UNIT)
     for _ in range(3):
         plan, before = policy.plan(session), clock.now
         if plan.drafter is None:
@@ -137,7 +136,7 @@ def test_no_draft_risks_more_than_the_fund_has(
         tree = policy.draft(session, plan).tree
         size = 1 + len(tree)
         risked = clock.now - before + target.seconds(size, 10) - target.seconds(1, 10)
-        assert risked <= min(fund, stake + missed) + 1e-9
+        assert risked <= min(fund, Policy.OPENING * UNIT + missed) + 1e-9
         if source.builder is not None:
             drawn = [c.token for c in source.builder.candidates if c.proposal is not None]
             assert not (drawn and greedy)
@@ -147,7 +146,7 @@ def test_no_draft_risks_more_than_the_fund_has(
 
 
 def test_reading_missed_text_may_take_the_whole_fund() -> None:
-    """Its cost is known, so it is not limited to the stake: 20 tokens at 0.3 plain passes each."""
+    """Its cost is known, so only the fund limits it: 20 tokens at 0.3 plain passes each."""
     profile = profile_of([1.0 + 0.1 * n for n in range(16)], [0.3 * n for n in range(1, 33)])
     session = session_of([1] * 20, size=WORDS, count=200)
     source = DraftModel(ToyCache(SuccessorModel({}, WORDS), capacity=400), WORDS)
