@@ -147,11 +147,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # tokens in bench; interrupted races; the choice of -d auto.
     "cli": (5_059, 156),  # logs that it waits for standard input; makes streams blocking again
     # The protocol of caches; values and biases of any type; drafters call their sources.
-    "decoding": (2_193, 90),
+    "decoding": (2_191, 90),
     # Drafts and heads with fewer tokens; files that --output must not replace; failures.
     "distill": (2_516, 143),
     "doctor": (248, 12),  # recognizes measurements on a busy machine
-    "drafters": (2_309, 65),  # plans that options fix; windows of small caches
+    "drafters": (2_139, 65),  # plans that options fix; windows of small caches
     "engine": (397, 10),  # frees unreferenced engines; names other vocabularies before an answer
     "errors": (143, 20),  # missing folders, threads, libraries, extras and /proc
     "files": (165, 12),  # file systems without locks; files that are not GGUF, or unreadable
@@ -184,14 +184,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (71, 12),  # file:// addresses
     # Separates the cost of steps from busy periods; measures again what it left out, and corrects
     # measurements on a busy machine at once.
-    "policy": (2_052, 70),
+    "policy": (2_042, 70),
     # Calls by model family: ids, several in a row, channels; reasoning marks, unless quoted;
     # results in the order of calls; roles that a template ignores; limits on generators.
     "prompting": (1_975, 67),  # text next to reasoning and calls; Muse's channels; Hy4
     "quality": (386, 15),  # checks the suite's name before its file; fields of questions
     "race": (278, 18),
     "remote": (633, 20),
-    "retrieval": (656, 37),  # reports where else learned texts may be
+    "retrieval": (693, 38),  # reports where else learned texts may be; searches answers likewise
     "scheduling": (1_364, 22),  # slots, once in three rooms; exit, forks, lost signals, event loops
     "self_draft": (424, 14),  # texts of trials, once in pairing
     # Tool calls: formats of GLM, DeepSeek, Kimi K3, Step3 and twelve other families; unclosed and
@@ -218,7 +218,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (93, 10),  # errors name the function; numbers too large for a float; scalars
     "verify": (1_293, 62),  # compares a certificate with the local files and versions
     "worker_threads": (43, 10),
-    "tests": (39_705, None),  # systems with limits and slow cores; conversations in memory
+    "tests": (39_692, None),  # systems with limits and slow cores; conversations in memory
     "tools": (3_377, None),  # estimates for larger models, an agent's session, schema masks
 }
 """For each room, the most lines of Python and the most public names; None: names are not limited.

@@ -141,8 +141,6 @@ class DraftContext(Protocol):
         drafting: Spector & Ré 2023, section 3.2)."""
         ...
 
-    def record_pass(self, size: int) -> None: ...
-
 
 class ModelSource(Source, ABC):
     """A source whose proposals take passes of a model. A `path` has the tokens after the committed
@@ -190,9 +188,9 @@ class ModelSource(Source, ABC):
         """Whether the row after `path`, one of the latest, is known without a further pass."""
 
     @abstractmethod
-    def read(self, draft: DraftContext, path: list[int]) -> None:
-        """Run a pass for the row after a path; the row before its last token is known. Without
-        room in the cache the row stays unknown."""
+    def read(self, draft: DraftContext, path: list[int]) -> int:
+        """Run a pass for the row after a path; the row before its last token is known. Returns its
+        tokens, 0 if the row stays unknown, as the cache has no room."""
 
     @abstractmethod
     def row(self, path: list[int]) -> Row: ...

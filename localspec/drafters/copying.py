@@ -13,20 +13,24 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
 from localspec.policy.acceptance_estimator import logit
-from localspec.retrieval.occurrences import LONGEST, KnownTexts
+from localspec.retrieval.known_texts import LONGEST, KnownTexts
 
 
 class Position:
-    """A position after the text and hypothetical tokens: its predictions, of which the first
-    `passed` are consumed. `known`: those computed so far. `tail`: the tokens before the
-    predictions, at least the latest LONGEST."""
+    """A position after the text and hypothetical tokens. `known`: the predictions computed so far,
+    of which the first `passed` are consumed."""
 
-    __slots__ = ("_further", "_source", "known", "passed", "tail")
+    __slots__ = ("_further", "_source", "_tail", "known", "passed")
 
     def __init__(self, source: CopyingSource, tail: Sequence[int], streak: int) -> None:
-        self._source, self.tail, self.passed = source, tail, 0
+        self._source, self._tail, self.passed = source, tail, 0
         self.known: list[Prediction] = []
         self._further = source.predictions(tail, streak)
+
+    @property
+    def ending(self) -> list[int]:
+        """The tokens before the position, at least the latest LONGEST."""
+        return [*self._tail, *(each.token for each in self.known[: self.passed])]
 
     def ahead(self) -> Iterator[Prediction]:
         n, known = self.passed, self.known
@@ -44,10 +48,9 @@ class Position:
         if first is not None and first.token == token:
             after = Position.__new__(Position)
             after._source, after._further = self._source, self._further
-            after.tail, after.known, after.passed = self.tail, self.known, self.passed + 1
+            after._tail, after.known, after.passed = self._tail, self.known, self.passed + 1
             return after
-        passed = (each.token for each in self.known[: self.passed])
-        return Position(self._source, [*self.tail, *passed, token], 0)
+        return Position(self._source, [*self.ending, token], 0)
 
 
 class CopyingSource(LookupSource):
@@ -96,8 +99,8 @@ class CopyingSource(LookupSource):
         tail, held = list(tail), -1
         while len(tail) > held:  # where a text ends, a shorter suffix may continue
             held = len(tail)
-            for found in self.texts.longest(tail):
-                for token, length, count, total in found.chain():
+            for suffix in self.texts.longest(tail):
+                for token, length, count, total in suffix.chain():
                     if token >= self.size:
                         return
                     features = self.features(length, count, total, min(streak, 31))
@@ -114,12 +117,12 @@ class CopyingSource(LookupSource):
 
     def alternatives(self, position: Position, most: int) -> list[tuple[int, float]]:
         found: dict[int, float] = {}
-        for occurrences in self.texts.longest(position.tail):
-            for token, count in occurrences.followers().items():
+        for suffix in self.texts.longest(position.ending):
+            for token, count in suffix.followers().items():
                 if len(found) == most:
                     break
                 if token < self.size:
-                    found.setdefault(token, min(0.5, count / (max(2, occurrences.total) + 1)))
+                    found.setdefault(token, min(0.5, count / (max(2, suffix.total) + 1)))
         return list(found.items())
 
 

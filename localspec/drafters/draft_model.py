@@ -168,7 +168,7 @@ class DraftModel(ModelSource):
             self._rows, self._predicted, self._at = rows[1:], predicted[1:], path
         return rows is not None and path == self._at
 
-    def read(self, draft: DraftContext, path: list[int]) -> None:
+    def read(self, draft: DraftContext, path: list[int]) -> int:
         cache = self.cache
         if self._read == len(cache.tokens) and path[:-1] == self._at:
             unread = path[-1:]
@@ -186,7 +186,7 @@ class DraftModel(ModelSource):
         if not predicted:
             cache.checkpoint()
         self._read = -1 if predicted else len(cache.tokens)
-        draft.record_pass(size + len(predicted))
+        return size + len(predicted)
 
     def row(self, path: list[int]) -> Row:
         assert self._rows is not None

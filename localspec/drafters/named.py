@@ -150,9 +150,6 @@ class NamedDrafter(Drafter):
         left = self.depth - len(self._path) - 1
         return _firm_tokens(primer, self._position(primer, self._path), min(MAX_PREDICTED, left))
 
-    def record_pass(self, size: int) -> None:
-        pass
-
     def _position(self, source: LookupSource, path: Sequence[int]) -> Any:
         position = source.position(self.session)
         for token in path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from localspec.drafters.copying import CopyingSource, Position
-from localspec.retrieval.occurrences import LONGEST, Occurrences
+from localspec.retrieval.known_texts import LONGEST, KnownSuffix
 
 PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
@@ -67,8 +67,8 @@ class NgramIndex:
         tokens, last = self._tokens, len(self._tokens) - ahead
         return [tokens[place + ahead] if place < last else -1 for place in places]
 
-    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
-        """See `localspec.retrieval.occurrences.KnownTexts`."""
+    def longest(self, ending: Sequence[int]) -> Iterator[KnownSuffix]:
+        """See `localspec.retrieval.known_texts.KnownTexts`."""
         tokens, total, most = self._tokens, 0, min(LONGEST, len(ending))
         for size in _KEYS:
             found = self._places.get((*ending[-size:],), [])[: -1 - _EXAMINED : -1]
@@ -84,7 +84,7 @@ class NgramIndex:
             for length, found in reversed(suffixes):
                 if len(found) > total:
                     total = len(found)
-                    yield Occurrences(self, length, total, found)
+                    yield KnownSuffix(self, length, total, found)
 
 
 class NgramSource(CopyingSource):

@@ -85,10 +85,11 @@ class DepthHead(TrainedHead):
 
     # A row depends on the length of a path only, and is valid until the next draft.
 
-    def read(self, draft: DraftContext, path: list[int]) -> None:
-        if len(path) < self.room(draft.session.context):
-            self.row(path)
-            draft.record_pass(1)
+    def read(self, draft: DraftContext, path: list[int]) -> int:
+        if len(path) >= self.room(draft.session.context):
+            return 0
+        self.row(path)
+        return 1
 
 
 class EagleHead(FedHead):

@@ -95,7 +95,11 @@ class DraftBuilder:
                     self._end, self._end.reach, self._worth.of(self._reaches)
                 ):
                     break
-                source.read(self, path)
+                if size := source.read(self, path):
+                    seconds = model.seconds(size)
+                    self.sizes.append(size)
+                    self.seconds.append(seconds)
+                    self._worth.spend(seconds)
             added: list[Candidate] = []
             for node in ends:
                 path = node.path()
@@ -128,12 +132,6 @@ class DraftBuilder:
             if saved - (together - alone) > best and self._worth.affords(together, 1):
                 best, count = saved - (together - alone), len(tokens)
         return tokens[:count]
-
-    def record_pass(self, size: int) -> None:
-        seconds = self._model.seconds(size)
-        self.sizes.append(size)
-        self.seconds.append(seconds)
-        self._worth.spend(seconds)
 
     # Choices of the model source.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
-from localspec.retrieval.occurrences import LONGEST, Occurrences
+from localspec.retrieval.known_texts import LONGEST, KnownSuffix
 from localspec.retrieval.segment import Segment, encode
 
 MAX_EXAMINED = 48
@@ -29,8 +29,8 @@ class Snapshot:
     def tokens(self) -> int:
         return sum(segment.count for segment in self.segments)
 
-    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
-        """See `localspec.retrieval.occurrences.KnownTexts`; each suffix is half as long as the one
+    def longest(self, ending: Sequence[int]) -> Iterator[KnownSuffix]:
+        """See `localspec.retrieval.known_texts.KnownTexts`; each suffix is half as long as the one
         before."""
         if not self.segments or not ending:
             return
@@ -49,7 +49,7 @@ class Snapshot:
 
     def _occurrences(
         self, segments: Sequence[Segment], beginning: bytes, length: int
-    ) -> Occurrences:
+    ) -> KnownSuffix:
         intervals = [(segment, *segment.interval(beginning)) for segment in segments]
         total = sum(high - low for _, low, high in intervals)
         step = max(1.0, total / MAX_EXAMINED)
@@ -60,7 +60,7 @@ class Snapshot:
                 places.append((segment, segment.position(low + int(at))))
                 at += step
             at -= high - low
-        return Occurrences(self, length, total, places)
+        return KnownSuffix(self, length, total, places)
 
     def following(self, places: Sequence[tuple[Segment, int]], ahead: int) -> list[int]:
         return [segment.following(position, ahead) for segment, position in places]

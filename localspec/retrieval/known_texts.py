@@ -1,4 +1,4 @@
-"""Occurrences of a suffix in known texts, and which tokens followed it there."""
+"""Suffixes that occur in known texts, and which tokens followed them there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ LONGEST = 32
 
 
 class KnownTexts(Protocol):
-    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
-        """Yield the occurrences of the longest known suffix of `ending`, which has at least the
-        latest LONGEST tokens of a longer text; then of shorter suffixes, lazily."""
+    def longest(self, ending: Sequence[int]) -> Iterator[KnownSuffix]:
+        """Yield the longest known suffix of `ending`, which has at least the latest LONGEST tokens
+        of a longer text; then shorter ones, lazily."""
         ...
 
     def following(self, places: Sequence[Any], ahead: int) -> Sequence[int]:
@@ -21,9 +21,9 @@ class KnownTexts(Protocol):
         ...
 
 
-class Occurrences(NamedTuple):
-    """The `total` occurrences of a suffix of `length` tokens in `texts`; `places`: the examined
-    ones."""
+class KnownSuffix(NamedTuple):
+    """A suffix of `length` tokens that occurs `total` times in `texts`. `places`: the examined
+    occurrences."""
 
     texts: KnownTexts
     length: int
